@@ -21,7 +21,7 @@ from rich.table import Table
 
 from rescorer import NBestList, RescoredHypothesis, RescoredList, Weights
 from rescorer.client import Client
-from rescorer.combination import parse_weights
+from rescorer.weights import parse_weights
 from rescorer.evaluation.error_rate import WordErrors
 from rescorer.evaluation.list_errors import EvaluatedList, evaluate_list
 from rescorer.formats.jsonlines import read_lists

@@ -1,7 +1,7 @@
-"""Propose hypotheses that a list lacks: spans of its hypotheses, replaced by phrases that sound like them.
+"""Propose hypotheses that a list lacks: spans of its hypotheses are replaced by phrases that sound like them.
 
-In come a list with phrases and a pronunciation dictionary; out comes the list with new hypotheses at its end,
-each marked with the phrase, the span that it replaces and how far apart the two sound.
+A list, its phrases and a pronunciation dictionary come in. The list goes out with new hypotheses at its end;
+each says which phrase replaces which span, and how different the two sound.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from math import comb
 from operator import or_
 from typing import Any, NamedTuple
 
-from rescorer.decision import WORDS_FIELD, is_time
+from rescorer.consensus import WORDS_FIELD, is_time
 from rescorer.errors import InvalidList
 from rescorer.sounds import MAX_MATCHES, SILENCE, UNIT, Phones, Pronouncer, find_similar
 from rescorer.sounds import estimate_steps as estimate_search_steps
@@ -29,7 +29,7 @@ TIME_DECIMALS = 6
 
 
 def replace_spans(text: str, fields: Mapping[str, Any], made: Generated) -> tuple[str, Mapping[str, Any]]:
-    """Return text and fields of a generated hypothesis, from those of its source."""
+    """Return the text and the fields of a generated hypothesis, from those of its source."""
     for part in reversed(made.parts):  # the last one first: words before it keep their indices
         replaced = replace_words(text, part.start, part.end, part.phrase)
         text, fields = replaced, replace_fields(fields, text, replaced, part)
@@ -39,12 +39,13 @@ def replace_spans(text: str, fields: Mapping[str, Any], made: Generated) -> tupl
 def replace_words(text: str, start: int, end: int, phrase: str) -> str:
     """Replace words of a text by a phrase.
 
-    White space and all other words stay as they are. Punctuation before and after the span stays. The phrase
-    is written in capitals in a text without small letters, and with a first capital at the beginning of a
-    text that begins with one.
+    White space, all other words, and punctuation next to the span stay as they are. In a text without small
+    letters, the phrase is written in capitals; at the beginning of a text with a first capital, its first
+    letter is a capital.
 
     Args:
-        start, end: indices of the first word and after the last one, separated by white space.
+        start, end: indices of the first word and after the last one, where words are separated by white
+            space.
     """
     spans = find_tokens(text)
     return put(text, spans, start, end, fit_phrase(text, spans, start, end, phrase))
@@ -56,13 +57,15 @@ def find_tokens(text: str) -> list[tuple[int, int]]:
 
 
 def put(text: str, spans: Sequence[tuple[int, int]], start: int, end: int, middle: str) -> str:
-    """Put other text in place of words; arguments are those of ``fit_phrase``."""
+    """Put a text in place of words; the other arguments are those of ``fit_phrase``."""
     return f"{text[: spans[start][0]]}{middle}{text[spans[end - 1][1] :]}"
 
 
 def fit_phrase(text: str, spans: Sequence[tuple[int, int]], start: int, end: int, phrase: str) -> str:
-    """Return a phrase as it is written in place of words of a text, which begin and end at ``spans``; see
-    ``replace_words``.
+    """Return a phrase as it is written in place of words of a text; see ``replace_words``.
+
+    Args:
+        spans: where each word of the text begins and ends.
     """
     first, last = (text[slice(*spans[place])] for place in (start, end - 1))
     before, after = first[: _before_word(first)], last[_after_word(last) :]
@@ -79,26 +82,26 @@ def fit_phrase(text: str, spans: Sequence[tuple[int, int]], start: int, end: int
 
 
 def _before_word(token: str) -> int:
-    """Number of characters before the first letter or digit; all if there is none."""
+    """Number of characters before the first letter or digit; all characters if there is none."""
     found = WORD_CHARACTER.search(token)
     return found.start() if found else len(token)
 
 
 def _after_word(token: str) -> int:
-    """Index after the last letter or digit; that of the end if there is none."""
+    """Index after the last letter or digit; the length if there is none."""
     found = WORD_CHARACTER.search(token[::-1])
     return len(token) - found.start() if found else len(token)
 
 
 def replace_fields(fields: Mapping[str, Any], source: str, text: str, made: Generated) -> Mapping[str, Any]:
-    """Return the fields of a generated hypothesis: those of its source, with ``words`` for the new text.
+    """Return the fields of a generated hypothesis: those of its source, with ``words`` changed to the new
+    text.
 
-    The new words share the time from the start of the span to its end, in proportion to their letters. If the
-    words of the field are not those of the source's text, or have no times, the new hypothesis has no such
-    field.
+    The new words share the time of the span in proportion to their letters. The new hypothesis has no
+    ``words`` if those of the source do not fit its text or have no times.
 
     Args:
-        fields: of the source, plain data or a protobuf ``Struct``.
+        fields: fields of the source, plain data or a protobuf ``Struct``.
         source, text: texts of the source and of the new hypothesis.
     """
     if WORDS_FIELD not in fields:
@@ -143,10 +146,10 @@ def _share_time(words: Sequence[str], start_s: float, end_s: float) -> list[dict
 
 Normalise = Callable[[str], Words]
 MAX_SOUNDS = 2_000
-"""Largest number of phrases, with their other spellings, of a list for which hypotheses are generated. The
-search takes one core half a second for so many."""
+"""Largest number of phrases of a list, including their other spellings, for which hypotheses are generated.
+The search for so many takes one core half a second."""
 MAX_PHRASE_CHARS = 100
-"""Phrases with longer texts are not generated, and longer spellings are not searched for."""
+"""Phrases with longer texts are not proposed, and longer spellings are not searched for."""
 MAX_SEARCHED_WORDS = 1_000  # hypotheses are searched as long as they have no more words together
 MAX_SEARCHED_CHARS = 20_000  # nor are they searched if they have more characters together
 MAX_REPLACED_CHARS = 400  # longer spans, which are mostly fillers or punctuation, are not replaced
@@ -155,22 +158,22 @@ MAX_COMBINED_SPANS = 12  # number of proposals for a hypothesis of which two or 
 MAX_COMBINATIONS = sum(comb(MAX_COMBINED_SPANS, size) for size in range(2, MAX_REPLACED + 1))
 """Number of ways to combine them, 286 at most."""
 KEPT_SETS = 16
-"""Number of sets of phrases whose sounds are kept: the lists of a conversation have the same phrases."""
+"""Number of sets of phrases whose sounds are kept; all lists of a conversation have the same phrases."""
 BARRIER = bytes([SILENCE])  # stands for words that cannot be pronounced
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationSettings:
-    """Number of hypotheses that are generated for a list, and how near they must sound."""
+    """How many hypotheses are generated for a list, and how similar they must sound."""
 
     top: int = 5
-    """Number of hypotheses, the recogniser's best, whose spans are compared with the phrases."""
+    """Number of hypotheses, the recogniser's best, in which phrases are searched."""
     max_new: int = 10
     """Largest number of new hypotheses of a list."""
     max_combined: int = 5
     """Largest number of further hypotheses, in which several of the spans are replaced."""
     max_distance: float = 0.4
-    """Largest distance per phone of the phrase, of the kind of ``Generated.distance``."""
+    """Largest distance per phone of the phrase; see ``Generated.distance``."""
 
 
 DEFAULT = GenerationSettings()
@@ -188,14 +191,17 @@ class SpokenPhrases(NamedTuple):
 
     texts: tuple[str, ...]
     ways: tuple[tuple[Words, ...], ...]
-    """For each phrase, its canonical words and those of its other spellings. It does not replace words of a
-    text that are part of these already."""
+    """For each phrase, its canonical words and those of its other spellings. The phrase does not replace
+    words that are part of one of these already."""
     sounds: tuple[Sound, ...]
 
 
 class SpokenText:
-    """A hypothesis, word by word: the canonical words of each word of its text, none for fillers, and the
-    phones of each of these, ``BARRIER`` if they cannot be pronounced.
+    """A hypothesis word by word: the canonical words and the phones of each word.
+
+    Args:
+        words: canonical words of each word of the text; none for fillers.
+        sounds: phones of each word of the text; ``BARRIER`` if it cannot be pronounced.
     """
 
     def __init__(self, text: str, words: Sequence[Words], sounds: Sequence[Phones]) -> None:
@@ -212,11 +218,11 @@ class SpokenText:
         self._begins = [0, *accumulate(map(len, self.words))]
 
     def mask(self, start: int, end: int) -> int:
-        """Return bits for the canonical words of a span."""
+        """Return the bits of the canonical words of a span; bit i is the i-th canonical word of the text."""
         return (1 << self._begins[end]) - (1 << self._begins[start])
 
     def find_known(self, ways: Collection[Words]) -> dict[Words, int]:
-        """Return bits for the words of the text that are part of each of some sequences that it has."""
+        """Return, for each of some sequences of words that occur in the text, the bits of its words."""
         found: dict[Words, int] = {}
         for length in {len(way) for way in ways}:
             for begin in range(len(self._flat) - length + 1):
@@ -228,7 +234,7 @@ class SpokenText:
         return " ".join(self.text[begin:stop] for begin, stop in self.spans[start:end])
 
     def words_with(self, made: Generated, normalise: Normalise) -> Words:
-        """Return the canonical words of the text with phrases in place of spans."""
+        """Return the canonical words of the text after spans have been replaced by phrases."""
         text, parts, last = self.text, [], len(self.words)
         for part in reversed(made.parts):
             middle = fit_phrase(text, self.spans, part.start, part.end, part.phrase)
@@ -254,10 +260,10 @@ class Generator:
         self._spoken = lru_cache(KEPT_SETS)(self._pronounce_phrases)
 
     def extend(self, nbest: NBestList, phrases: tuple[Phrase, ...]) -> NBestList:
-        """Return a list with the hypotheses with phrases that it lacks at its end, or the list itself if
-        there are none.
+        """Return a list with new hypotheses with phrases at its end, or the list itself if there are none.
 
-        A new hypothesis has the scores and fields of its source; only the times of the new words differ.
+        A new hypothesis has the scores and fields of its source, except that the new words have times of
+        their own.
 
         Raises:
             InvalidList: there are too many phrases.
@@ -272,7 +278,7 @@ class Generator:
         return replace(nbest, hypotheses=(*nbest.hypotheses, *new), streams=streams)
 
     def generate(self, nbest: NBestList, phrases: tuple[Phrase, ...]) -> list[Hypothesis]:
-        """Return the hypotheses that a list lacks, those that sound most like what was heard first.
+        """Return the hypotheses that a list lacks, beginning with those that sound most like what was heard.
 
         Raises:
             InvalidList: there are too many phrases.
@@ -288,10 +294,10 @@ class Generator:
         return [_build(nbest.hypotheses[made.source], made) for made in chosen]
 
     def estimate_steps(self, nbest: NBestList, phrases: tuple[Phrase, ...]) -> int:
-        """Return an upper bound of the steps of ``generate``, whose arguments are the same.
+        """Return an upper bound of the steps of ``generate``, with the same arguments.
 
-        What is counted is known before the search: phones, words, and places where a word may begin. The rest
-        of the work is in proportion to the texts, or has constant bounds.
+        It counts what is known before the search: phones, words, and places where a word may begin. All other
+        work is in proportion to the texts, or has constant bounds.
 
         Raises:
             InvalidList: there are too many phrases.
@@ -310,7 +316,7 @@ class Generator:
     def _choose(
         self, texts: Mapping[int, SpokenText], proposals: Iterable[Generated], count: int, known: set[Words]
     ) -> list[Generated]:
-        """Choose proposals, at most ``count``, whose words are not known; they are from then on."""
+        """Choose up to ``count`` proposals whose words are not in ``known``, and add them to ``known``."""
         chosen: list[Generated] = []
         for made in proposals:
             if len(chosen) == count:
@@ -334,7 +340,7 @@ class Generator:
         return SpokenPhrases(tuple(phrase.text for phrase in sayable), tuple(ways), tuple(sounds))
 
     def _propose(self, texts: Sequence[SpokenText], spoken: SpokenPhrases) -> list[Generated]:
-        """All spans of the best hypotheses that sound like a phrase, those that sound most like it first."""
+        """All spans of searched hypotheses that sound like a phrase, beginning with the most similar ones."""
         matches = find_similar(
             [text.phones for text in texts],
             [sorted(text.starts.keys() | text.ends.keys()) for text in texts],  # where words begin or end
@@ -364,8 +370,9 @@ class Generator:
         return _drop_overlapping(proposals)
 
     def _pronounce_texts(self, nbest: NBestList) -> list[SpokenText]:
-        """Pronounce the first hypotheses, as long as they have ``MAX_SEARCHED_WORDS`` and
-        ``MAX_SEARCHED_CHARS`` together at most."""
+        """Pronounce the first hypotheses, as long as they have no more than ``MAX_SEARCHED_WORDS`` words and
+        ``MAX_SEARCHED_CHARS`` characters in total.
+        """
         texts = [hypothesis.text for hypothesis in nbest.hypotheses[: self.settings.top]]
         tokens = [text[: MAX_SEARCHED_CHARS + 1].split() for text in texts]
         n_words, n_chars = accumulate(map(len, tokens)), accumulate(map(len, texts))
@@ -387,10 +394,11 @@ def _check_count(nbest: NBestList, phrases: Sequence[Phrase]) -> None:
 
 
 def combine(proposals: Sequence[Generated]) -> list[Generated]:
-    """Replacements of two or three spans of a source, which do not overlap; those for which sound says most
-    first, of equal ones those of fewer spans, then of better sources and earlier spans.
+    """Combine replacements of two or three spans of one source that do not overlap.
 
-    Of each source, the first ``MAX_COMBINED_SPANS`` proposals, those that say most, are combined.
+    Of each source, the first ``MAX_COMBINED_SPANS`` proposals are combined. The result is sorted by
+    ``sound_match``, the highest first; of equal ones, fewer spans, better sources and earlier spans come
+    first.
     """
     by_source: dict[int, list[Generated]] = {}
     for made in proposals:
@@ -417,7 +425,7 @@ def _build(source: Hypothesis, made: Generated) -> Hypothesis:
 
 
 def _alternate(proposals: Iterable[Generated]) -> list[Generated]:
-    """Put the first proposal of each phrase and span before the second ones, from other hypotheses."""
+    """Put the first proposal for each phrase and span before those from other hypotheses."""
     seen = Counter[tuple[str, str]]()
     turns = []
     for made in proposals:
@@ -428,7 +436,7 @@ def _alternate(proposals: Iterable[Generated]) -> list[Generated]:
 
 
 def _drop_overlapping(proposals: Iterable[Generated]) -> list[Generated]:
-    """Sort by what sound says for each, and drop spans that overlap better ones for the same phrase."""
+    """Sort proposals by ``sound_match``, and drop spans that overlap better spans for the same phrase."""
     kept: list[Generated] = []
     taken: dict[tuple[int, str], int] = {}  # bits of the words of these spans
     for made in sorted(proposals, key=lambda made: (-made.sound_match, made.source, made.start)):

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rescorer.combination import CACHE, COUNTED, GENERATED, MIXTURE, NEURAL_CACHE, OOV, PHRASES, SOUND_MATCH
 from rescorer.errors import InvalidList, LimitExceeded, quote
 from rescorer.list_checks import collect_confidences, join_history, join_words
 from rescorer.models.bundle import Bundle
@@ -46,6 +45,7 @@ from rescorer.scoring.ranker import ListRanker
 from rescorer.text import Normaliser
 from rescorer.trie import EdgeScores, HypothesisTrie, WordEncoder, Words
 from rescorer.types import NBestList, Phrase, Weights
+from rescorer.weights import CACHE, COUNTED, GENERATED, MIXTURE, NEURAL_CACHE, OOV, PHRASES, SOUND_MATCH
 
 if TYPE_CHECKING:
     from rescorer.candidates import Generator

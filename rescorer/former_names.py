@@ -20,7 +20,8 @@ MODULES = {
     "rescorer.model_loading": "rescorer.pipeline",
     "rescorer.options": "rescorer.scoring.options",
     "rescorer.preparation": "rescorer.list_checks",
-    "rescorer.score_combination": "rescorer.combination",
+    "rescorer.score_combination": "rescorer.weights",
+    "rescorer.service.models": "rescorer.service.repository",
     "rescorer.trie_scorer": "rescorer.pipeline",
     "rescorer.vocabulary": "rescorer.models.network_files",
 }
@@ -31,6 +32,7 @@ ROOMS = {
     "rescorer.files": "rescorer.jobs",
     "rescorer.lm": "rescorer.models",
     "rescorer.load": "rescorer.bench.load",
+    "rescorer.service.net": "rescorer.service",
     "rescorer.shards": "rescorer.jobs",
 }
 """Where to look for what stood in the modules of former rooms."""

@@ -1,17 +1,19 @@
-"""Find the names and phrases of a conversation in hypotheses, and credit those that have them.
+"""Find the names and phrases of a conversation in hypotheses, and credit the hypotheses that have them.
 
-In come phrases with weights, and hypotheses in canonical words; out comes the credit of each hypothesis, and
+Phrases with weights come in, and hypotheses in canonical words. The credit of each hypothesis goes out, and
 the phrases that gave it.
 
-N-grams may have been trained on text in which a word, the slot, stood for phrases. An n-gram that has seen
-*call $name now* gives ``$name`` a probability wherever a name may stand. Each phrase of a hypothesis that has
-a slot is then read as its words and as its slot, or as each of its slots,
+A phrase may have a slot. A slot is a word such as ``$name`` that stood for phrases in the text on which an
+n-gram was trained: an n-gram that has seen *call $name now* gives ``$name`` a probability wherever a name may
+stand. A phrase with a slot is therefore read in two ways, as its words and as its slot. If it is read as its
+slot, its words have the probability
 
     P(w_i … w_j | h) = P(slot | h) · P(w_i … w_j | slot),
 
-and what follows sees the slot. The probability of a hypothesis is the sum of those of all its readings. Word
-by word, as mixtures need it, it is P(w_1 … w_i) / P(w_1 … w_{i-1}), each the sum over the distinct beginnings
-of the readings. A model that does not know a slot leaves out the readings that have it.
+and the following words are predicted from the slot. A reading of a hypothesis says for each such phrase how
+it is read; the probability of a hypothesis is the sum over its readings. Mixtures need the probability of
+each word. It is P(w_1 … w_i) / P(w_1 … w_{i-1}), where each of the two is a sum over the distinct beginnings
+of the readings. A model that does not know a slot leaves out the readings with this slot.
 """
 
 from __future__ import annotations
@@ -50,21 +52,21 @@ MAX_WEIGHT = 100.0
 MAX_PHRASE_SLOTS = 7  # largest number of slots of phrases with equal words, which are all read
 MAX_NAMED_SLOTS = 20  # number of the bundle's slots that the error about an unknown one names
 MAX_COMPARED_SLOTS = 1_000
-"""Number of the bundle's slots among which this error looks for a similar one, in 10 ms."""
+"""Number of the bundle's slots that are compared with an unknown one for a hint, in 10 ms."""
 ENTRY_PROBABILITY = 0.01  # probability of the phrase model that a phrase begins at a word
 
 
 @dataclass(slots=True)
 class Node:
-    """A prefix of phrases."""
+    """A node of a trie of phrases: the words with which some phrases begin."""
 
     children: dict[str, Node] = field(default_factory=dict)
     phrase: int = -1
-    """Index of the phrase that ends here; of several, the one with the largest weight. -1: none does."""
+    """Index of the phrase that ends here, the one with the largest weight if several do; -1: none does."""
     longer_weight: float = 0.0
-    """Largest weight of the longer phrases that begin like this; 0 if there are none."""
+    """Largest weight of the phrases that continue after this node; 0 if none does."""
     mass: float = 0.0
-    """Sum of the weights of the phrases that begin like this, those of equal words counted once."""
+    """Sum of the weights of all phrases through this node; phrases with equal words count once."""
     slots: tuple[str, ...] = ()
     """The slots of the phrases that end here."""
 
@@ -76,17 +78,17 @@ class PhraseSet:
     phrases: tuple[Phrase, ...]
     root: Node
     n_nodes: int
-    """Number of nodes below the roots."""
+    """Number of nodes without the roots."""
     slots: Mapping[str, Node] = field(default_factory=dict)
-    """The root of the phrases of each slot, by the slot's word in canonical form."""
+    """For each slot, the root of the trie of its phrases; the key is the slot's word in canonical form."""
     longest: int = MAX_PHRASE_WORDS
-    """Number of words of the longest phrase, or more."""
+    """Upper bound of the number of words of a phrase."""
 
     def word_log_probs(self, words: Words) -> tuple[float, ...]:
         """Return the log-probability of each word of a phrase, or of its beginning, under the phrase model.
 
-        A phrase begins with probability ``ENTRY_PROBABILITY`` and is drawn in proportion to the weights; its
-        words follow one another.
+        In this model, a phrase begins with probability ``ENTRY_PROBABILITY`` and is drawn in proportion to
+        the weights; its words follow one another.
         """
         node, log_mass = self.root, math.log(self.root.mass / ENTRY_PROBABILITY)
         log_probs = []
@@ -102,10 +104,10 @@ class PhraseSet:
         return path[-1].slots if len(path) == len(words) else ()
 
     def slot_masses(self, slot: str, words: Words) -> np.ndarray:
-        """Return the weight of what is left of the phrases of a slot after each of some words, (n + 2,).
+        """Return the weight of the phrases of a slot that begin with the first k of n words, for k = 0 … n:
+        (n + 2,).
 
-        The first value is the weight of all phrases of the slot, the last one that of the phrase that has
-        exactly these words.
+        The last value is the weight of the phrase of the slot that has exactly these words.
         """
         masses = np.zeros(len(words) + 2)
         if (root := self.slots.get(slot)) is not None:
@@ -117,7 +119,7 @@ class PhraseSet:
 
 
 def walk(root: Node, words: Words) -> list[Node]:
-    """Return the node after each of the first words, as long as phrases begin with them."""
+    """Return the node after each of the words, up to the last node that exists."""
     node, path = root, []
     for word in words:
         if (child := node.children.get(word)) is None:
@@ -130,15 +132,15 @@ def walk(root: Node, words: Words) -> list[Node]:
 def compile_phrases(
     phrases: Sequence[Phrase], normalise: Callable[[str], Words], slots: Collection[str] = ()
 ) -> PhraseSet:
-    """Build the automaton of phrases and their other spellings.
+    """Build the trie of phrases and their other spellings.
 
     A phrase that is given twice counts once, with its largest weight.
 
     Args:
-        slots: words that the n-grams of the bundle know as slots, in canonical form.
+        slots: the words that the n-grams of the bundle know as slots, in canonical form.
 
     Raises:
-        LimitExceeded: there are too many phrases; one has no words, too many words or characters, a
+        LimitExceeded: there are too many phrases; or a phrase has no words, too many words or characters, a
             weight that is not above 0 and at most ``MAX_WEIGHT``, or a slot that no n-gram has.
     """
     count = sum(1 + len(phrase.spellings) for phrase in phrases)
@@ -172,7 +174,7 @@ def compile_phrases(
 
 
 def _find_slot(phrase: Phrase, index: int, normalise: Callable[[str], Words], slots: Collection[str]) -> str:
-    """The word of a phrase's slot in canonical form; raises LimitExceeded if no n-gram knows it."""
+    """The word of a phrase's slot in canonical form; raise LimitExceeded if no n-gram knows the slot."""
     place = f"phrases[{index}].slot"
     if not isinstance(phrase.slot, str):
         raise LimitExceeded(f"{phrase.slot!r} for {quote(phrase.text)}; expected a string", field=place)
@@ -189,7 +191,7 @@ def _find_slot(phrase: Phrase, index: int, normalise: Callable[[str], Words], sl
 
 
 def _add_slot(root: Node, words: Words, slot: str, text: str, index: int) -> None:
-    """Add a slot to the node at which a phrase ends; raises LimitExceeded if that has too many."""
+    """Add a slot to the node at which a phrase ends; raise LimitExceeded if the node has too many."""
     node = walk(root, words)[-1]
     if slot not in node.slots:
         if len(node.slots) == MAX_PHRASE_SLOTS:
@@ -201,7 +203,7 @@ def _add_slot(root: Node, words: Words, slot: str, text: str, index: int) -> Non
 
 
 def _spellings(phrase: Phrase, index: int) -> list[tuple[str, str]]:
-    """The field and the text of each way to write a phrase."""
+    """Each way to write a phrase: the name of the field, for messages, and the text."""
     others = ((f"phrases[{index}].spellings[{i}]", text) for i, text in enumerate(phrase.spellings))
     return [(f"phrases[{index}].text", phrase.text), *others]
 
@@ -221,21 +223,22 @@ def _add(root: Node, words: Words, index: int, phrases: Sequence[Phrase]) -> int
 
 
 def _sum_weights(node: Node, phrases: Sequence[Phrase]) -> float:
-    """Set the mass of a node and of those below it; no deeper than a phrase is long."""
+    """Set the mass of a node and of all nodes below it. The recursion is no deeper than a phrase is long."""
     own = phrases[node.phrase].weight if node.phrase >= 0 else 0.0
     node.mass = own + math.fsum(_sum_weights(child, phrases) for child in node.children.values())
     return node.mass
 
 
 MAX_READINGS = MAX_PHRASE_SLOTS + 1
-"""Largest number of ways in which a hypothesis is read: by its words, and with slots for phrases."""
+"""Largest number of readings of a hypothesis."""
 
-MAX_KEPT_ENDINGS = 65_536
-"""Number of phrases at places with different words that are kept while a list is searched, in about 20 MB."""
+MAX_KEPT_PLACES = 65_536
+"""Number of results that are kept while a list is searched: for each place with other words after it, its
+phrases. They take about 20 MB."""
 
 
 class SlotShare(NamedTuple):
-    """A slot in which a phrase is read."""
+    """A slot of a phrase, and the probability of the phrase in it."""
 
     slot: str  # its word in canonical form
     log_probs: tuple[float, ...]  # log-probability of each word of the phrase in the slot
@@ -252,104 +255,97 @@ class PhraseMatch(NamedTuple):
     slots: tuple[SlotShare, ...] = ()  # the slots in which it is read besides its words
 
 
-class Ending(NamedTuple):
-    """A phrase, or the beginning of phrases, that some words begin with."""
-
-    n_words: int
-    credit: float
-    phrase: Phrase | None
-    origin: PhraseSet
-
-
 class PhraseSearch:
-    """Finds the phrases of all sets that are expected in hypotheses.
+    """Finds the phrases of some sets in hypotheses.
 
-    Places with the same words after them, as in hypotheses that differ in a few words, are looked up once.
+    The phrases at a place depend only on the words after it. As the hypotheses of a list have most words in
+    common, these phrases are kept and looked up once.
     """
 
     def __init__(self, phrase_sets: Sequence[PhraseSet]) -> None:
         self._sets = phrase_sets
         self._longest = max((phrases.longest for phrases in phrase_sets), default=0)
         self._first_words = frozenset[str]().union(*(phrases.root.children for phrases in phrase_sets))
-        self._endings: dict[tuple[Words, bool], list[Ending]] = {}
+        self._found: dict[tuple[Words, bool], list[PhraseMatch]] = {}
         self._n_kept = 0
         self.steps = 0
-        """Number of words that were compared, and of phrases that were weighed, so far."""
+        """Number of words compared and phrases weighed so far."""
 
     def find(self, words: Words, *, partial: bool = False) -> list[PhraseMatch]:
         """Return the phrases in a hypothesis that do not overlap and have the largest sum of credits.
 
-        Of equal sums, the phrases that begin first, then the longer ones, then those of later sets win. In a
-        ``partial`` hypothesis, which more words will follow, last words with which a phrase begins are
-        credited too.
+        Of equal sums, phrases that begin earlier win, then longer ones, then those of later sets. More words
+        will follow a ``partial`` hypothesis, so that its last words are also credited if a phrase begins with
+        them.
         """
         n = len(words)
         best = [0.0] * (n + 1)  # largest sum of credits from each word on
-        taken: dict[int, Ending] = {}
+        taken: dict[int, PhraseMatch] = {}
         for start in range(n - 1, -1, -1):
             best[start] = best[start + 1]
             if words[start] in self._first_words:
                 until = start + self._longest
-                for ending in self._find_endings(words[start:until], is_last=partial and until > n):
-                    if (total := ending.credit + best[start + ending.n_words]) >= best[start]:
-                        best[start], taken[start] = total, ending
+                for match in self._find_first(words[start:until], is_last=partial and until > n):
+                    if (total := match.credit + best[start + match.n_words]) >= best[start]:
+                        best[start], taken[start] = total, match
         self.steps += n
         matches, position = [], 0
         while position < n:
             if (chosen := taken.get(position)) is None:
                 position += 1
                 continue
-            n_words, credit, phrase, origin = chosen
+            phrase, _, n_words, credit, origin, _ = chosen
             matches.append(PhraseMatch(phrase, position, n_words, credit, origin))
             position += n_words
         return matches
 
-    def _find_endings(self, words: Words, *, is_last: bool) -> list[Ending]:
-        """List what some words, perhaps the last ones of a partial hypothesis, begin with: the shorter ones
-        first, of equal length those of later sets last.
+    def _find_first(self, words: Words, *, is_last: bool) -> list[PhraseMatch]:
+        """List the phrases with which some words begin: shorter ones first, and those of later sets last.
 
-        What can never be chosen, because a later one has as many words and as much credit, is left out.
+        If these are the last words of a partial hypothesis, the beginning of a phrase counts too. A phrase is
+        left out if a later one has as many words and as much credit, because it would never be chosen.
         """
         key = words, is_last
-        if (endings := self._endings.get(key)) is None:
-            endings = self._look_up(words, is_last=is_last)
-            self._n_kept += 1 + len(endings)
-            if self._n_kept > MAX_KEPT_ENDINGS:
-                self._endings.clear()
-                self._n_kept = 1 + len(endings)
-            self._endings[key] = endings
-        self.steps += len(endings)
-        return endings
+        if (found := self._found.get(key)) is None:
+            found = self._look_up(words, is_last=is_last)
+            self._n_kept += 1 + len(found)
+            if self._n_kept > MAX_KEPT_PLACES:
+                self._found.clear()
+                self._n_kept = 1 + len(found)
+            self._found[key] = found
+        self.steps += len(found)
+        return found
 
-    def _look_up(self, words: Words, *, is_last: bool) -> list[Ending]:
-        by_length: list[list[Ending]] = [[] for _ in range(len(words) + 1)]
+    def _look_up(self, words: Words, *, is_last: bool) -> list[PhraseMatch]:
+        by_length: list[list[PhraseMatch]] = [[] for _ in range(len(words) + 1)]
         for phrases in self._sets:
             path = walk(phrases.root, words)
             self.steps += min(len(path) + 1, len(words))
             for n_words, node in enumerate(path, start=1):
                 if node.phrase >= 0:
                     phrase = phrases.phrases[node.phrase]
-                    _add_ending(by_length[n_words], Ending(n_words, phrase.weight * n_words, phrase, phrases))
+                    match = PhraseMatch(phrase, 0, n_words, phrase.weight * n_words, phrases)
+                    _add_match(by_length[n_words], match)
             if is_last and len(path) == len(words) and path[-1].longer_weight > 0:
                 credit = path[-1].longer_weight * len(words)
-                _add_ending(by_length[-1], Ending(len(words), credit, None, phrases))
-        return [ending for endings in by_length for ending in endings]
+                _add_match(by_length[-1], PhraseMatch(None, 0, len(words), credit, phrases))
+        return [match for matches in by_length for match in matches]
 
 
 def estimate_steps(n_words: int, phrase_sets: Sequence[PhraseSet]) -> int:
-    """Return an upper bound of ``PhraseSearch.steps`` for hypotheses with so many words together.
+    """Return an upper bound of ``PhraseSearch.steps`` for hypotheses of ``n_words`` in total.
 
-    At each word, as many words as the longest phrase has are compared with each set, and each set has at most
-    one phrase, and one beginning of phrases, of each length.
+    At each word, as many words as the longest phrase has are compared with each set. Each set has at most one
+    phrase, and one beginning of phrases, of each length.
     """
     return n_words * (1 + 3 * sum(phrases.longest for phrases in phrase_sets))
 
 
-def _add_ending(endings: list[Ending], new: Ending) -> None:
-    """Add an ending to those of the same length, without those that have no more credit."""
-    while endings and endings[-1].credit <= new.credit:
-        endings.pop()
-    endings.append(new)
+def _add_match(matches: list[PhraseMatch], new: PhraseMatch) -> None:
+    """Add a match to those of the same length, and drop those that have no more credit."""
+    while matches and matches[-1].credit <= new.credit:
+        matches.pop()
+    matches.append(new)
 
 
 def fill_slots(
@@ -358,11 +354,14 @@ def fill_slots(
     matches: Sequence[PhraseMatch],
     known: dict[Words, list[SlotShare]],
 ) -> list[PhraseMatch]:
-    """Add to the phrases of a hypothesis the slots in which they are read, the more probable ones first.
+    """Add to the phrases of a hypothesis the slots as which they are read, the more probable ones first.
 
-    The first phrases with slots are read in all of them, as long as there are ``MAX_READINGS`` at most; later
-    ones as words. The beginning of a phrase fills no slot. All sets that are expected share the probability
-    of a slot; ``known`` has the slots of phrases that were found before, and gets those of these.
+    The first phrases are read as all of their slots, as long as the hypothesis has at most ``MAX_READINGS``
+    readings; later phrases are read only as words. The beginning of a phrase has no slot.
+
+    Args:
+        phrase_sets: all sets that are searched; they share the probability of a slot.
+        known: the slots of phrases that were found before; new ones are added.
     """
     filled, n_more = [], MAX_READINGS
     for match in matches:
@@ -383,9 +382,9 @@ def fill_slots(
 def _share_slot(phrase_sets: Sequence[PhraseSet], slot: str, words: Words) -> tuple[float, ...]:
     """Return the log-probability of each word of a phrase in one of its slots.
 
-    Phrases are drawn in proportion to their weights, so that the sum is ln (weight / total): each word has
-    its share of the weight of the phrases that begin like this, and the last one also that of ending. Weights
-    of equal phrases in different sets add up, like those of all phrases.
+    Phrases are drawn in proportion to their weights. The probability of a word is the share of the weight of
+    the phrases that continue with it; that of the last word includes the phrase's end. So the
+    log-probabilities sum to ln (weight / total). Weights of equal phrases in different sets are added.
     """
     log_masses = np.log(sum(part.slot_masses(slot, words) for part in phrase_sets))
     log_probs = np.diff(log_masses)
@@ -394,7 +393,7 @@ def _share_slot(phrase_sets: Sequence[PhraseSet], slot: str, words: Words) -> tu
 
 
 def phrase_log_probs(words: Words, matches: Sequence[PhraseMatch]) -> np.ndarray:
-    """Return the log-probabilities of each word under the phrase model, (n,); -inf outside of phrases."""
+    """Return the log-probability of each word under the phrase model, (n,); -inf outside of phrases."""
     log_probs = np.full(len(words), -np.inf)
     for match in matches:
         end = match.start + match.n_words
@@ -406,10 +405,10 @@ MAX_PHRASE_FILE_BYTES = 4 << 20  # largest file of phrases
 
 
 def read_phrase_file(path: Path) -> tuple[Phrase, ...]:
-    """Read a file that the user named.
+    """Read a file of phrases that the user named.
 
     Raises:
-        ConfigError: it cannot be read, or is too large.
+        ConfigError: the file cannot be read, or is too large.
         FormatError: a line is not a phrase; see ``parse_phrase_file``.
     """
     try:
@@ -420,13 +419,14 @@ def read_phrase_file(path: Path) -> tuple[Phrase, ...]:
 
 
 def parse_phrase_file(data: bytes, file: str) -> tuple[Phrase, ...]:
-    """Convert the lines of a file: a phrase each, or a JSON object with text, weight, spellings and slot.
+    """Convert the lines of a file to phrases. A line is a phrase, or a JSON object with text, weight,
+    spellings and slot.
 
     Empty lines and those that begin with ``#`` are ignored. ``file`` names the file in messages.
 
     Raises:
-        FormatError: a line is not UTF-8, not a JSON object although it begins with a brace, or has another
-            key or type.
+        FormatError: a line is not UTF-8, begins with a brace but is not a JSON object, or has another key or
+            type.
     """
     phrases: list[Phrase] = []
     for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
@@ -448,7 +448,7 @@ def parse_phrase_file(data: bytes, file: str) -> tuple[Phrase, ...]:
 
 MAX_SETS = 16  # largest number of named sets that a call can ask for
 MAX_KEPT = 16
-"""Number of compiled sets that are kept, because the lists of a conversation have the same phrases."""
+"""Number of compiled sets that are kept, because all lists of a conversation have the same phrases."""
 MAX_KEPT_NODES = 100_000  # number of nodes of all sets that are kept, which take 35 MB
 
 
@@ -478,10 +478,11 @@ class PhraseFinder:
         self._lock = Lock()
 
     def select(self, phrases: tuple[Phrase, ...] = (), names: Sequence[str] = ()) -> list[PhraseSet]:
-        """Return the sets of phrases that lists share: some that are given, and named ones of the bundle.
+        """Return the sets of phrases that lists share: the given phrases as a set, and named sets of the
+        bundle.
 
         Raises:
-            ConfigError: the bundle does not have phrases of a name.
+            ConfigError: the bundle has no phrases of a name.
             LimitExceeded: a phrase is invalid, or there are too many; see ``compile_phrases``.
         """
         check_set_names(names)
@@ -496,14 +497,14 @@ class PhraseFinder:
     def find(
         self, nbest: NBestList, words: Sequence[Words], shared: Sequence[PhraseSet] = ()
     ) -> tuple[Sequence[PhraseMatch], ...]:
-        """Find phrases in each hypothesis of a list; return nothing if none of them has any.
+        """Find phrases in each hypothesis of a list; return an empty tuple if no hypothesis has any.
 
         Args:
             words: canonical words of each hypothesis, the same object for equal texts.
-            shared: sets of phrases that are expected besides those of the list.
+            shared: sets of phrases that are searched besides the list's own phrases.
 
         Raises:
-            InvalidList: a phrase of the list is invalid, or it has too many.
+            InvalidList: a phrase of the list is invalid, or the list has too many.
         """
         phrase_sets = [*shared, *self._compile_own(nbest)]
         if not phrase_sets:
@@ -524,7 +525,7 @@ class PhraseFinder:
     def estimate_steps(
         self, nbest: NBestList, words: Sequence[Words], shared: Sequence[PhraseSet] = ()
     ) -> int:
-        """Return an upper bound of the steps of ``find``, whose arguments and errors are the same."""
+        """Return an upper bound of the steps of ``find``, with the same arguments and errors."""
         phrase_sets = [*shared, *self._compile_own(nbest)]
         if not phrase_sets:
             return 0
@@ -533,10 +534,10 @@ class PhraseFinder:
         return estimate_steps(n_words, phrase_sets)
 
     def collect(self, nbest: NBestList, shared: Sequence[PhraseSet] = ()) -> tuple[Phrase, ...]:
-        """Return all phrases that are expected in a list, each once.
+        """Return all phrases that are searched in a list, each once.
 
         Raises:
-            InvalidList: a phrase of the list is invalid, or it has too many.
+            InvalidList: a phrase of the list is invalid, or the list has too many.
         """
         self._compile_own(nbest)
         own = _hashable(nbest.phrases)
@@ -550,7 +551,7 @@ class PhraseFinder:
             raise InvalidList(error.message, list_id=nbest.id, field=error.field) from None
 
     def _compile(self, phrases: tuple[Phrase, ...]) -> PhraseSet:
-        """Compile phrases, unless an equal set is kept; may be called from several threads."""
+        """Compile phrases, unless an equal set is kept. This may be called from several threads."""
         with self._lock:
             compiled = self._kept.pop(phrases, None)
         compiled = compiled or compile_phrases(phrases, self._normalise, self._slots)
@@ -563,7 +564,7 @@ class PhraseFinder:
 
 
 def _hashable(phrases: Sequence[Phrase]) -> tuple[Phrase, ...]:
-    """Phrases that can be kept by their content, although lists stand in them where tuples are expected."""
+    """The same phrases, with tuples where the caller has put lists, so that they can be keys."""
     phrases = tuple(phrases)
     try:
         hash(phrases)
@@ -575,23 +576,24 @@ def _hashable(phrases: Sequence[Phrase]) -> tuple[Phrase, ...]:
 MAX_PART_WORDS = 262_144  # number of words of readings that are held and scored at a time, in 40 MB
 
 SlotScores = Mapping[int, Mapping[str, np.ndarray]]
-"""For each hypothesis with a slot, by its index in the trie: ln P of each word, and of ``</s>`` unless the
-hypothesis is partial, by the model that read it."""
+"""The sums over readings of each hypothesis that has several, by its index in the trie, and by the model's
+name: ln P of each word, and of ``</s>`` unless the hypothesis is partial."""
 
 
 class Reading(NamedTuple):
-    """A hypothesis with some of its phrases replaced by their slots."""
+    """One reading of a hypothesis: some of its phrases are replaced by their slots."""
 
     words: Words
     replaced: tuple[tuple[PhraseMatch, SlotShare], ...]
     token: np.ndarray
-    """(n + 1,) index among ``words`` of each word of the hypothesis, or of its slot, and of ``</s>``."""
+    """(n + 1,) for each word of the hypothesis, and for ``</s>``, the index in ``words`` of the word or slot
+    that stands for it."""
 
     def spread(self, log_probs: np.ndarray, unknown: np.ndarray, credits: np.ndarray) -> np.ndarray:
-        """ln P of each word of the hypothesis and of ``</s>``, (n + 1,), from those of the words of this
+        """ln P of each word of the hypothesis and of ``</s>``, (n + 1,), from ln P of the words of this
         reading.
 
-        Unknown words have at least the ln P of the phrase model, ``credits``; unknown slots have the
+        Unknown words have at least their ln P in the phrase model, ``credits``; unknown slots have the
         probability 0.
         """
         spread = log_probs[self.token]
@@ -605,19 +607,17 @@ class Reading(NamedTuple):
 
 
 class ReadHypothesis(NamedTuple):
-    """The readings of a hypothesis; the first one is the hypothesis itself."""
+    """All readings of a hypothesis; the first one is the hypothesis itself."""
 
     rows: tuple[int, ...]
-    """Indices in the trie of the batch of the hypotheses that are equal to it."""
+    """Indices, in the trie of the batch, of the hypotheses that are equal to this one."""
     readings: tuple[Reading, ...]
     credits: np.ndarray
-    """(n + 1,) ln P of its words under the phrase model, which counts where a word is unknown."""
+    """(n + 1,) ln P of the words under the phrase model, which is used for unknown words."""
     partial: bool
 
     def sum_readings(self, log_probs: Sequence[np.ndarray]) -> np.ndarray:
-        """ln P of each word, summed over the readings, from ln P of the n words and of ``</s>`` in each
-        reading.
-        """
+        """Sum over the readings: ln P of each word, from ln P of the n words and ``</s>`` in each reading."""
         rows = np.stack(log_probs)
         # until the last slot of a reading begins, it is the same as another one
         begins = [reading.replaced[-1][0].start if reading.replaced else 0 for reading in self.readings]
@@ -628,16 +628,18 @@ class ReadHypothesis(NamedTuple):
 
 
 class SlotReadings(NamedTuple):
-    """The readings of hypotheses of a batch that have phrases with slots."""
+    """The readings of those hypotheses of a batch that have phrases with slots."""
 
     hypotheses: tuple[ReadHypothesis, ...]
     trie: HypothesisTrie  # the readings of all hypotheses, one after the other
 
     def sum_scores(self, scores: Mapping[str, EdgeScores]) -> SlotScores:
-        """Sum the readings of each hypothesis by edge scores of the n-grams that have slots, all of them
-        forward models.
+        """Sum over the readings of each hypothesis.
+
+        Args:
+            scores: edge scores of ``trie`` by the n-grams that know slots, which are all forward models.
         """
-        paths = self.trie.list_paths()
+        paths = self.trie.paths
         first, sums = 0, dict[int, Mapping[str, np.ndarray]]()
         for hypothesis in self.hypotheses:
             edges = paths[first : first + len(hypothesis.readings)]
@@ -664,9 +666,11 @@ def read_slots(
 ) -> Iterator[SlotReadings]:
     """List the readings of the hypotheses of a batch that have phrases with slots, in parts.
 
-    A part has at most ``max_words`` words of all readings; a hypothesis that has more is a part by itself.
-    The words before each hypothesis, ``contexts``, are read as they are; the end of a partial one is not
-    scored.
+    Args:
+        contexts: words before each hypothesis, which are read as they are.
+        partial: whether the end of each hypothesis is not scored.
+        max_words: largest number of words of all readings of a part. A hypothesis with more is a part by
+            itself.
     """
     rows_of: dict[tuple[int, int, int, bool], list[int]] = {}
     for row, found in enumerate(matches):
@@ -697,7 +701,7 @@ def _build_readings(hypotheses: Sequence[ReadHypothesis], contexts: Sequence[Wor
 
 
 def _list_readings(words: Words, matches: Sequence[PhraseMatch]) -> tuple[Reading, ...]:
-    """All readings of a hypothesis, itself first."""
+    """All readings of a hypothesis, the hypothesis itself first."""
     choices = [(None, *((match, share) for share in match.slots)) for match in matches if match.slots]
     readings = []
     for chosen in product(*choices):

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from rescorer.combination import MIXTURE
 from rescorer.errors import BundleError, ConfigError, InputError, InvalidList, ScoringError, quote
 from rescorer.extensions import make_ranker
 from rescorer.list_checks import find_wrong_types
 from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.models.bundle import MANIFEST, Bundle, read_bundle
-from rescorer.models.language_model import LanguageModel, VectorModel, check_mixture
+from rescorer.models.language_model import LanguageModel, VectorModel
 from rescorer.models.network_files import CONFIG_FILE
 from rescorer.models.ngram_files import place_ngram, read_ngram, read_words
 from rescorer.models.ngrams import NgramModel, align_vocabularies
@@ -31,6 +30,7 @@ from rescorer.scoring.components import BoundOptions, PreparedList
 from rescorer.scoring.options import RescoreOptions, Weighting, as_lists, as_texts
 from rescorer.trie import EdgeScores, HypothesisTrie, WordEncoder
 from rescorer.types import Hypothesis, NBestList, RescoredList, TextScore, Weights
+from rescorer.weights import MIXTURE, check_mixture
 
 
 def load_bundle_models(

@@ -1,15 +1,14 @@
 """Read files, JSON, regular expressions and tensors that strangers wrote, within bounds of memory and time.
 
-Folders, bytes and patterns come in; open files, objects and compiled patterns come out, or an error that says
-which bound was exceeded.
+If a bound is exceeded, the error says which one.
 
-- Files are regular files: a FIFO, a device or a socket in the place of a file must neither block the reader
-  nor feed it for ever, and a symbolic link must not lead out of a folder whose files are listed with their
-  hashes.
+- Files must be regular files. A FIFO, a device or a socket in the place of a file must neither block the
+  reader nor feed it for ever, and in a folder whose files are listed with their hashes, a symbolic link must
+  not lead out of it.
 - Patterns of a bundle must match in bounded time, whatever the token. Python's engine tries all ways to
   match, and no other thread runs meanwhile: ``(a+)+$`` on forty letters takes hours. Only patterns that
   cannot do this are accepted, and only tokens of ordinary length are matched.
-- The header of a safetensors file gives types and shapes, which a reader compares with those that it expects
+- The header of a safetensors file gives types and shapes. A reader compares them with those that it expects
   before it builds anything of their sizes.
 """
 
@@ -32,10 +31,11 @@ from typing import Any, BinaryIO, NamedTuple, TypeGuard
 from rescorer.errors import BundleError, ConfigError, quote
 
 MAX_JSON_BYTES = 4 << 20
-"""Largest JSON file. Python needs at most about 30 times as much memory for its values."""
+"""Largest JSON file. Python needs up to about 30 times as much memory for its values."""
 MAX_JSON_DEPTH = 32
 MAX_DIGITS = 18
-"""Largest number of digits of an integer: it fits into 64 bits."""
+"""Largest number of digits of an integer, so that it fits into 64 bits."""
+SURROGATE = re.compile("[\ud800-\udfff]")  # JSON joins whole pairs to characters
 
 
 def parse_json(data: bytes, place: str) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _parse_int(digits: str) -> int:
 
 
 def _check_values(values: Any, place: str) -> None:
-    """Check depth and strings, level by level."""
+    """Check the depth and the strings of parsed JSON, level by level."""
     level = [values]
     for _ in range(MAX_JSON_DEPTH):
         inner: list[Any] = []
@@ -81,20 +81,12 @@ def _check_values(values: Any, place: str) -> None:
                 inner += value.values()
             elif isinstance(value, list):
                 inner += value
-            elif isinstance(value, str) and not _is_unicode(value):
+            elif isinstance(value, str) and SURROGATE.search(value):
                 raise BundleError(f"{place}: a string has half of a surrogate pair; expected Unicode text")
         level = inner
         if not level:
             return
     raise BundleError(_too_deep(place))
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _too_deep(place: str) -> str:
@@ -104,7 +96,7 @@ def _too_deep(place: str) -> str:
 MAX_FILES = 1000
 """Largest number of files and folders in a sealed folder."""
 MAX_DEPTH = 8
-"""Largest number of parts in the name of a file, such as 2 for ``neural/config.json``."""
+"""Largest number of parts in a file's name; ``neural/config.json`` has 2."""
 MAX_NAME_BYTES = 255
 
 _KINDS = {
@@ -117,16 +109,8 @@ _KINDS = {
 }
 
 
-class Entry(NamedTuple):
-    """A file below a folder."""
-
-    name: str
-    """Path relative to the folder, with ``/``."""
-    status: os.stat_result
-
-
 class Folder:
-    """A folder of files that the user named; symbolic links are followed."""
+    """A folder of files that the user named. Symbolic links are followed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -140,7 +124,7 @@ class Folder:
         path = self.path / name
         try:
             check_regular(path, os.stat(path))
-            stream = open(path, "rb", opener=_open_without_blocking)  # noqa: SIM115  # the caller closes it
+            stream = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
         except OSError as error:
             raise BundleError(f"{path}: {_explain(error)}") from None
         return _checked(stream, path)
@@ -161,14 +145,14 @@ class Folder:
 
 
 class SealedFolder(Folder):
-    """A folder whose files lie inside it, with no symbolic links, and are listed with their hashes.
+    """A folder whose files are listed with their hashes and lie inside it, without symbolic links.
 
-    The folder itself may be reached through links. A file is hashed through the descriptor that it is then
-    read from, and only once unless it changes.
+    The path to the folder itself may have links. A file is hashed through the same descriptor from which it
+    is then read, and only once unless it changes.
 
     Args:
         hashes: SHA-256 of each file by its name; None: files are neither listed nor hashed.
-        prefix: name of a subfolder, with ``/`` at its end, to which names are relative.
+        prefix: for a subfolder, its name with ``/`` at the end; ``hashes`` then has names that begin with it.
     """
 
     def __init__(self, path: Path, hashes: Mapping[str, str] | None = None, prefix: str = "") -> None:
@@ -180,8 +164,8 @@ class SealedFolder(Folder):
         """Open a file, and verify its hash.
 
         Raises:
-            BundleError: besides the reasons of ``Folder.open``, the file is not listed, its content has
-                another hash, or a part of its name is a symbolic link.
+            BundleError: see ``Folder.open``; or the file is not listed, its content has another hash, or a
+                part of its name is a symbolic link.
         """
         full_name = self._prefix + name
         check_name(full_name, str(self.path))
@@ -208,11 +192,11 @@ class SealedFolder(Folder):
         folder._verified = self._verified
         return folder
 
-    def list_files(self) -> Iterator[Entry]:
-        """Yield the files below the folder, whatever their kind, in the order of their names.
+    def list_files(self) -> Iterator[tuple[str, os.stat_result]]:
+        """Yield the name and status of each file below the folder, whatever its kind, in the order of names.
 
         Raises:
-            BundleError: there are too many, or they lie too deep, or a name is not UTF-8.
+            BundleError: there are too many files, one lies too deep, or a name is not UTF-8.
             OSError: the folder cannot be read.
         """
         pending = [""]
@@ -230,10 +214,10 @@ class SealedFolder(Folder):
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(f"{name}/")
                     else:
-                        yield Entry(name, entry.stat(follow_symlinks=False))
+                        yield name, entry.stat(follow_symlinks=False)
 
     def _open_inside(self, name: str) -> BufferedReader:
-        """Open a file; none of the parts of its name may be a symbolic link, not even one made meanwhile."""
+        """Open a file, none of whose parents may be a symbolic link, even if one is made at this moment."""
         path = self.path / name
         *folders, last = name.split("/")
         descriptors: list[int] = []
@@ -261,7 +245,7 @@ class SealedFolder(Folder):
                 os.close(descriptor)
 
     def _verify(self, name: str, stream: BufferedReader, expected: str) -> None:
-        """Compare the hash of a file, unless this very content was verified before."""
+        """Compare the hash of a file, unless the same content was verified before."""
         identity = _identity(stream)
         if self._verified.get(name) == identity:
             return
@@ -275,12 +259,12 @@ class SealedFolder(Folder):
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a file that the user named; see ``Folder.open``."""
+    """Open a file that the user named. See ``Folder.open``."""
     return Folder(path.parent).open(path.name)
 
 
 def descriptor_path(stream: BinaryIO) -> str:
-    """A path by which libraries that open files themselves open this very file, whatever its name is now."""
+    """A path from which libraries that open files themselves get this very file, even if it is renamed."""
     path = f"/proc/self/fd/{stream.fileno()}"
     return path if os.path.exists(path) else str(stream.name)
 
@@ -312,7 +296,7 @@ def check_size(path: Path, size: int, max_bytes: int) -> None:
 
 
 def check_regular(path: Path, status: os.stat_result) -> None:
-    """Raise BundleError unless the status is that of a regular file."""
+    """Raise BundleError unless this is the status of a regular file."""
     _check_kind(path, status, stat.S_IFREG)
 
 
@@ -325,17 +309,13 @@ def _check_kind(path: Path, status: os.stat_result, expected: int) -> None:
 
 
 def _checked(stream: BufferedReader, path: Path) -> BufferedReader:
-    """Return a stream if it is still a regular file now that it is open."""
+    """Return an open stream if it is a regular file; otherwise close it and raise BundleError."""
     try:
         check_regular(path, os.fstat(stream.fileno()))
     except BaseException:
         stream.close()
         raise
     return stream
-
-
-def _open_without_blocking(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _identity(stream: BufferedReader) -> tuple[int, ...]:
@@ -353,7 +333,8 @@ def _quote(name: str) -> str:
 
 
 MAX_MATCHED_CHARACTERS = 100
-"""Longest token that a pattern can match. Two repeats take at most its square, a tenth of a millisecond."""
+"""Longest token that a pattern can match. With two repeats, a match takes at most the square of this in
+steps, a tenth of a millisecond."""
 MAX_PATTERNS = 200
 MAX_REPEATS = 2
 """Largest number of repeats, such as ``+``, in one pattern."""
@@ -361,7 +342,7 @@ REPEATS = (opcodes.MAX_REPEAT, opcodes.MIN_REPEAT, opcodes.POSSESSIVE_REPEAT)
 
 
 def compile_patterns(patterns: Sequence[str]) -> re.Pattern[str]:
-    """Compile patterns into one that matches what any of them matches, regardless of case; see ``matches``.
+    """Compile patterns into one that matches whatever any of them matches, in any case; see ``matches``.
 
     Raises:
         ConfigError: a pattern is invalid, or could take too long.
@@ -390,7 +371,8 @@ def check_pattern(pattern: str) -> None:
         parsed = parser.parse(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         raise ConfigError(f"{quote(pattern)} is not a valid regular expression: {error}") from None
-    repeats = list(find_repeats(parsed))
+    nodes = iterate_nodes(parsed)
+    repeats = [argument[2] for op, argument in nodes if op in REPEATS and argument[1] > 1]
     if len(repeats) > MAX_REPEATS:
         raise ConfigError(f"{quote(pattern)} has {len(repeats)} repeats; expected at most {MAX_REPEATS}")
     for body in repeats:
@@ -402,28 +384,15 @@ def check_pattern(pattern: str) -> None:
             )
 
 
-def find_repeats(parsed: Any) -> Iterator[Any]:
-    """Yield what is repeated more than once by each repeat of a parsed pattern, nested ones included."""
-    for op, argument in iterate_nodes(parsed):
-        if op in REPEATS and argument[1] > 1:
-            yield argument[2]
-
-
 def iterate_nodes(parsed: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the nodes of a parsed pattern with their arguments, at all levels."""
-    for op, argument in parsed:
-        yield op, argument
-        for part in _parts(argument):
+    if isinstance(parsed, parser.SubPattern):
+        for op, argument in parsed:
+            yield op, argument
+            yield from iterate_nodes(argument)
+    elif isinstance(parsed, tuple | list):  # an argument, which may contain patterns
+        for part in parsed:
             yield from iterate_nodes(part)
-
-
-def _parts(argument: Any) -> Iterator[Any]:
-    """Yield the parsed patterns inside the argument of a node."""
-    if isinstance(argument, parser.SubPattern):
-        yield argument
-    elif isinstance(argument, tuple | list):
-        for part in argument:
-            yield from _parts(part)
 
 
 MAX_HEADER_BYTES = 1 << 20
@@ -441,7 +410,7 @@ class TensorInfo(NamedTuple):
 
 
 def read_tensor_header(stream: BinaryIO) -> dict[str, TensorInfo]:
-    """Read the types and shapes in the header of a safetensors file; rewinds the file.
+    """Read the types and shapes in the header of a safetensors file; the file is then rewound.
 
     Raises:
         BundleError: the header is damaged, or its tensors do not fill the file exactly.

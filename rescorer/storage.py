@@ -1,8 +1,7 @@
 """Find and read objects of storage services by their URLs, such as ``s3://bucket/key``, through fsspec.
 
-URLs come in; names, sizes and streams come out. Faults are errors of the operating system, with a reason in
-one line: not found, access denied, no answer. The libraries of the services are optional, so their errors are
-recognised by name.
+Faults of a storage become errors of the operating system, with a reason in one line: not found, access
+denied, no answer. The libraries of the services are optional, so that their errors are recognised by name.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def is_url(name: object) -> bool:
-    """Whether a name is that of an object in a storage; ``file://`` counts, until ``as_local`` removes it."""
+    """Whether a name is the URL of an object in a storage, or of a file, which ``as_local`` converts."""
     return isinstance(name, str) and URL.match(name) is not None
 
 
@@ -37,7 +36,8 @@ def protocol_of(url: str) -> str:
 
 
 def as_local(name: str) -> str:
-    """The path of a ``file://`` URL; other URLs with their protocol in lower case; other names as they are.
+    """Convert a ``file://`` URL to a path, and the protocol of any other URL to lower case; return other
+    names as they are.
 
     >>> as_local("file:///data/a%20b.jsonl"), as_local("S3://bucket/Key")
     ('/data/a b.jsonl', 's3://bucket/Key')
@@ -100,7 +100,7 @@ def explained(url: str) -> Iterator[None]:
 
 @contextmanager
 def reading(url: str) -> Iterator[None]:
-    """Turn faults while an object is read into FormatErrors, except that there is no such object.
+    """Turn faults while an object is read into FormatErrors, except FileNotFoundError.
 
     A reader of lists would take an OSError for the damaged end of a file, and continue without the rest.
     """
@@ -114,7 +114,7 @@ def reading(url: str) -> Iterator[None]:
 
 
 def explain(error: Exception, url: str) -> OSError | None:
-    """The error of the operating system for a fault of a storage; None for any other error."""
+    """The error of the operating system that describes a fault of a storage; None for any other error."""
     names = {kind.__name__ for kind in type(error).__mro__}
     code, family = error_code(error), "gs" if protocol_of(url) in ("gs", "gcs") else "s3"
     if isinstance(error, FileExistsError):
@@ -141,7 +141,7 @@ def explain(error: Exception, url: str) -> OSError | None:
 
 
 def error_code(error: BaseException) -> str:
-    """The code that a service gave an error or its cause; an empty string if there is none."""
+    """The code that a service gave an error or its cause; empty if there is none."""
     for fault in (error, error.__cause__, getattr(error.__cause__, "__cause__", None)):
         response = getattr(fault, "response", None)
         if isinstance(response, dict):
@@ -157,18 +157,18 @@ def _first_line(error: Exception) -> str:
 
 
 BLOCK_BYTES = 4 << 20
-"""Bytes that a request reads at least: enough that the wait for its answer matters little."""
+"""Smallest number of bytes per request, so large that the wait for the answer matters little."""
 BUFFER_BYTES = 1 << 16
 S3 = frozenset({"s3", "s3a"})
 RETRIES = 2
-"""Times that s3fs repeats a request, beyond the retries of botocore (``AWS_MAX_ATTEMPTS``)."""
+"""Number of times that s3fs repeats a request, after the retries of botocore (``AWS_MAX_ATTEMPTS``)."""
 
 
 def open_filesystem(url: str) -> Any:
-    """The file system of fsspec that knows a URL; it remembers no listings.
+    """The file system of fsspec for a URL. It keeps no listings.
 
     Raises:
-        ConfigError: a package is missing, the protocol is unknown, or there is no more than a protocol.
+        ConfigError: a package is missing, the protocol is unknown, or the URL has no name of a bucket.
     """
     protocol = protocol_of(url)
     if not url.partition("://")[2].strip("/"):
@@ -188,11 +188,11 @@ def open_filesystem(url: str) -> Any:
 
 
 def normalise(url: str) -> str:
-    """The URL by which ``find_objects`` names the same place: with one name of the protocol, and no slash at
-    its end.
+    """The URL by which ``find_objects`` names the same place: one spelling of the protocol, and no slash at
+    the end.
 
     Raises:
-        ConfigError: as for ``open_filesystem``.
+        ConfigError: see ``open_filesystem``.
     """
     return _name_of(open_filesystem(url), url)
 
@@ -235,12 +235,12 @@ class _ObjectReader(io.RawIOBase):
 def open_object(url: str) -> BinaryIO:
     """Open an object for reading; blocks are requested when they are needed.
 
-    All of it is read from one version: a change meanwhile is an error where the storage has entity tags.
+    All blocks are from one version: where the storage has entity tags, a change of the object is an error.
 
     Raises:
         FileNotFoundError: there is no such object.
-        FormatError: it cannot be read, now or later.
-        ConfigError: as for ``open_filesystem``.
+        FormatError: the object cannot be read, now or later.
+        ConfigError: see ``open_filesystem``.
     """
     filesystem = open_filesystem(url)
     with reading(url):
@@ -249,7 +249,7 @@ def open_object(url: str) -> BinaryIO:
 
 
 def is_object(url: str) -> bool:
-    """Whether a URL is that of an object, not of a prefix; raises FormatError if that cannot be found out."""
+    """Whether a URL is that of an object, not a prefix; raise FormatError if the storage cannot be asked."""
     filesystem = open_filesystem(url)
     try:
         with reading(url):
@@ -295,11 +295,11 @@ def _find_below(filesystem: Any, prefix: str) -> list[str]:
 
 
 def measure_objects(urls: Sequence[str]) -> list[int]:
-    """The number of bytes of each object, many at the same time.
+    """The number of bytes of each object; many are asked for at the same time.
 
     Raises:
-        FormatError: an object cannot be measured, or is not there any more.
-        ConfigError: as for ``open_filesystem``.
+        FormatError: an object cannot be measured, or has been deleted.
+        ConfigError: see ``open_filesystem``.
     """
     sizes: dict[str, int] = {}
     for protocol in {protocol_of(url) for url in urls}:

@@ -1,16 +1,19 @@
-"""Merge a batch of hypotheses into a prefix trie, stored as flat arrays ordered by depth.
+"""A batch of hypotheses as a prefix trie, in flat arrays ordered by depth, and the scores of its edges.
 
-The trie is built over canonical words and knows no word ids of any model. ``EdgeScores`` are the scores that
-a model returns for its edges. Encodings of the words of hypotheses, which rerankers read, are means of the
-context vectors from which a model predicts these words and the end of the sentence, times the projection of a
-``WordEncoder``; they are projected where the model runs, so that K numbers per hypothesis leave that process.
+Hypotheses that begin alike share nodes, so that a model scores their common words once. The trie consists of
+canonical words and knows no word ids of any model.
 
-    nodes   roots (one per distinct context), then every distinct prefix, shallow before deep
-    edges   first the edge into each node that is not a root, in node order; then one ``</s>`` edge out of
-            each node where a hypothesis ends, predicted from that node and never advanced into
+    nodes   first the roots, one for each distinct context; then every distinct prefix, shallow before deep
+    edges   first the edge into each node that is not a root, in the order of the nodes; then one ``</s>``
+            edge out of each node where a hypothesis ends, which is predicted from that node and leads to none
 
 Backward models read the suffix trie, ``HypothesisTrie.reversed``: the trie of the reversed hypotheses, in
-which those that end alike share nodes.
+which hypotheses that end alike share nodes.
+
+A model returns ``EdgeScores``: a log-probability for each edge. A network can also encode the words of each
+hypothesis for rerankers. An encoding is the mean of the context vectors from which the network predicts the
+words and ``</s>``, times the projection of a ``WordEncoder``. The vectors are projected in the process that
+runs the network, so that only K numbers per hypothesis leave it.
 """
 
 from __future__ import annotations
@@ -30,20 +33,22 @@ from rescorer.types import Words as Words
 
 @dataclass(frozen=True)
 class HypothesisTrie:
-    """Distinct prefixes of a batch of hypotheses.
+    """The distinct prefixes of a batch of hypotheses.
 
     Attributes:
-        words: distinct words of the batch; edges refer to them by index, and ``len(words)`` is ``</s>``.
-        contexts: (R,) arrays of word indices: for each root, the words spoken before it; ``len(words)`` ends
-            an utterance before the sentence of the hypotheses.
+        words: distinct words of the batch. Edges refer to them by index; the index ``len(words)`` is
+            ``</s>``.
+        contexts: for each root, an array with the indices of the words spoken before it; ``len(words)`` ends
+            each previous utterance.
         parent: (N,) int64 node above each node; a root is its own parent.
         node_word: (N,) int64 word on the edge into each node; meaningless for roots.
-        level_bounds: level d consists of nodes ``level_bounds[d]`` … ``level_bounds[d+1]-1``; level 0 is the
-            roots.
+        level_bounds: level d consists of the nodes ``level_bounds[d]`` … ``level_bounds[d+1]-1``; level 0 is
+            the roots.
         hypothesis_node: (H,) int64 node where each hypothesis ends; equal hypotheses share a node.
         end_nodes: (M,) int64 distinct nodes where hypotheses end, in ascending order.
-        confidences: for each root, how sure each utterance before its sentence is; empty: all are certain.
-        flatness: for each root, the θ of its neural cache, see ``models.contexts``; 0: no neural cache.
+        confidences: for each root, the confidence of each previous utterance; empty if all are certain.
+        flatness: for each root, the parameter θ of its neural cache, see ``models.contexts``; 0 for no neural
+            cache.
     """
 
     words: Words
@@ -58,7 +63,7 @@ class HypothesisTrie:
 
     @cached_property
     def within_sentence(self) -> HypothesisTrie:
-        """This trie without the utterances before the sentence, which most models ignore."""
+        """This trie without the previous utterances, which most models ignore."""
         ends = [np.flatnonzero(context == len(self.words)) for context in self.contexts]
         if not any(map(len, ends)):
             return self
@@ -80,7 +85,7 @@ class HypothesisTrie:
 
     @cached_property
     def edge_parent(self) -> np.ndarray:
-        """(E,) node from whose state each edge is predicted."""
+        """(E,) the node from whose state the word of each edge is predicted."""
         return np.concatenate([self.parent[self.n_roots :], self.end_nodes])
 
     @cached_property
@@ -99,40 +104,43 @@ class HypothesisTrie:
 
     @cached_property
     def _end_index(self) -> np.ndarray:
-        """(H,) int64 position among ``end_nodes`` of the node where each hypothesis ends."""
+        """(H,) int64 index in ``end_nodes`` of the node where each hypothesis ends."""
         return np.searchsorted(self.end_nodes, self.hypothesis_node)
 
     def in_direction(self, backward: bool) -> HypothesisTrie:
-        """The trie that a model reads: ``reversed`` for a backward model, this one for any other."""
+        """The trie that a model reads: the reversed one for a backward model, this one for any other."""
         return self.reversed if backward else self
 
     @cached_property
     def reversed(self) -> HypothesisTrie:
-        """The trie of the same hypotheses, in the same order, read from their last words to their first ones.
+        """The trie of the same hypotheses, in the same order, each read from its last word to its first.
 
-        It has one root: what was said before a sentence lies beyond the end of a backward reading.
+        This trie has only one root: a backward model reads a sentence before it would come to the context.
         """
         nodes, lengths = self._walk_up(self.end_nodes)  # which reads hypotheses backwards
         flat_words = self.node_word[nodes]
         no_context = (np.zeros(0, dtype=np.int64),)
-        trie = grow_trie(self.words, no_context, np.zeros_like(lengths), flat_words, lengths)
+        trie = _grow_trie(self.words, no_context, np.zeros_like(lengths), flat_words, lengths)
         return replace(trie, hypothesis_node=trie.hypothesis_node[self._end_index])
 
     def levels(self) -> list[slice]:
-        """The nodes of each level below the roots."""
+        """The nodes of each level below the roots, as slices."""
         return [slice(*bounds) for bounds in pairwise(self.level_bounds[1:])]
 
     @property
     def parent_in_level(self) -> np.ndarray:
-        """(N,) position of each node's parent among the nodes of the level above."""
+        """(N,) index of each node's parent among the nodes of the level above."""
         parent = self.parent.copy()
         for above, level in zip(self.level_bounds, self.levels(), strict=False):
             parent[level] -= above
         return parent
 
     def sum_paths(self, edge_values: np.ndarray, partial: np.ndarray | None = None) -> np.ndarray:
-        """Sum (E,) edge values along the path of each hypothesis, from its first word to ``</s>``, (H,)
-        float64. The ``</s>`` of partial hypotheses, (H,) bool, is left out; None: no hypothesis is partial.
+        """Sum edge values, (E,), along the path of each hypothesis from its first word to ``</s>``: (H,)
+        float64.
+
+        Args:
+            partial: (H,) bool, the hypotheses whose ``</s>`` is left out; None: no hypothesis is partial.
         """
         n_inner = self.n_nodes - self.n_roots
         sums = np.zeros(self.n_nodes)
@@ -145,7 +153,7 @@ class HypothesisTrie:
         return sums[self.hypothesis_node] + end_values
 
     def mean_paths(self, node_values: np.ndarray) -> np.ndarray:
-        """Average (N, K) values of nodes along the path of each hypothesis, from its root: (H, K) float64."""
+        """Average node values, (N, K), along the path of each hypothesis from its root on: (H, K) float64."""
         sums = node_values.astype(np.float64)
         n_nodes = np.ones(self.n_nodes)
         for level in self.levels():
@@ -155,25 +163,23 @@ class HypothesisTrie:
         means: np.ndarray = sums[self.hypothesis_node] / n_nodes[self.hypothesis_node, None]
         return means
 
-    def path_edges(self, hypothesis: int) -> np.ndarray:
-        """Edges of one hypothesis from its first word to ``</s>``, (n_words + 1,)."""
-        node = int(self.hypothesis_node[hypothesis])
-        edges = [self.n_nodes - self.n_roots + int(np.searchsorted(self.end_nodes, node))]
-        while node >= self.n_roots:
-            edges.append(node - self.n_roots)
-            node = int(self.parent[node])
-        return np.array(edges[::-1])
-
-    def list_paths(self) -> list[np.ndarray]:
-        """The ``path_edges`` of every hypothesis."""
+    @cached_property
+    def paths(self) -> list[np.ndarray]:
+        """For each hypothesis, its edges from its first word to ``</s>``, (n_words + 1,)."""
         nodes, lengths = self._walk_up(self.hypothesis_node)
         first_end = self.n_nodes - self.n_roots
         edges = np.insert(nodes - self.n_roots, np.cumsum(lengths) - lengths, first_end + self._end_index)
         return [path[::-1] for path in np.split(edges, np.cumsum(lengths + 1)[:-1])]
 
+    def path_edges(self, hypothesis: int) -> np.ndarray:
+        """The edges of one hypothesis; see ``paths``."""
+        return self.paths[hypothesis]
+
     def _walk_up(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The nodes from each of some nodes, (n,), up to its root, which is left out: one path after the
-        other, and the length of each, (n,).
+        """The nodes on the path from each of n given nodes up to its root, which is left out.
+
+        Returns:
+            The paths, one after the other, and the length of each path, (n,).
         """
         lengths = np.searchsorted(self.level_bounds, nodes, side="right") - 1
         first = np.cumsum(lengths) - lengths
@@ -192,20 +198,30 @@ def build_trie(
     confidences: Sequence[tuple[float, ...]] | None = None,
     flatness: Sequence[float] | None = None,
 ) -> HypothesisTrie:
-    """Build the trie of a batch, one vectorised step per level.
+    """Build the trie of a batch, with one vectorised operation per level.
 
     Args:
         hypotheses: canonical words of each hypothesis; hypotheses may be empty and may repeat.
-        contexts: words that each hypothesis continues, with ``SENTENCE_END`` after each previous utterance.
-        confidences: for each hypothesis, that of each previous utterance, or nothing if all are certain;
-            hypotheses with other confidences have another root.
-        flatness: for each hypothesis, the θ of its neural cache, likewise; 0: none.
+        contexts: for each hypothesis, the words spoken before it, with ``SENTENCE_END`` after each previous
+            utterance; None: no hypothesis has a context.
+        confidences: for each hypothesis, the confidence of each previous utterance, or () if all are certain.
+            Hypotheses with different confidences have different roots.
+        flatness: for each hypothesis, the parameter θ of its neural cache, or 0 for none. Hypotheses with
+            different values have different roots.
     """
     contexts = [()] * len(hypotheses) if contexts is None else contexts
     confidences = [()] * len(hypotheses) if confidences is None else confidences
     flatness = [0.0] * len(hypotheses) if flatness is None else flatness
     root_of: dict[tuple[Words, tuple[float, ...], float], int] = defaultdict(count().__next__)
-    roots = np.array(_number_roots(root_of, contexts, confidences, flatness), dtype=np.int64)
+    known: dict[tuple[int, int, float], int] = {}
+    numbers = []
+    for context, sure, flat in zip(contexts, confidences, flatness, strict=True):
+        # The hypotheses of a list share one context, which may be long: it is hashed once.
+        key = id(context), id(sure), flat
+        if key not in known:
+            known[key] = root_of[context, sure, flat]
+        numbers.append(known[key])
+    roots = np.array(numbers, dtype=np.int64)
     index: dict[str, int] = defaultdict(count().__next__)
     context_words = [
         _to_array(-1 if word == SENTENCE_END else index[word] for word in context) for context, *_ in root_of
@@ -213,29 +229,9 @@ def build_trie(
     flat_words = _to_array(map(index.__getitem__, chain.from_iterable(hypotheses)))
     lengths = _to_array(map(len, hypotheses))
     ended = tuple(np.where(words < 0, len(index), words) for words in context_words)
-    trie = grow_trie(tuple(index), ended, roots, flat_words, lengths)
-    _, sure, flat = zip(*root_of, strict=True) if root_of else ((), (), ())
-    return replace(trie, confidences=sure, flatness=flat)
-
-
-def _number_roots(
-    root_of: dict[tuple[Words, tuple[float, ...], float], int],
-    contexts: Sequence[Words],
-    confidences: Sequence[tuple[float, ...]],
-    flatness: Sequence[float],
-) -> list[int]:
-    """The root of each hypothesis.
-
-    The hypotheses of a list share one context, which may be long: it is hashed once, not for each of them.
-    """
-    known: dict[tuple[int, int, float], int] = {}
-    roots = []
-    for context, sure, flat in zip(contexts, confidences, flatness, strict=True):
-        key = id(context), id(sure), flat
-        if key not in known:
-            known[key] = root_of[context, sure, flat]
-        roots.append(known[key])
-    return roots
+    trie = _grow_trie(tuple(index), ended, roots, flat_words, lengths)
+    _, sures, flats = zip(*root_of, strict=True) if root_of else ((), (), ())
+    return replace(trie, confidences=sures, flatness=flats)
 
 
 def _to_array(numbers: Iterable[int]) -> np.ndarray:
@@ -243,15 +239,20 @@ def _to_array(numbers: Iterable[int]) -> np.ndarray:
     return np.fromiter(numbers, dtype=np.int64)
 
 
-def grow_trie(
+def _grow_trie(
     words: Words,
     contexts: tuple[np.ndarray, ...],
     roots: np.ndarray,
     flat_words: np.ndarray,
     lengths: np.ndarray,
 ) -> HypothesisTrie:
-    """Build a trie from indices of words: those of all hypotheses, one after the other, whose lengths and
-    roots are (H,), and those of the context of each root.
+    """Build a trie from the words of hypotheses, given by their indices in ``words``.
+
+    Args:
+        contexts: words of the context of each root.
+        roots: (H,) root of each hypothesis.
+        flat_words: words of all hypotheses, one after the other.
+        lengths: (H,) number of words of each hypothesis.
     """
     order, n_reaching = sort_by_length(lengths)
     first = (np.cumsum(lengths) - lengths)[order]
@@ -283,8 +284,11 @@ def grow_trie(
 
 
 def sort_by_length(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sort hypotheses, the longest first, so that those that reach a depth are always the first rows; also
-    return the number of hypotheses that have a word at each depth.
+    """Sort hypotheses, the longest first, so that the hypotheses that reach a depth are always the first
+    rows.
+
+    Returns:
+        The order, and for each depth the number of hypotheses that have a word there.
     """
     order = np.argsort(-lengths, kind="stable")
     depths = np.arange(1, lengths.max(initial=0) + 1)
@@ -293,38 +297,40 @@ def sort_by_length(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True, slots=True)
 class EdgeScores:
-    """One model's scores for every edge of the trie that it read, in its direction."""
+    """The scores that one model gives the edges of a trie; a backward model, those of the reversed trie."""
 
     log_probs: np.ndarray
-    """(E,) float64, ln P(word | path from the root)."""
+    """(E,) float64, ln P of the word on each edge, given the words on the path to it."""
     unknown: np.ndarray
-    """(E,) bool, True if the word of the edge is not in the model's vocabulary."""
+    """(E,) bool, whether the word on each edge is missing from the model's vocabulary."""
     encodings: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """(H, K) float64, encodings of the words of each hypothesis, by the name of the projection; see
-    ``models.language_model.VectorModel``."""
+    """(H, K) float64 encodings of the hypotheses' words, by the name of the projection; empty if none was
+    asked for. See ``models.language_model.VectorModel``."""
     backward: bool = False
-    """Whether the edges are those of the reversed trie."""
+    """Whether the model is a backward one."""
     cached: np.ndarray | None = None
-    """(E,) float64, P(word) in the neural cache of this model; None if it was not computed."""
+    """(E,) float64, P of the word on each edge in the model's neural cache; None without a neural cache."""
 
     def sum_paths(self, trie: HypothesisTrie, partial: np.ndarray | None = None) -> np.ndarray:
         """ln P of each hypothesis, (H,) float64.
 
         Args:
             trie: the trie of the hypotheses, in reading order.
-            partial: (H,) bool, hypotheses whose end is not scored; None: no hypothesis is partial. A backward
-                model predicts no end, and takes the last word of a partial hypothesis for that of a sentence.
+            partial: (H,) bool, the hypotheses whose ``</s>`` is not scored; None: no hypothesis is partial. A
+                backward model ignores this: it predicts no end of the sentence, and reads the last word of a
+                partial hypothesis as the last word of a sentence.
         """
         return trie.in_direction(self.backward).sum_paths(self.log_probs, None if self.backward else partial)
 
     def count_unknown(self, trie: HypothesisTrie) -> np.ndarray:
-        """Number of unknown words of each hypothesis, (H,) float64; every model knows ``</s>``."""
+        """Number of unknown words of each hypothesis, (H,) float64. Every model knows ``</s>``."""
         return trie.in_direction(self.backward).sum_paths(self.unknown)
 
     def path_edges(self, trie: HypothesisTrie, hypothesis: int) -> np.ndarray:
-        """The edge of each word of a hypothesis in reading order, then that of ``</s>``: (n_words + 1,).
+        """The edge of each word of a hypothesis in reading order, then the edge of ``</s>``: (n_words + 1,).
 
-        The ``</s>`` of a backward model is the start of the sentence, predicted after its first word.
+        The ``</s>`` of a backward model stands for the start of the sentence. It is predicted after the first
+        word.
         """
         edges = trie.in_direction(self.backward).path_edges(hypothesis)
         return np.append(edges[-2::-1], edges[-1:]) if self.backward else edges
@@ -333,12 +339,12 @@ class EdgeScores:
 MAX_ENCODING_SIZE = 32  # largest K of a reranker
 MAX_VECTOR_SIZE = 16_384  # longest context vector, as in the configuration of networks
 ENCODING = "encoding:"
-"""Prefix of the name of an encoding in explanations; that of the language model follows."""
+"""Prefix of an encoding's name in explanations; the name of the language model follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class WordEncoder:
-    """A language model of the bundle, and the projection of its context vectors.
+    """The name of a network of the bundle, and a projection of its context vectors; see ``rescorer.trie``.
 
     Raises:
         ConfigError: the projection has another shape, or a value that is not finite.

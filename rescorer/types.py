@@ -274,9 +274,9 @@ class Weights:
     counts as much as one nat of all language models, Σ lm."""
     generated: float | None = None
     """Added to the total of a generated hypothesis for each replaced span; the lower it is, the fewer
-    generated hypotheses win. None: ``combination.DEFAULT_GENERATED`` times Σ lm."""
+    generated hypotheses win. None: ``weights.DEFAULT_GENERATED`` times Σ lm."""
     sound_match: float | None = None
-    """Weight of ``Generated.sound_match``, at least 0. None: ``combination.DEFAULT_SOUND_MATCH`` times
+    """Weight of ``Generated.sound_match``, at least 0. None: ``weights.DEFAULT_SOUND_MATCH`` times
     Σ lm."""
     rerankers: Mapping[str, float] = field(default_factory=dict)
     """Weights of the scores of the bundle's rerankers, by name. Every list must have the streams that these

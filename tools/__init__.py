@@ -1,1 +1,1 @@
-"""Tests under stress, run as ``python -m tools``, and what makes releases; not part of the wheel."""
+"""Stress tests, run as ``python -m tools``, and programs that make releases; not part of the wheel."""

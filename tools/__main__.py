@@ -163,7 +163,7 @@ def soak(
 
 
 def read_short_lists(source: str, max_hypotheses: int, format_: str | None) -> list[NBestList]:
-    """Read the valid lists of a file, cut to ``max_hypotheses``; raise InputError if there are none."""
+    """Read the valid lists of a file, cut to ``max_hypotheses``; raises InputError without valid lists."""
     from rescorer.errors import InputError
 
     short_lists = [
@@ -181,7 +181,7 @@ def read_short_lists(source: str, max_hypotheses: int, format_: str | None) -> l
 
 
 def print_report(report: Any, as_json: bool) -> None:
-    """Print a report; raise ServiceError if it contains errors."""
+    """Print a report; raises ServiceError if the report contains errors."""
     from rescorer.errors import ServiceError
 
     if as_json:
@@ -197,7 +197,7 @@ def print_report(report: Any, as_json: bool) -> None:
 
 
 def flatten_report(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the rows of a report, nested names joined by spaces; a list is represented by its length."""
+    """Yield the rows of a report. Nested names are joined by spaces, and lists become their lengths."""
     for key, value in values.items():
         name = f"{path} {key}".strip().replace("_", " ")
         if isinstance(value, Mapping):

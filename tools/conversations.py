@@ -4,9 +4,9 @@
     python -m tools.conversations $DATA/nbest --bundle conversation/1 --set Switchboard --tune neural_cache
     python -m tools.conversations $DATA/nbest --bundle tags/1 --baseline words/1 --set Switchboard
 
-Before a list come the prompts of the system, if any, and the first hypotheses of the recogniser, oldest
-first: what a service would know. Weights are tuned on the first half of the dialogues, for each kind of past
-apart, and errors are counted on the second.
+The text before a list consists of what a service would know: the prompts of the system, if any, and the first
+hypotheses of the recogniser, oldest first. Weights are tuned on the first half of the dialogues, separately
+for each kind of past, and errors are counted on the second half.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 import typer
 
 from rescorer.evaluation.list_errors import EvaluatedList, describe_p, format_gain
-from rescorer.evaluation.scored_lists import ScoredList, rerank, score_lists
+from rescorer.evaluation.scored_lists import MeasuredList, rerank, score_lists
 from rescorer.evaluation.statistics import bootstrap
 from rescorer.evaluation.systems import Tuning, score_mixtures
 from rescorer.pipeline import Rescorer
@@ -32,29 +32,29 @@ from rescorer.types import NBestList, Utterance, Weights
 
 FREE = ("streams", "lm", "word")
 GREETING = "Hello"
-"""The first prompt of each DSTC2 dialogue begins with it."""
+"""Beginning of the first prompt of each DSTC2 dialogue."""
 PASTS = ("nothing", "the dialogue", "another dialogue")
 BASELINE = "baseline, after nothing"
 FIRST_SYSTEM = 1
-"""Row over which gains are counted: the one after the first pass."""
+"""Row relative to which gains are counted: the row after the first pass."""
 
 
 RANK = "rank"
-"""Stream of lists whose only score is their order: minus the logarithm of the rank, from 1."""
+"""Score stream of lists that have only an order: minus the logarithm of the rank, which starts at 1."""
 ORDER = Weights("order", {RANK: 2.0}, {"mixture": 0.1})
-"""Weights from which tuning begins."""
+"""Weights from which tuning starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file of lists in order, and how to read it."""
+    """A file of lists in the order in which they were said, and how to read the file."""
 
     path: str
     fields: str
     groups: str | None = None
 
     def read(self, folder: Path) -> Iterator[NBestList]:
-        """Yield the lists, with a score from their order."""
+        """Yield the lists, with the stream of their order."""
         for item in ListInputOptions([self.fields], groups=self.groups).read(str(folder / self.path)):
             if not isinstance(item, NBestList):
                 raise SystemExit(str(item))
@@ -72,13 +72,13 @@ SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """Lists in the order in which they were said, and the prompt before each; "" if there is none."""
+    """Lists in the order in which they were said, with the prompt before each, which may be empty."""
 
     lists: tuple[NBestList, ...]
     prompts: tuple[str, ...]
 
     def past(self, n_turns: int) -> tuple[Utterance, ...]:
-        """What was said before the list of a turn, from 0; of a turn after the last, before the last."""
+        """Return what was said before the list of a turn, counted from 0, or before the last turn."""
         turn = min(n_turns, len(self.lists) - 1)
         spoken: list[str] = []
         for nbest, prompt in zip(self.lists[:turn], self.prompts, strict=False):
@@ -87,7 +87,7 @@ class Dialogue:
 
 
 def read_dialogues(folder: Path, name: str) -> list[Dialogue]:
-    """Read a set, and cut it where a system greets or where the group changes."""
+    """Read a set, and cut it into dialogues: at greetings of the system, or where the group changes."""
     source = SOURCES[name]
     with (folder / source.path).open(encoding="utf-8") as lines:
         prompts = [json.loads(line).get("system_prompt", "") for line in lines]
@@ -102,7 +102,7 @@ def read_dialogues(folder: Path, name: str) -> list[Dialogue]:
 
 
 def add_past(dialogues: Sequence[Dialogue], past: str) -> Iterator[NBestList]:
-    """Yield the lists of all dialogues after ``past``, one of ``PASTS``, with the dialogue as their group."""
+    """Yield the lists of all dialogues with a kind of past, one of ``PASTS``; the dialogue is their group."""
     for number, dialogue in enumerate(dialogues):
         other = dialogues[number - 1] if past == "another dialogue" else dialogue
         for turn, nbest in enumerate(dialogue.lists):
@@ -113,11 +113,11 @@ def add_past(dialogues: Sequence[Dialogue], past: str) -> Iterator[NBestList]:
 def hold_out(
     rescorer: Rescorer, dialogues: Sequence[Dialogue], past: str, start: Weights, caches: Sequence[str] = ()
 ) -> tuple[list[EvaluatedList], Weights]:
-    """Return the lists of the second half of the dialogues, ranked by weights of the first half, and these.
+    """Tune weights on the first half of the dialogues; return the ranked second half, and the weights.
 
     Args:
-        start: weights from which tuning begins; those that they do not set are the bundle's.
-        caches: names of the caches whose λ is tuned too.
+        start: weights from which tuning starts. Values that they do not set are those of the bundle.
+        caches: names of the caches whose λ is also tuned.
     """
     lists, free = list(add_past(dialogues, past)), (*FREE, *caches)
     start = rescorer.ranker.effective_weights(start)
@@ -128,7 +128,7 @@ def hold_out(
     return [rerank(item, tuned) for item in held_out], tuned
 
 
-def score(lists: Sequence[NBestList], rescorer: Rescorer, weights: Weights) -> list[ScoredList]:
+def score(lists: Sequence[NBestList], rescorer: Rescorer, weights: Weights) -> list[MeasuredList]:
     """Score lists, all of which must be valid."""
     scored, errors = score_lists(rescorer, lists, weights)
     if errors:

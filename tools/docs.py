@@ -46,7 +46,7 @@ UNITS = {
     "front_ends": "processes",
     "port": "port",
 }
-"""Unit of a setting, by the end of its name."""
+"""Unit of a setting, by the end of the setting's name."""
 KINDS = {bool: "true, false", int: "number", float: "number", str: "text", Path: "path", tuple: "names"}
 SETTINGS_HEAD = """# Settings
 
@@ -90,7 +90,7 @@ BEGIN, END = "<!-- features: written by make docs -->", "<!-- end of features --
 
 
 def features_page() -> str:
-    """Return the page with its table as the code has it: one row per kind of feature."""
+    """Return the page with an updated table of features: one row per kind of feature."""
     rows = [f"| `{name}` | {unit} | {text} | {cost} |" for name, unit, text, cost in describe_features()]
     table = "\n".join(["| feature | unit | value | time |", "|---|---|---|---|", *rows])
     text = PAGE.read_text(encoding="utf-8")
@@ -137,7 +137,7 @@ def commands_page(program: str, app: typer.Typer) -> str:
 
 
 def leaf_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the commands of a group with their full names, and those of groups in it."""
+    """Yield the commands of a group and of the groups in it, with their full names."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from leaf_commands(command, f"{prefix}{name} ")
@@ -186,7 +186,7 @@ def option_row(names: str, text: str) -> tuple[str, str, str]:
 
 
 def as_text(text: str) -> str:
-    """Return text with the characters escaped that Markdown would take for markup."""
+    """Escape the characters of a text that Markdown would take for markup."""
     parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
     return "".join(
         part if part.startswith("`") else re.sub(r"([|<>*_\[\]])", r"\\\1", part) for part in parts

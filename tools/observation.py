@@ -48,10 +48,10 @@ def read_command_line(pid: int) -> bytes:
 
 
 def read_metrics(port: int) -> dict[str, float]:
-    """Read the metrics of a server on this machine: by name, without its prefix, the sum of its samples.
+    """Read the metrics of a server on this machine: the sum of the samples of each, by name without prefix.
 
     Raises:
-        OSError: If the port cannot be read.
+        OSError: the port cannot be read.
     """
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=READ_TIMEOUT_S) as response:
         families = text_string_to_metric_families(response.read().decode("utf-8"))
@@ -85,7 +85,7 @@ class GrowthReport:
     rss_mb_an_hour: float
     """Slope of the regression line through all samples after the warm-up."""
     rss_mb_an_hour_last_half: float
-    """Slope in the second half of those samples; it is smaller if memory approaches a limit."""
+    """Slope in the second half of these samples, which is smaller if memory approaches a limit."""
     begin: tuple[ProcessUsage, ...]
     """Resources per process at the end of the warm-up."""
     end: tuple[ProcessUsage, ...]
@@ -105,7 +105,7 @@ class GrowthMonitor:
     """Context manager that samples the resources of a process and its children.
 
     Args:
-        interval_s: Time between samples.
+        interval_s: time between samples.
     """
 
     def __init__(self, pid: int, interval_s: float = 1.0) -> None:
@@ -160,7 +160,7 @@ def slope(xs: np.ndarray, ys: np.ndarray) -> float:
 
 
 def measure_processes(pid: int) -> tuple[ProcessUsage, ...]:
-    """Measure a server and its children; skips processes that end meanwhile."""
+    """Measure a server and its children, except processes that end meanwhile."""
     workers = find_workers(pid)
     usages = []
     for member in process_tree(pid):
@@ -179,8 +179,8 @@ def explain_errors(log: Path, limit_s: float) -> Iterator[None]:
     """Turn errors of a run into errors that quote the last errors in the server's log.
 
     Raises:
-        DeadlineExceeded: If the run takes longer than ``limit_s``.
-        ServiceError: If the run fails in any other way.
+        DeadlineExceeded: the run takes longer than ``limit_s``.
+        ServiceError: the run fails in any other way.
     """
     try:
         yield
@@ -192,7 +192,7 @@ def explain_errors(log: Path, limit_s: float) -> Iterator[None]:
 
 
 def read_logged_errors(log: Path) -> list[str]:
-    """Read the lines of a log that report errors of the server, tracebacks included."""
+    """Read the lines of a log that report errors of the server, including tracebacks."""
     found = []
     with log.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:

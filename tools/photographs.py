@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 from PIL import Image
 
 PROGRAM = shutil.which("chromium")
-"""Debian's package ``chromium``; None if it is not installed."""
+"""Path of Chromium, from Debian's package ``chromium``; None if it is not installed."""
 OPTIONS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe",
     "--disable-background-networking", "--no-first-run", "--disable-dev-shm-usage", "--lang=en-GB",
@@ -30,7 +30,7 @@ OPTIONS = (
 
 
 class Page:
-    """One open page; records every request, console message and exception."""
+    """One open page, which records every request, console message and exception."""
 
     def __init__(self, commands: int, events: BinaryIO) -> None:
         self._commands, self._events = commands, events
@@ -83,7 +83,7 @@ class Page:
             self.events.append(self._read())
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression."""
+        """Return the value of a JavaScript expression."""
         answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
@@ -164,7 +164,7 @@ def main() -> None:
 
 
 def photograph(page: Page, url: str, folder: Path) -> None:
-    """Save the whole page on each screen, with its first utterances open, and as it is printed."""
+    """Save the whole page on each screen, with the first utterances open, and the page as it is printed."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, width, dark in SCREENS:
         page.open(url, width, dark=dark)

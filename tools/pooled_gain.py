@@ -3,7 +3,7 @@
     rescorer report SET --tune --max-utterances 1000000 -o set.json    (once per set)
     python -m tools.pooled_gain "mixture, tuned" "mixture, tuned, MBR" first.json second.json …
 
-Errors and words are summed over the sets; the bootstrap draws groups, or lists where a set has no groups.
+Errors and words are summed over the sets. The bootstrap draws groups, or lists if a set has no groups.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Measure what an utterance costs that comes after others, beside one that comes after nothing.
+"""Measure how much longer an utterance takes to rescore if other utterances come before it.
 
     python -m tools.session_speed LISTS --bundle carried/1
 
-Before each list of a file come the first hypotheses of the 20 lists before it. Each list is scored after
-nothing; after these, where the states after all but the last of them are cached, as in a conversation that
-grows by an utterance; and after these without cached states. The three follow one another, in turn from each
-of them, so that what else the machine does slows all of them. Times are processor times of the library, in
-one thread.
+Each list of a file is scored in three ways. First, nothing comes before it. Second, the first hypotheses of
+the 20 lists before it come before it, and the states after all but the last of these are cached, as in a
+conversation that has grown by one utterance. Third, the same hypotheses come before it, without cached
+states. The three ways take turns, so that other load on the machine affects all of them. Times are processor
+times of the library, in one thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WAYS = ("after nothing", "after others, states cached", "after others, no states
 
 
 def cut_lists(lists: Sequence[NBestList], n_hypotheses: int) -> list[NBestList]:
-    """Keep the first hypotheses of the lists that have so many, without scores."""
+    """Keep the first hypotheses of lists, without scores; lists with fewer hypotheses are left out."""
     return [
         NBestList(nbest.id, nbest.hypotheses[:n_hypotheses])
         for nbest in lists
@@ -37,7 +37,7 @@ def cut_lists(lists: Sequence[NBestList], n_hypotheses: int) -> list[NBestList]:
 
 
 def time_list(rescorer: Rescorer, nbest: NBestList) -> float:
-    """Processor time of rescoring a list, in seconds."""
+    """Measure the processor time of rescoring a list, in seconds."""
     began = time.process_time()
     rescorer.rescore([nbest])
     return time.process_time() - began
@@ -46,7 +46,7 @@ def time_list(rescorer: Rescorer, nbest: NBestList) -> float:
 def measure(
     cached: Rescorer, uncached: Rescorer, lists: Sequence[NBestList], n_previous: int
 ) -> list[tuple[float, ...]]:
-    """Processor times of each list that has so many before it, in seconds, for each of ``WAYS``."""
+    """Measure lists that have enough lists before them: processor times in seconds for each of ``WAYS``."""
     rows = []
     for index in range(n_previous, len(lists)):
         before = tuple(Utterance(nbest.hypotheses[0].text) for nbest in lists[index - n_previous : index])
@@ -69,7 +69,7 @@ def main(
     previous: Annotated[int, typer.Option(help="Number of utterances before each list.")] = 20,
     repetitions: Annotated[int, typer.Option(help="Number of passes over the lists.")] = 5,
 ) -> None:
-    """Print the median processor time of a list in each way, and its ratio to that after nothing."""
+    """Print the median processor time of each way, and its ratio to the time with nothing before."""
     import torch  # takes seconds
 
     torch.set_num_threads(1)

@@ -14,7 +14,7 @@ from rescorer.types import NBestList
 from tools.observation import GrowthMonitor, GrowthReport, explain_errors, read_logged_errors
 
 MAX_NEW_DESCRIPTORS, MAX_NEW_THREADS = 8, 4
-"""Larger growth is reported as a leak; open connections account for a few descriptors and threads."""
+"""Limits above which growth counts as a leak. Open connections need a few descriptors and threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class SoakPlan:
 
 @dataclass(frozen=True, slots=True)
 class SoakReport:
-    """Outcome of a soak."""
+    """Outcome of a soak test."""
 
     seconds: float
     lists: int
@@ -54,10 +54,10 @@ class SoakReport:
 
 
 def run_soak(bundle: Path, lists: Sequence[NBestList], weights: str, plan: SoakPlan) -> SoakReport:
-    """Start a server and load it.
+    """Start a server, and load it for a long time.
 
     Raises:
-        DeadlineExceeded: If the run takes longer than ``plan.limit_s``.
+        DeadlineExceeded: the run takes longer than ``plan.limit_s``.
     """
     messages = encode_requests(lists, weights, plan.lists_per_call)
     with tempfile.TemporaryDirectory() as folder:

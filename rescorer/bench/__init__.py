@@ -1,4 +1,4 @@
-"""Benchmarks: of scoring, phase by phase next to plain baselines, and of a server under load.
+"""Benchmarks of scoring, phase by phase and compared with plain baselines, and of a server under load.
 
-Lists and a bundle, or the options of made ones, come in; reports with figures and ratios go out.
+Lists and a bundle come in, or the sizes of random ones; reports with figures and ratios go out.
 """

@@ -1,14 +1,15 @@
-"""Measure a server under open-loop load from client processes, and its times for lists alone and in batches.
+"""Measure a server under load from client processes, and its times for single lists and for batches.
 
     python -m rescorer.bench.load
 
-is a client process, which sends calls on schedule, without waiting for answers. It reads its configuration
-from stdin as one line of JSON and writes a line once it is connected. It starts sending calls when it reads
-another line, and finally writes its measurements as one line of JSON.
+is a client process. It reads its configuration from stdin as one line of JSON, and writes a line when it is
+connected. When it reads another line, it sends calls; at the end it writes its measurements as one line of
+JSON.
 
-Latency is measured from the scheduled time of a call, so that a slow server cannot improve its figures by
-slowing down its callers. The delay between the scheduled time and the actual start of a call is reported
-separately, because the client causes it: its process had to wait for a processor.
+In an open loop, a client sends calls on a schedule, whether or not earlier ones are answered; in a closed
+loop, it sends a call when another one has ended. The latency of a call is measured from its scheduled time,
+so that a slow server cannot improve its figures by slowing down its clients. A client that waits for a
+processor starts calls late; this delay is not the server's fault, and is reported separately.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ HEALTH_INTERVAL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """Load that one client generates."""
+    """The load that one client generates."""
 
     target: str
     messages: list[str]
     """Serialised ``RescoreRequest`` messages in base64; each call sends one of them at random."""
     calls_per_s: float
-    """Mean rate of a Poisson process; 0 sends calls in a closed loop instead."""
+    """Mean rate of calls, whose times are a Poisson process; 0 sends calls in a closed loop instead."""
     duration_s: float
     deadline_s: float
     concurrency: int = 16
@@ -69,19 +70,19 @@ class ClientConfig:
     niceness: int = 0
     """Niceness of the process; higher values let the server go first."""
     check_health: bool = False
-    """Whether to call the health service as well, once per ``HEALTH_INTERVAL_S``."""
+    """Whether to call the health service too, once per ``HEALTH_INTERVAL_S``."""
 
 
 @dataclass(slots=True)
 class ClientResult:
-    """Measurements of one client; all times are in milliseconds unless named otherwise."""
+    """Measurements of one client."""
 
     codes: dict[str, int] = field(default_factory=dict)
     """Number of calls by status code."""
     ok_ms: list[float] = field(default_factory=list)
     """Latency of each answered call."""
     refused_ms: list[float] = field(default_factory=list)
-    """Latency of each call that the server refused as overloaded; excludes calls that ran out of time."""
+    """Latency of each call that the server refused because it was overloaded."""
     late_ms: list[float] = field(default_factory=list)
     """Delay between the scheduled time of each call and its actual start."""
     health_ms: list[float] = field(default_factory=list)
@@ -95,7 +96,7 @@ async def run_client(config: ClientConfig, on_connected: Callable[[], object] = 
     """Send calls for the configured time and wait until all of them have ended.
 
     Args:
-        on_connected: Called before the first call; the time it takes is not measured.
+        on_connected: Called before the measurement and the first call.
     """
     result = ClientResult()
     messages = [base64.b64decode(message) for message in config.messages]
@@ -161,7 +162,7 @@ SAMPLING_INTERVAL_S = 0.2
 
 
 class ResourceMonitor:
-    """Context manager that measures the CPU time and peak memory of a process and its children."""
+    """A context manager that measures the CPU time and the peak memory of a process and its children."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -202,7 +203,7 @@ def process_tree(pid: int) -> list[int]:
 
 
 def cpu_time_s(pid: int) -> float:
-    """Read the user and system time of a process; 0 if it has ended."""
+    """Read the user and system time of a process, in seconds; 0 if the process has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -211,7 +212,7 @@ def cpu_time_s(pid: int) -> float:
 
 
 def rss_bytes(pid: int) -> int:
-    """Read the resident memory of a process; 0 if it has ended."""
+    """Read the resident memory of a process; 0 if the process has ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -254,7 +255,7 @@ def run_clients(
     """Run one client process per configuration, all at the same time.
 
     Args:
-        monitor: Context to enter when all clients are connected and none has sent a call.
+        monitor: Context that is entered when all clients are connected, and before they send calls.
 
     Raises:
         ServiceError: a client process fails.
@@ -270,8 +271,8 @@ def run_clients(
 
 
 class ClientProcess(NamedTuple):
-    """A client process and the file with its error output (writing to a pipe that is not read would block
-    it)."""
+    """A client process, and the file of its error output: a pipe that nobody reads could block the
+    process."""
 
     process: subprocess.Popen[str]
     stderr: IO[str]
@@ -311,21 +312,21 @@ LISTS_PER_CALL = (1, 2, 4, 8)
 MAX_FILE_BYTES = 64 << 20
 CALL_TIMEOUT_S = 60.0
 MIN_CALLS = 3
-"""Number of calls of each size, even if they take longer than the stage."""
+"""Smallest number of calls of each size, even if they take longer than the stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceTimes:
-    """Measured times in seconds, by the number of lists per call; each call was a separate batch."""
+    """Measured times in seconds, by the number of lists per call. Each call was a batch of its own."""
 
     worker_s: Mapping[int, Sequence[float]]
-    """Time of the worker for each call."""
+    """For each call, the time in a worker, which scores."""
     front_s: Mapping[int, Sequence[float]]
-    """All other time of each call."""
+    """For each call, the time in the rest of the server and on the way."""
 
 
 def encode_calls(lists: Sequence[NBestList], weights: str) -> dict[int, list[str]]:
-    """Serialise lists as requests in base64, by the number of lists per request; each size has all lists."""
+    """Serialise all lists as requests in base64, once for each size in ``LISTS_PER_CALL``."""
     calls: dict[int, list[str]] = {}
     for size in LISTS_PER_CALL:
         n_calls = -(-len(lists) // size)
@@ -347,13 +348,13 @@ def encode_requests(lists: Sequence[NBestList], weights: str, lists_per_call: in
 
 
 def measure_service_times(target: str, calls: Mapping[int, Sequence[str]], seconds: float) -> ServiceTimes:
-    """Send calls one after the other, each size for an equal part of the time.
+    """Send calls one after the other, and spend the same time on each number of lists per call.
 
     Args:
-        calls: requests in base64 by their number of lists.
+        calls: requests in base64, by their number of lists.
 
     Raises:
-        InvalidList: a list cannot be scored, so that the times would be too short.
+        InvalidList: a list cannot be scored, which would make the times too short.
     """
     worker_s: dict[int, list[float]] = {size: [] for size in calls}
     front_s: dict[int, list[float]] = {size: [] for size in calls}
@@ -383,11 +384,11 @@ def write_service_times(times: ServiceTimes, path: Path) -> None:
 
 
 def read_service_times(path: Path) -> ServiceTimes:
-    """Read a file of ``write_service_times``.
+    """Read a file that ``write_service_times`` wrote.
 
     Raises:
-        ConfigError: there is no such file.
-        FormatError: it is not such a file.
+        ConfigError: the file cannot be read.
+        FormatError: the file does not have such content.
     """
     try:
         with path.open("rb") as stream:
@@ -417,7 +418,7 @@ def read_service_times(path: Path) -> ServiceTimes:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """Strength and duration of a load test."""
+    """The load and the duration of a load test."""
 
     stage_s: float = 10.0
     """Duration of each stage."""
@@ -442,7 +443,8 @@ class LoadPlan:
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """Measurements of one stage; None if not measured, such as refusal latency if no call was refused."""
+    """Measurements of one stage; None for what was not measured, such as the latency of refusals if there
+    were none."""
 
     name: str
     calls: int
@@ -469,7 +471,7 @@ class StageResult:
 
     @property
     def refused(self) -> int:
-        """Number of calls that the server refused immediately as overloaded."""
+        """Number of calls that the server refused because it was overloaded."""
         return self.codes.get(REFUSED_CODE, 0)
 
     @property
@@ -521,8 +523,8 @@ def run_stages(
 def measure_library(
     name: str, rescorer: Rescorer, lists: Sequence[NBestList], weights_name: str, plan: LoadPlan
 ) -> StageResult:
-    """Measure latency list by list, then throughput with all lists in one call; each takes half of the
-    time."""
+    """Measure the latency of single lists for half of the time, then the throughput with all lists in one
+    call."""
     weights = rescorer.bundle.weights[weights_name]
     rescorer.rescore(lists[:8], weights)
     latencies_ms, end = [], time.monotonic() + plan.stage_s / 2
@@ -551,7 +553,7 @@ def measure_server(
     """Measure a server under load from several client processes.
 
     Args:
-        lists_per_s: Load to offer; None sends calls in a closed loop.
+        lists_per_s: Number of lists that clients send per second; None sends calls in a closed loop.
     """
     calls_per_s = lists_per_s / plan.lists_per_call / plan.clients if lists_per_s else 0.0
     config = ClientConfig(target, messages, calls_per_s, plan.stage_s, plan.deadline_s, plan.calls_per_client)

@@ -1,9 +1,8 @@
 """Models for the benchmark: random ones of a given shape, plain baselines, and the machine's matrix products.
 
-Scoring with random models takes as much work as with trained ones of the same sizes. The plain PyTorch scorer
-is one as a user would write it, without the rescorer's code for networks: ``nn.Embedding``, ``nn.LSTM`` or
-transformer layers, ``nn.Linear`` over the whole vocabulary, ``log_softmax``, and padded batches of 64
-hypotheses in input order.
+Random models are as much work as trained ones of the same sizes. The plain PyTorch scorer is one that a user
+might write without this package: ``nn.Embedding``, ``nn.LSTM`` or transformer layers, ``nn.Linear`` over the
+whole vocabulary, ``log_softmax``, and padded batches of 64 hypotheses in the order of the input.
 """
 
 from __future__ import annotations
@@ -56,14 +55,14 @@ from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.types import NBestList, Weights
 
 Product = tuple[int, int, int]
-"""(n, k) × (k, m), as (n, k, m)."""
+"""The sizes (n, k, m) of the matrix product (n, k) × (k, m)."""
 
 GATE_COUNTS = {"lstm": 4, "gru": 3, "elman": 1}
 """Number of gates of each kind of recurrent layer."""
 
 
 def flops(products: Iterable[Product]) -> int:
-    """Number of floating-point operations of some products."""
+    """The number of floating-point operations of matrix products."""
     return sum(2 * n * k * m for n, k, m in products)
 
 
@@ -72,12 +71,12 @@ def measure_products(
     clock: Callable[[], float] = time.perf_counter,
     min_seconds: float = 0.003,
 ) -> float:
-    """Measure the total time of the products in seconds, computed by ``torch.mm`` and nothing else.
+    """Measure how many seconds ``torch.mm`` takes for all products together.
 
-    A fused kernel, such as torch's LSTM, may have faster products and take less time.
+    A fused kernel, such as that of torch's LSTM, may be faster.
 
     Args:
-        min_seconds: minimum time for which each distinct shape is repeated.
+        min_seconds: minimum time for which products of the same sizes are repeated.
     """
     total = 0.0
     for (n, k, m), count in Counter(products).items():
@@ -87,7 +86,8 @@ def measure_products(
 
 
 def measure_call(call: Callable[[], object], clock: Callable[[], float], min_seconds: float) -> float:
-    """Measure the mean seconds of a call, repeated for ``min_seconds`` after one untimed call."""
+    """Measure the mean time of a call in seconds. After one untimed call, it is repeated for
+    ``min_seconds``."""
     call()
     count, start = 0, clock()
     while (seconds := clock() - start) < min_seconds:
@@ -97,7 +97,7 @@ def measure_call(call: Callable[[], object], clock: Callable[[], float], min_sec
 
 
 def median_product(products: Iterable[Product]) -> Product:
-    """Find the weighted median: products up to its size make up half of all operations."""
+    """Find the product such that all smaller ones, and itself, make up half of all operations."""
     by_size = sorted(products, key=lambda product: flops([product]))
     half, total = flops(by_size) / 2, 0
     for product in by_size:
@@ -113,7 +113,8 @@ def measure_gemm_rate(
     dtype: torch.dtype = torch.float32,
     device: str | torch.device = "cpu",
 ) -> float:
-    """Measure the operations per second of the median product, with the faster of ``mm`` and ``linear``."""
+    """Measure the operations per second of the median product, by the faster of ``torch.mm`` and
+    ``linear``."""
     n, k, m = median_product(products)
     x, weight, out = (torch.randn(shape, device=device).to(dtype) for shape in ((n, k), (m, k), (n, m)))
     synchronise = torch.cuda.synchronize if x.is_cuda else lambda: None
@@ -141,7 +142,7 @@ class PlainLstm(nn.Module):
 
 
 class PlainTransformer(nn.Module):
-    """Transformer layers of the same shape as those of ``TransformerNetwork``, and a full softmax."""
+    """Transformer layers like those of ``TransformerNetwork``, and a full softmax."""
 
     def __init__(self, vocabulary_size: int, size: int, layers: int, heads: int) -> None:
         super().__init__()
@@ -158,7 +159,7 @@ class PlainTransformer(nn.Module):
 
 
 class PlainTransformerLayer(nn.Module):
-    """Causal attention with rotary positions, and SwiGLU, both after normalisation."""
+    """A layer of causal attention with rotary positions, then SwiGLU, each with normalisation before it."""
 
     def __init__(self, size: int, heads: int) -> None:
         super().__init__()
@@ -189,8 +190,8 @@ class PlainTransformerLayer(nn.Module):
 
 
 def make_plain_model(config: NetworkConfig) -> PlainLstm | PlainTransformer:
-    """A transformer of the same shape as a transformer; for all other networks an LSTM of their hidden
-    size."""
+    """Make the plain network to compare with: a transformer of the same shape for a transformer, and an LSTM
+    of the same hidden size for all other networks."""
     if config.kind == "transformer":
         return PlainTransformer(config.vocabulary_size, config.hidden_size, config.layers, config.heads)
     return PlainLstm(config.vocabulary_size, config.hidden_size)
@@ -198,7 +199,7 @@ def make_plain_model(config: NetworkConfig) -> PlainLstm | PlainTransformer:
 
 @torch.inference_mode()
 def score_padded_batch(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """ln P of each sentence of a padded batch, (B,).
+    """Compute ln P of each sentence of a padded batch, (B,).
 
     Args:
         inputs, targets: (B, T) word ids; targets are -1 where padded.
@@ -238,9 +239,16 @@ def measure_plain_model(
     return words / (clock() - start)
 
 
+ORDER = 4
+"""Order of the n-gram."""
+CONTEXT_WORDS, ATTENTION_WORDS, HEADS = 4, 128, 4
+"""Number of words that feed-forward and log-bilinear networks read, and to which each layer of a transformer
+attends; and number of its attention heads."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """Shape of a random network and of an n-gram."""
+    """The sizes of a random network."""
 
     network: str = "lstm"
     hidden: int = 200
@@ -251,14 +259,6 @@ class ModelSpec:
     """Number of words of the network, including ``<s>``, ``</s>`` and ``<unk>``."""
     output: str = "classes"
     layers: int = 1
-    window: int = 4
-    """Context length, in words, of feed-forward and log-bilinear networks."""
-    attention_window: int = 128
-    """Number of words to which each layer of a transformer attends."""
-    heads: int = 4
-    """Number of attention heads of a transformer."""
-    order: int = 4
-    """Order of the n-gram."""
 
     def __post_init__(self) -> None:
         if self.vocabulary < len(SPECIAL_TOKENS) + 2:
@@ -269,10 +269,10 @@ class ModelSpec:
             )
 
     def config(self) -> NetworkConfig:
-        """Build the network's config, with classes of equal size."""
+        """The configuration of the network, with classes of equal size."""
         classes = self.classes or math.isqrt(self.vocabulary)
         n_words = self.vocabulary - 1
-        windows = dict.fromkeys(WINDOWED_KINDS, self.window) | {"transformer": self.attention_window}
+        windows = dict.fromkeys(WINDOWED_KINDS, CONTEXT_WORDS) | {"transformer": ATTENTION_WORDS}
         class_sizes = tuple(len(part) for part in np.array_split(np.arange(n_words), classes))
         return NetworkConfig(
             self.vocabulary,
@@ -285,7 +285,7 @@ class ModelSpec:
             tied=self.output != "tree",
             window=windows.get(self.network, 0),
             activation="linear" if self.network == "lbl" else "tanh",
-            heads=self.heads if self.network == "transformer" else 1,
+            heads=HEADS if self.network == "transformer" else 1,
         )
 
 
@@ -297,7 +297,7 @@ def build_rescorer(
     dtype: str = "float32",
     batch_words: int = MAX_BATCH_WORDS,
 ) -> Rescorer:
-    """Build a rescorer whose models know the lists' words; the result is the same in every process.
+    """Build a rescorer whose models know the words of the lists; every process builds the same models.
 
     Args:
         folder: where the n-gram's file is written.
@@ -310,7 +310,7 @@ def build_rescorer(
     normaliser = Normaliser()
     sentences = [normaliser.normalise(hypothesis.text) for nbest in lists for hypothesis in nbest.hypotheses]
     arpa = folder / f"model-{os.getpid()}.arpa"
-    arpa.write_text(estimate_arpa(sentences, spec.order), encoding="utf-8")
+    arpa.write_text(estimate_arpa(sentences, ORDER), encoding="utf-8")
     torch.manual_seed(1)
     network = NeuralLanguageModel(
         NeuralModel(spec.config()),
@@ -331,9 +331,9 @@ def build_rescorer(
 
 
 def build_vocabulary(spec: ModelSpec, sentences: Iterable[Words]) -> Vocabulary:
-    """Collect the most frequent words of the sentences, padded with words that do not occur.
+    """Collect the most frequent words of the sentences; fill up the vocabulary with words that do not occur.
 
-    The order is random, so that frequent words spread over the classes as they do in trained models.
+    The order is random, so that frequent words are in all classes, as in trained models.
     """
     counts = Counter(word for words in sentences for word in words if word not in SPECIAL_TOKENS)
     n = spec.vocabulary - len(SPECIAL_TOKENS)
@@ -347,8 +347,8 @@ def build_vocabulary(spec: ModelSpec, sentences: Iterable[Words]) -> Vocabulary:
 def estimate_arpa(sentences: Iterable[Words], order: int) -> str:
     """Estimate an n-gram model of all sentences with P = c(h, w) / (c(h) + 1), as ARPA text.
 
-    The remaining probability goes to back-off. The model is normalised only approximately, which does
-    not matter for measuring the speed of look-ups.
+    The remaining probability goes to back-off. The probabilities add up to 1 only approximately, which does
+    not matter for the speed of look-ups.
     """
     counts = [Counter[Words]() for _ in range(order + 1)]
     for sentence in sentences:
@@ -372,16 +372,17 @@ def estimate_arpa(sentences: Iterable[Words], order: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NgramSpeeds:
-    """Words per second, counting ``</s>``; tries are built beforehand."""
+    """Words per second, including ``</s>``, but not the time to build tries."""
 
     ngram: float
-    """The bundle's n-gram on the CPU, a trie per call."""
+    """Speed of the bundle's n-gram on the CPU, with one call per trie."""
     on_device: float | None = None
-    """The same on the device of the models; None if it is not there, or no trie is large enough for it."""
+    """Speed of the n-gram on the device of the models; None if it is not there, or all tries are too
+    small."""
     kenlm_loop: float | None = None
-    """KenLM's Python binding, an edge per call."""
+    """Speed of KenLM's Python binding with one call per edge of the tries."""
     kenlm: float | None = None
-    """KenLM's Python binding, a sentence per call."""
+    """Speed of KenLM's Python binding with one call per sentence."""
 
 
 def measure_ngrams(
@@ -393,11 +394,11 @@ def measure_ngrams(
 ) -> NgramSpeeds:
     """Measure an n-gram model on the tries of some sentences, and KenLM on the same tries and sentences.
 
-    A model on a device is also measured there, if a trie is large enough for that. Its scores come back to
-    the CPU with every trie, so that no work is left to wait for when the clock is read.
+    A model on a device is also measured there, if a trie is large enough. Each call copies the scores to the
+    CPU, so that all work is done when the clock is read.
 
     Args:
-        twin: the same model, loaded by KenLM; None if there is none.
+        twin: the same model, loaded by KenLM; None if KenLM cannot load it.
         batch_words: number of words per trie.
     """
     plans = plan_batches(sentences, [()] * len(sentences), batch_words)
@@ -427,7 +428,7 @@ def _time_tries(model: LanguageModel, tries: Iterable[HypothesisTrie], clock: Ca
 
 
 def load_twin(bundle: Bundle) -> KenlmNgram | None:
-    """Load the bundle's first n-gram with KenLM; None if it is not installed or cannot read such a file."""
+    """Load the bundle's first n-gram with KenLM; None if KenLM is not installed or cannot read the file."""
     entry = bundle.manifest.get("models", {}).get(bundle.ngram, {"kind": "neural"})
     if entry["kind"] != "ngram" or find_spec("kenlm") is None:
         return None

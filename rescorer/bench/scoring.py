@@ -1,18 +1,17 @@
-"""Run the benchmark of scoring: time per phase, next to matrix products, plain PyTorch and KenLM.
+"""Run the benchmark of scoring: times of phases, compared with matrix products, plain PyTorch and KenLM.
 
-The phases are those of rescoring the lists as ``rescorer rescore`` does. The work in the lists (words,
-distinct prefixes and the networks' matrix products) is counted with the same tries that scoring uses.
+Lists are rescored as by ``rescorer rescore``, and the time of each phase, such as parsing or the output
+layer, is measured. The work in the lists (words, distinct prefixes and the networks' matrix products) is
+counted with the tries that scoring uses.
 """
 
 from __future__ import annotations
 
-import io
 import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -46,9 +45,9 @@ from rescorer.types import Hypothesis, NBestList, Weights
 ALTERNATIVES = 4
 """Number of alternative words at each position where the hypotheses of a list differ."""
 POSITION_EXPONENT = 1.2
-"""The relative position of a change in a sentence is u^POSITION_EXPONENT, with u uniform. With this value,
-100 hypotheses of 20 words have 2.2 words per distinct prefix, like the 100-best lists of a real
-recogniser."""
+"""Changes are made at the relative position u^POSITION_EXPONENT in a sentence, with u uniform in [0, 1]. With
+this exponent, 100 hypotheses of 20 words have 2.2 words per distinct prefix, as in the 100-best lists of a
+real recogniser."""
 DISTINCT_WORDS = 10_000
 
 
@@ -76,7 +75,7 @@ class ListShape:
 def synthetic_lists(shape: ListShape, seed: int = 1) -> Iterator[NBestList]:
     """Generate lists of words that follow Zipf's law.
 
-    Each hypothesis is an earlier one of its list with one word substituted, deleted or inserted.
+    Each hypothesis is made from an earlier one of its list, by substituting, deleting or inserting one word.
     """
     random = np.random.default_rng(seed)
     probs = 1 / np.arange(1, DISTINCT_WORDS + 1)
@@ -105,19 +104,19 @@ COUNTER_NAME = "counter"
 
 @dataclass(slots=True)
 class Workload:
-    """The work in some lists, batched as the pipeline does."""
+    """The work in some lists, with the batches of the pipeline."""
 
     lists: int = 0
     hypotheses: int = 0
     words: int = 0
-    """Canonical words of all hypotheses, plus one ``</s>`` each."""
+    """Number of normalised words of all hypotheses, and one ``</s>`` for each."""
     prefixes: int = 0
-    """Distinct prefixes per batch: edges of the tries, including ``</s>``."""
+    """Number of distinct prefixes in each batch, including ``</s>``: the edges of the tries."""
     network: list[Product] = field(default_factory=list)
-    """Products of the context networks, without the input projection of the first recurrent layer: it depends
-    only on the word and could be looked up in a table."""
+    """Matrix products of all layers before the output layer. The input projection of the first recurrent
+    layer does not count: it depends only on the word, and could be looked up in a table."""
     output: list[Product] = field(default_factory=list)
-    """Products of the output layers."""
+    """Matrix products of the output layers."""
 
 
 def count_work(lists: Sequence[NBestList], rescorer: Rescorer) -> Workload:
@@ -174,7 +173,7 @@ class WorkCounter:
 
 
 def recurrent_products(config: NetworkConfig, level_sizes: Iterable[int]) -> list[Product]:
-    """Products that advance the states of each level's nodes."""
+    """The matrix products that compute the states of the nodes, level by level of a trie."""
     hidden, gates = config.hidden_size, GATE_COUNTS[config.kind] * config.hidden_size
     products: list[Product] = []
     for n in level_sizes:
@@ -184,8 +183,8 @@ def recurrent_products(config: NetworkConfig, level_sizes: Iterable[int]) -> lis
 
 
 def windowed_products(config: NetworkConfig, n_words: int, n_contexts: int) -> list[Product]:
-    """Products of the first layer for each distinct word at each position, and of the other layers per
-    context."""
+    """The matrix products of a feed-forward network: of the first layer for each distinct word at each
+    position, and of the other layers for each context."""
     hidden = config.hidden_size
     first = (n_words, config.embedding_size, config.window * hidden)
     deeper = [(n_contexts, hidden, hidden)] * (config.layers - 1)
@@ -193,10 +192,10 @@ def windowed_products(config: NetworkConfig, n_words: int, n_contexts: int) -> l
 
 
 def transformer_products(config: NetworkConfig, n: int) -> list[Product]:
-    """Products of n words with the matrices of a transformer.
+    """The matrix products of a transformer for n words.
 
-    Products of queries, keys and values are left out: they depend on the lengths of the hypotheses, and are a
-    few per cent of the others.
+    The products of queries, keys and values are not counted: they depend on the lengths of the hypotheses,
+    and are a few per cent of the others.
     """
     hidden, units = config.hidden_size, feedforward_size(config.hidden_size)
     layer = [(n, hidden, 3 * hidden), (n, hidden, hidden), (n, hidden, 2 * units), (n, units, hidden)]
@@ -210,10 +209,10 @@ def projection_products(config: NetworkConfig, n: int) -> list[Product]:
 
 
 def output_products(config: NetworkConfig, rows: np.ndarray, words: np.ndarray) -> list[Product]:
-    """Products of the output layer.
+    """The matrix products of the output layer for the edges of a trie.
 
     Args:
-        rows: (E,) row of the context vector of each edge.
+        rows: (E,) row of each edge's context vector in the matrix of context vectors.
         words: (E,) id of the word that each edge predicts.
     """
     size, n_vectors = config.embedding_size, len(np.unique(rows))
@@ -231,7 +230,9 @@ def output_products(config: NetworkConfig, rows: np.ndarray, words: np.ndarray) 
 
 NEURAL_PHASES = (Phase.NETWORK, Phase.OUTPUT)
 FILE_PHASES = (Phase.PARSE, Phase.WRITE, Phase.OTHER)
-"""Phases outside the library."""
+"""The phases of the file command, which are not part of the library."""
+SINGLE_LISTS = 50
+"""Number of lists that are also scored one by one, for the latency of a single list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,21 +242,19 @@ class BenchOptions:
     warm_up: int = 1
     """Number of runs before the measured ones."""
     repetitions: int = 3
-    """Number of measured runs; the report gives the median of each phase."""
-    single_lists: int = 50
-    """Number of lists that are also scored one at a time, to measure the latency of a single list."""
+    """Number of measured runs. The report has the median of each phase."""
     peer_seconds: float = 5.0
-    """Time after which the plain scorer starts no further batch; 0 skips the plain scorer."""
+    """Seconds after which the plain scorer starts no further batch; 0 skips the plain scorer."""
     processor_time: bool = False
-    """Measure processor time instead of wall time, so that other work on the machine does not distort the
-    results; needs a single thread."""
+    """Measure processor time instead of elapsed time, because other work on the machine does not change it;
+    needs a single thread."""
     merge: bool = False
     """Merge equal hypotheses, as ``rescorer rescore --merge`` does."""
     drop_empty: bool = False
     """Drop empty hypotheses, as ``rescorer rescore --drop-empty`` does."""
 
     def __post_init__(self) -> None:
-        for name, least in (("warm_up", 0), ("repetitions", 1), ("single_lists", 0), ("peer_seconds", 0)):
+        for name, least in (("warm_up", 0), ("repetitions", 1), ("peer_seconds", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected at least {least}")
         if self.processor_time and torch.get_num_threads() > 1:
@@ -273,11 +272,11 @@ class Speed:
     name: str
     seconds: float
     words_per_second: float
-    """Canonical words of all hypotheses, plus one ``</s>`` each."""
+    """Normalised words of all hypotheses, and one ``</s>`` for each, per second."""
     prefixes_per_second: float
-    """Distinct prefixes, which are edges of the tries."""
+    """Distinct prefixes, which are the edges of the tries, per second."""
     floor_multiple: float | None = None
-    """Time divided by the time that the line's matrix products would take at the machine's measured rate."""
+    """The time, divided by the time that the matrix products alone would take at the machine's rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,20 +290,18 @@ class BenchReport:
     speeds: tuple[Speed, ...]
     """One line per phase, then ``neural``, ``the rest of the library``, ``library`` and ``end to end``."""
     floor_gflops: float | None
-    """Floating-point operations of the networks' products, in 10⁹."""
+    """Number of floating-point operations of the networks' matrix products, in 10⁹."""
     gemm_gflops_per_second: float | None
-    """The machine's rate for the median product."""
+    """The rate at which the machine computes the median matrix product."""
     plain_words_per_second: float | None
+    """Speed of the plain PyTorch scorer."""
     ngram_words_per_second: float | None
-    """The first n-gram alone on the CPU, with tries that are built beforehand."""
+    """Speed of the first n-gram alone on the CPU; see ``NgramSpeeds`` for this and the next three."""
     ngram_device_words_per_second: float | None
-    """The same on the device of the models; None if it is not there."""
     kenlm_loop_words_per_second: float | None
-    """KenLM with the same n-gram and tries, an edge per call."""
     kenlm_words_per_second: float | None
-    """KenLM with the same n-gram, a sentence per call."""
     single_list_ms: float | None
-    """Median time that the library takes for a single list."""
+    """Median time in which the library rescores a single list."""
     plain_network: str = "LSTM"
     """Kind of network of the plain PyTorch scorer."""
     processes: int = 1
@@ -328,8 +325,8 @@ def run_benchmark(
     """Measure everything.
 
     Args:
-        read: reads the lists from the start; called once per run.
-        folder: where the runs write their results.
+        read: reads all lists; called once per run.
+        folder: folder to which the runs write their results.
         processes: starts processes that do the same work, for an additional parallel run; None skips it.
 
     Raises:
@@ -380,7 +377,7 @@ def run_benchmark(
 
 
 def without_streams(rescorer: Rescorer) -> Rescorer:
-    """The same rescorer with default weights that need no streams, and so suit any list."""
+    """The same rescorer with default weights that use no streams, and so suit all lists."""
     default = replace(rescorer.bundle.weights["default"], streams={})
     bundle = replace(rescorer.bundle, weights={"default": default})
     return Rescorer(bundle, rescorer.models, rescorer.max_batch_words)
@@ -401,7 +398,7 @@ def time_run(
     folder: Path,
     options: BenchOptions,
 ) -> dict[Phase, float]:
-    """Measure the seconds per phase of one run of the file command over all lists."""
+    """Rescore all lists to a file once; return the seconds of each phase."""
     uses_gpu = any(network.device.type == "cuda" for network in networks_of(rescorer))
     watch = Stopwatch(options.clock, torch.cuda.synchronize if uses_gpu else lambda: None)
     local = make_local(rescorer, options)
@@ -410,7 +407,7 @@ def time_run(
         spare_existing_objects(),
         watch.running(),
     ):
-        rescore_lists(local, read(), write, io.StringIO())
+        rescore_lists(local, read(), write)
     return watch.seconds
 
 
@@ -419,7 +416,7 @@ def networks_of(rescorer: Rescorer) -> list[NeuralLanguageModel]:
 
 
 def summarise_runs(runs: list[dict[Phase, float]], workload: Workload, rate: float | None) -> list[Speed]:
-    """Compute the median over the runs of each phase, and of sums of phases."""
+    """Make a line for each phase, and for sums of phases, with the median of the runs."""
 
     def line(name: str, phases: Iterable[Phase], floor_flops: int = 0) -> Speed:
         seconds = statistics.median(sum(run[phase] for phase in phases) for run in runs)
@@ -451,13 +448,14 @@ def time_in_processes(
     folder: Path,
     options: BenchOptions,
 ) -> tuple[int, float]:
-    """Measure the parallel run: number of processes, and median seconds after the warm-up runs."""
+    """Measure the parallel run; return the number of processes, and the median seconds of the measured
+    runs."""
     times = []
     with start() as processes:
         for _ in range(options.warm_up + options.repetitions):
             start_time = time.perf_counter()
             with rescored_writer(JSON_LINES, folder / "answers.jsonl") as write:
-                rescore_lists(processes, read(), write, io.StringIO())
+                rescore_lists(processes, read(), write)
             times.append(time.perf_counter() - start_time)
     return processes.count, statistics.median(times[options.warm_up :])
 
@@ -468,9 +466,10 @@ def measure_baselines(
     networks: list[NeuralLanguageModel],
     options: BenchOptions,
 ) -> tuple[float | None, NgramSpeeds | None]:
-    """Measure the plain scorer's words per second (first network's sizes), and the first n-gram's.
+    """Measure the words per second of the plain scorer, with the sizes of the first network, and of n-grams.
 
-    None if there is no such model, or if the options skip the plain scorer.
+    The first figure is None if there is no network, or the options skip the plain scorer; the second is None
+    if there is no n-gram.
     """
     normaliser, clock = rescorer.bundle.normaliser, options.clock
     sentences = [normaliser.normalise(hypothesis.text) for nbest in lists for hypothesis in nbest.hypotheses]
@@ -488,7 +487,7 @@ def measure_baselines(
 def measure_single_list_ms(rescorer: Rescorer, lists: list[NBestList], options: BenchOptions) -> float | None:
     """Measure the median milliseconds of rescoring a single list."""
     times = []
-    for nbest in islice(lists, options.single_lists):
+    for nbest in lists[:SINGLE_LISTS]:
         start = options.clock()
         rescorer.rescore([nbest])
         times.append(options.clock() - start)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from itertools import count, product
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Annotated, Any, get_args
+from typing import Any, get_args
 
 import typer
 
-from rescorer import decision
+from rescorer import consensus
 from rescorer.cli.evaluate import check_bundle_options, check_system, evaluate_files
 from rescorer.errors import ConfigError, FormatError, LimitExceeded, did_you_mean, pluralise
 from rescorer.evaluation.combination import (
@@ -58,13 +58,20 @@ from rescorer.terminal.evaluation_options import (
     make_list_reader,
     reject_choices,
 )
-from rescorer.terminal.options import FirstPassOption, check_streams, expand_options, parse_first_pass
+from rescorer.terminal.options import (
+    FirstPassOption,
+    argument,
+    check_streams,
+    expand_options,
+    option,
+    parse_first_pass,
+)
 from rescorer.terminal.program import (
     SEE_JSON,
-    SOME_REJECTED,
     Rejections,
     check_output_path,
     describe_shared_lists,
+    print_json,
     shorten_names,
 )
 from rescorer.terminal.tables import (
@@ -85,7 +92,7 @@ TEST_HEADINGS = {"bootstrap": "p", "matched_pairs": "MAPSSWE p", "sign": "sign p
 def print_comparison(
     comparison: PairwiseComparison, unit: str, n_shared: int, others: Mapping[str, int]
 ) -> None:
-    """Print the systems, the pairs, a verdict on each pair, and what the figures rest on."""
+    """Print tables of the systems and the pairs, a verdict on each pair, and the number of lists compared."""
     names = (name for length in count(1) for name in product(ascii_uppercase, repeat=length))
     letters = {system.name: "".join(next(names)) for system in comparison.systems}  # A, B, … Z, AA, AB, …
     systems = FoldingTable(
@@ -115,7 +122,7 @@ def print_comparison(
 
 
 def export_pairs(comparison: PairwiseComparison, path: Path) -> None:
-    """Write the table of pairs to a file: Markdown, CSV or LaTeX, by the end of its name."""
+    """Write the table of pairs to a file of Markdown, CSV or LaTeX, as the extension says."""
     cells = {name_pair(pair): pair_cells(comparison, pair) for pair in comparison.pairs}
     headings = [PAIR_COLUMN, *next(iter(cells.values()))]
     rows = [[name, *row.values()] for name, row in cells.items()]
@@ -123,7 +130,7 @@ def export_pairs(comparison: PairwiseComparison, path: Path) -> None:
 
 
 def _to_record(pair: ComparedPair) -> dict[str, str | float | None]:
-    """The numbers of a pair, as in JSON, each by itself."""
+    """The numbers of a pair as in JSON, but each in a column of its own."""
     data = pair.to_dict()
     low, high = data["gain_interval"] or (None, None)
     keys = ("baseline", "system", "gain")
@@ -134,12 +141,13 @@ def _to_record(pair: ComparedPair) -> dict[str, str | float | None]:
 
 
 def name_pair(pair: ComparedPair) -> str:
-    """The baseline, then the system."""
+    """The name of the baseline, an arrow, and the name of the system."""
     return f"{pair.baseline} → {pair.system}"
 
 
 def pair_cells(comparison: PairwiseComparison, pair: ComparedPair) -> dict[str, str]:
-    """The gain with its interval and the p-values, by heading; corrected ones if there are several pairs."""
+    """The gain with its interval and the p-values, by column; also corrected ones if there are several
+    pairs."""
     cells = {"gain": format_gain(pair.gain)}
     for test, p_value in pair.p_values.items():
         p_values = {TEST_HEADINGS[test]: p_value}
@@ -154,7 +162,7 @@ def describe_pair(pair: ComparedPair, unit: str) -> str:
     """Say in one sentence whether a system is better than another.
 
     Args:
-        unit: what was drawn: ``list`` or ``group``.
+        unit: what the bootstrap drew: ``list`` or ``group``.
     """
     if not pair.gain.units_changed:
         return f"{pair.system} has the same errors as {pair.baseline} in every {unit}"
@@ -173,44 +181,34 @@ def describe_pair(pair: ComparedPair, unit: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SignificanceOptions:
-    """Which test tells differences from chance."""
+    """The tests that tell differences from chance."""
 
-    by: Annotated[
-        DrawnUnit | None,
-        typer.Option(
-            help="What the bootstrap draws: single lists, or all lists of a speaker or other group; default: "
-            "groups if they are known."
-        ),
-    ] = None
-    tests: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,…",
-            help="Further tests: sign, wilcoxon; over groups if they are known, else over lists.",
-        ),
-    ] = ""
+    by: DrawnUnit | None = option(
+        None,
+        "What the bootstrap draws: single lists, or all lists of a speaker or other group; default: "
+        "groups if they are known.",
+    )
+    tests: str = option(
+        "", "Further tests: sign, wilcoxon; over groups if they are known, else over lists.", metavar="NAME,…"
+    )
 
 
 @expand_options
 def compare(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...",
-            help="Systems: output of `rescorer rescore`, n-best lists whose first hypothesis counts, or "
-            "transcripts (trn, ctm, Kaldi's text, id<TAB>text, plain sentences).",
-        ),
-    ],
     *,
+    files: list[str] = argument(
+        "Systems: output of `rescorer rescore`, n-best lists whose first hypothesis counts, or "
+        "transcripts (trn, ctm, Kaldi's text, id<TAB>text, plain sentences).",
+        "FILE...",
+    ),
     reference: ReferenceOption = None,
     first_pass: FirstPassOption = None,
     options: CountedTextOptions,
     significance: SignificanceOptions,
     export: ExportOption = None,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print JSON: lists `systems` and `pairs`; rates and gains in percent."),
-    ] = False,
+    as_json: bool = option(
+        False, "Print JSON: lists `systems` and `pairs`; rates and gains in percent.", "--json"
+    ),
 ) -> None:
     """Tell differences between the error rates of systems from chance.
 
@@ -254,26 +252,21 @@ def compare(
         export_pairs(comparison, export)
     if as_json:
         report = comparison.to_dict(len(shared), others)
-        report |= {"rejected": len(rejected), "rejected_lists": rejected.reasons}
+        report |= rejected.to_dict()
         report |= {"counting": counting.method, "unit": counting.unit}
         report["normaliser"] = normaliser.settings.describe()
         report |= {"notes": [remark] if remark else []}
-        typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
+        print_json(report)
     else:
         print_comparison(comparison, counting.unit, len(shared), others)
         print_out(f"words are compared by {normaliser.settings.describe()}")
         if remark:
             print_out(remark)
-    if rejected:
-        raise typer.Exit(SOME_REJECTED)
+    rejected.end()
 
 
 def parse_tests(tests: str) -> tuple[RankTestName, ...]:
-    """Parse ``--tests sign,wilcoxon``.
-
-    Raises:
-        ConfigError: a test is unknown.
-    """
+    """Parse names such as ``sign,wilcoxon``; raises ConfigError if a test is unknown."""
     known = get_args(RankTestName)
     names = tuple(dict.fromkeys(name.strip() for name in tests.split(",") if name.strip()))
     for name in names:
@@ -290,67 +283,53 @@ WRITERS: Mapping[str, Callable[[ReportData], str]] = {
     ".md": render_markdown,
     ".json": lambda data: json.dumps(data.to_dict(), ensure_ascii=False, allow_nan=False) + "\n",
 }
-"""Output formats by the end of the file's name."""
+"""Writers of reports, by the extension of the file's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedEvaluationOptions(EvaluationOptions):
-    """The options of an evaluation, where a report says more about models."""
+    """The options of an evaluation; the help of some of them says what else a report shows."""
 
-    bundle: Annotated[
-        Path | None,
-        typer.Option(
-            "--bundle",
-            "-b",
-            help="Model bundle to re-rank with: adds a row for each of its models and for their mixture, and "
-            "the error rate along each weight.",
-        ),
-    ] = None
-    tune: Annotated[
-        bool,
-        typer.Option(
-            "--tune",
-            help="With --bundle: add rows with weights tuned on other folds, as by `rescorer tune`, and show "
-            "the spread of these weights.",
-        ),
-    ] = False
+    bundle: Path | None = option(
+        None,
+        "Model bundle to re-rank with: adds a row for each of its models and for their mixture, and "
+        "the error rate along each weight.",
+        "--bundle",
+        "-b",
+    )
+    tune: bool = option(
+        False,
+        "With --bundle: add rows with weights tuned on other folds, as by `rescorer tune`, and show "
+        "the spread of these weights.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ContentOptions:
     """The content of the report."""
 
-    title: Annotated[
-        str | None, typer.Option(help="Title of the report; default: the names of the files.")
-    ] = None
-    system: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ROW",
-            help="Row of the table that is compared with the first pass word by word; default: the last one "
-            "whose models rank, with --tune the one with held-out weights.",
-        ),
-    ] = None
-    max_utterances: Annotated[
-        int, typer.Option(min=0, help="Number of utterances to show, those that changed most.")
-    ] = MAX_UTTERANCES
+    title: str | None = option(None, "Title of the report; default: the names of the files.")
+    system: str | None = option(
+        None,
+        "Row of the table that is compared with the first pass word by word; default: the last one "
+        "whose models rank, with --tune the one with held-out weights.",
+        metavar="ROW",
+    )
+    max_utterances: int = option(
+        MAX_UTTERANCES, "Number of utterances to show, those that changed most.", min=0
+    )
 
 
 @expand_options
 def report(
-    files: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE...", help="N-best lists, or the output of `rescorer rescore`."),
-    ],
-    output: Annotated[
-        list[Path],
-        typer.Option(
-            "-o",
-            "--output",
-            help="File to write: a page (.html), text with tables (.md) or data (.json). May be repeated.",
-        ),
-    ],
     *,
+    files: list[str] = argument("N-best lists, or the output of `rescorer rescore`.", "FILE..."),
+    output: list[Path] = option(
+        ...,
+        "File to write: a page (.html), text with tables (.md) or data (.json). May be repeated.",
+        "-o",
+        "--output",
+    ),
     options: ReportedEvaluationOptions,
     content: ContentOptions,
     models: ModelOptions,
@@ -393,12 +372,11 @@ def report(
         write_text(path, text)
         size_kb = len(text.encode()) / 1e3
         print_out(f"{path}: {data.lists:,} utterances, {len(data.systems)} rows, {size_kb:,.0f} kB")
-    if rejected:
-        raise typer.Exit(SOME_REJECTED)
+    rejected.end()
 
 
 def render_combination(report: CombinationReport) -> FoldingTable:
-    """Render one row per system and vote."""
+    """Make a table with one row per system, and one per vote."""
     rate, noun = rate_name(report.counted), unit_noun(report.counted)
     table = FoldingTable("system", f"{rate} %", "interval", "errors", f"{noun}s")
     for name, row in report.rows.items():
@@ -408,7 +386,7 @@ def render_combination(report: CombinationReport) -> FoldingTable:
 
 
 def summarise(report: CombinationReport) -> Iterator[str]:
-    """Yield the verdict and, if they were tuned, the options for other utterances."""
+    """Yield the verdict; and if the vote was tuned, the options to combine other utterances."""
     gain = report.gain
     name = report.best_system
     margin = f"{format_gain(gain)} points, {describe_p(gain.p_value)}"
@@ -434,37 +412,28 @@ def summarise(report: CombinationReport) -> Iterator[str]:
 
 
 FORMATS = ("jsonl", "trn")
-"""Formats that hold a text without scores or times."""
+"""The output formats: those that can hold a text without scores or times."""
 POSTERIOR_DECIMALS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class VoteOptions:
-    """The settings of the vote, or that they are tuned."""
+    """The settings of the vote, or the choice to tune them."""
 
-    system_weights: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NUMBER,…", help="Weight of each file's votes, such as 0.7,0.3; default: equal."
-        ),
-    ] = None
-    temperatures: Annotated[
-        str | None,
-        typer.Option(metavar="NUMBER,…", help="Temperature of each file's posteriors; default: 1 for each."),
-    ] = None
-    null_weight: Annotated[
-        float, typer.Option(help="Factor of the votes for no word; above 1, texts become shorter.")
-    ] = 1.0
-    tune: Annotated[
-        bool,
-        typer.Option("--tune", help="Find the three by the references; error rates are cross-validated."),
-    ] = False
+    system_weights: str | None = option(
+        None, "Weight of each file's votes, such as 0.7,0.3; default: equal.", metavar="NUMBER,…"
+    )
+    temperatures: str | None = option(
+        None, "Temperature of each file's posteriors; default: 1 for each.", metavar="NUMBER,…"
+    )
+    null_weight: float = option(1.0, "Factor of the votes for no word; above 1, texts become shorter.")
+    tune: bool = option(False, "Find the three by the references; error rates are cross-validated.")
 
-    def settings(self, n_systems: int) -> decision.RoverSettings:
-        """Parse the options; raises ConfigError if they do not fit the number of files, or ``--tune``."""
+    def settings(self, n_systems: int) -> consensus.RoverSettings:
+        """Parse the options; raises ConfigError if they contradict ``--tune``, or the number of files."""
         if n_systems < 2:
             raise ConfigError("a combination needs at least two files, one per recogniser")
-        settings = decision.RoverSettings(
+        settings = consensus.RoverSettings(
             parse_numbers("--system-weights", self.system_weights, n_systems),
             parse_numbers("--temperatures", self.temperatures, n_systems),
             *parse_numbers("--null-weight", str(self.null_weight), 1),
@@ -478,25 +447,15 @@ class VoteOptions:
 
 @expand_options
 def combine(
-    files: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE...", help="Lists of two or more recognisers for the same utterances."),
-    ],
-    output: Annotated[str, typer.Option("-o", "--output", help="File of combined texts.")],
     *,
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to", metavar="FORMAT", help="Output format: jsonl, with posteriors of words, or trn."
-        ),
-    ] = "jsonl",
-    normalised: Annotated[
-        bool, typer.Option("--normalised", help="Write normalised words: lower case, no punctuation.")
-    ] = False,
+    files: list[str] = argument("Lists of two or more recognisers for the same utterances.", "FILE..."),
+    output: str = option(..., "File of combined texts.", "-o", "--output"),
+    to: str = option("jsonl", "Output format: jsonl, with posteriors of words, or trn.", metavar="FORMAT"),
+    normalised: bool = option(False, "Write normalised words: lower case, no punctuation."),
     vote: VoteOptions,
     reference: ReferenceOption = None,
     options: CountedTextOptions,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the error rates as JSON.")] = False,
+    as_json: bool = option(False, "Print the error rates as JSON.", "--json"),
 ) -> None:
     """Combine the lists of several recognisers into one text per utterance, by voting word by word (ROVER).
 
@@ -533,9 +492,9 @@ def combine(
     if as_json:
         data: dict[str, Any] = {"systems": [], "gain": None, "tuned": None, "utterances": len(utterances)}
         data = report.to_dict() if report else data
-        data |= {"rejected": len(rejected), "rejected_lists": rejected.reasons}
+        data |= rejected.to_dict()
         data["normaliser"] = normaliser.settings.describe()
-        typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        print_json(data)
     else:
         if report is not None:
             words = f"words are compared by {normaliser.settings.describe()}"
@@ -546,8 +505,7 @@ def combine(
             print_out(remark)
         how = "in normalised words" if normalised else "each word as the first recogniser with it writes it"
         print_out(f"{pluralise(len(utterances), 'utterance')} written to {output}, {how}")
-    if rejected:
-        raise typer.Exit(SOME_REJECTED)
+    rejected.end()
 
 
 def parse_numbers(option: str, text: str | None, expected: int) -> tuple[float, ...]:
@@ -571,8 +529,7 @@ def read_utterances(
     """Read and join the files; raises FormatError if they have no utterance in common."""
     systems = [collect_lists(read_lists(file), rejected) for file in files]
     utterances, errors, others = join_systems(systems, normaliser)
-    for error in errors:
-        rejected.add(error)
+    rejected.extend(errors)
     if not utterances:
         rejected.report()
         raise FormatError("the files have no usable list with the same id", file=", ".join(files))
@@ -590,16 +547,16 @@ def write_combinations(
     output: str,
     writer: Callable[[str], Any],
     utterances: Sequence[Utterance],
-    settings: decision.RoverSettings,
+    settings: consensus.RoverSettings,
     rejected: Rejections,
     *,
     normalised: bool,
 ) -> None:
-    """Combine and write each utterance; one that takes too long is rejected."""
+    """Combine and write each utterance; reject an utterance that would take too long."""
     with writer(output) as write:
         for item in utterances:
             try:
-                words = decision.combine(item.systems, settings)
+                words = consensus.combine(item.systems, settings)
             except LimitExceeded as error:
                 rejected.add(error)
                 continue

@@ -38,8 +38,8 @@ from rescorer.terminal.list_options import (
     MapOption,
     StreamOption,
 )
-from rescorer.terminal.options import BundleOption, DeviceOption, expand_options
-from rescorer.terminal.program import PLAIN_HELP, SOME_REJECTED, Rejections, check_not_an_input
+from rescorer.terminal.options import BundleOption, DeviceOption, argument, expand_options, option
+from rescorer.terminal.program import PLAIN_HELP, SOME_REJECTED, Rejections, check_not_an_input, warn
 from rescorer.terminal.tables import FoldingTable, make_text_grid, print_out, progress_bar
 from rescorer.types import NBestList, TextScore
 
@@ -60,31 +60,23 @@ def print_formats(value: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConversionOptions:
-    """The formats that are read and written, names of streams, and the file of rejected lists."""
+    """The formats to read and to write, new names of streams, and the file of rejected lists."""
 
-    from_: Annotated[
-        str | None,
-        typer.Option(
-            "--from", "--format", metavar="FORMAT", help="Format of IN; default: detected from its content."
-        ),
-    ] = None
-    to: Annotated[
-        str, typer.Option("--to", metavar="FORMAT", help="Format of OUT: NAME[:OPTION=VALUE,…].")
-    ] = "jsonl"
-    rename: Annotated[
-        list[str] | None, typer.Option(metavar="OLD=NEW", help="New name of a score stream.")
-    ] = None
-    rejects: Annotated[
-        Path | None,
-        typer.Option(help="File of lists that could not be read or written; default: OUT.rejects."),
-    ] = None
+    from_: str | None = option(
+        None, "Format of IN; default: detected from its content.", "--from", "--format", metavar="FORMAT"
+    )
+    to: str = option("jsonl", "Format of OUT: NAME[:OPTION=VALUE,…].", metavar="FORMAT")
+    rename: list[str] | None = option(None, "New name of a score stream.", metavar="OLD=NEW")
+    rejects: Path | None = option(
+        None, "File of lists that could not be read or written; default: OUT.rejects."
+    )
     maps: MapOption = None
     streams: StreamOption = None
     join_pieces: JoinPiecesOption = False
     groups: GroupsOption = None
 
     def read(self, sources: Sequence[str]) -> Lists:
-        """Read the lists with their new names of streams; print on stderr which formats were detected."""
+        """Read the lists, and rename their streams; print the formats that were detected."""
         options = ListInputOptions(self.maps, self.streams, self.from_, self.join_pieces, self.groups)
         if self.from_ is None and not self.maps and not self.streams:
             for source in sources:
@@ -95,19 +87,13 @@ class ConversionOptions:
 
 @expand_options
 def convert(
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="IN...", help="Lists, read as one: files, folders, also those of jobs; - for a pipe."
-        ),
-    ],
-    target: Annotated[str, typer.Argument(metavar="OUT", help="File or folder to write; - for a pipe.")],
     *,
+    sources: list[str] = argument(
+        "Lists, read as one: files, folders, also those of jobs; - for a pipe.", "IN..."
+    ),
+    target: str = argument("File or folder to write; - for a pipe.", "OUT"),
     options: ConversionOptions,
-    formats: Annotated[
-        bool,
-        typer.Option("--formats", is_eager=True, callback=print_formats, help="List the formats and exit."),
-    ] = False,
+    formats: bool = option(False, "List the formats and exit.", is_eager=True, callback=print_formats),
 ) -> None:
     """Convert n-best lists from one format to another.
 
@@ -123,9 +109,9 @@ def convert(
     rejects_path = options.rejects or (None if is_stream(target) else Path(f"{target.rstrip('/')}.rejects"))
     check_new(target, sources, is_folder=output.format.is_folder)
     files = [file for source in sources for file in list_files(source)]
-    for option, path in (("target", target), ("--rejects", rejects_path)):
+    for name, path in (("target", target), ("--rejects", rejects_path)):
         if path is not None:
-            check_not_an_input(option, path, files)
+            check_not_an_input(name, path, files)
     lists = options.read(sources)
     n_written = 0
     rejected = Rejections()
@@ -149,22 +135,18 @@ def convert(
     rejected.report(f"; all are in {rejects_path}" if rejects_path else "")
     for part, count in sorted(losses.items()):
         what = f"scores of the {part}" if part.startswith("stream ") else part
-        typer.echo(
-            f"warning: {what} of {pluralise(count, 'list')} left out: {options.to} cannot store this",
-            err=True,
-        )
+        warn(f"{what} of {pluralise(count, 'list')} left out: {options.to} cannot store this")
     typer.echo(
         f"{pluralise(n_written, 'list')} written as {options.to}; {len(rejected):,} rejected", err=True
     )
-    if rejected:
-        raise typer.Exit(SOME_REJECTED)
+    rejected.end()
 
 
 def check_new(target: str, sources: Sequence[str], *, is_folder: bool) -> None:
-    """Raise ConfigError if the output exists and is probably the last of several inputs.
+    """Raise ConfigError if the output exists, and is probably an input whose output was forgotten.
 
     Args:
-        is_folder: the output is a folder, whose files would be replaced.
+        is_folder: whether the output is a folder, whose files would be replaced.
     """
     is_job = is_folder and re.sub("[0-9]+", "0", target) == re.sub("[0-9]+", "0", sources[-1])
     if (len(sources) > 1 or is_job) and not is_stream(target) and Path(target).exists():
@@ -175,29 +157,29 @@ def check_new(target: str, sources: Sequence[str], *, is_folder: bool) -> None:
 
 
 def warn_if_rescored(lists: Lists, source: str) -> Lists:
-    """Yield the lists; warn on stderr once if they are re-ranked, because these carry totals, not scores."""
+    """Yield the lists; warn once if they are re-ranked lists, which have totals instead of scores."""
     has_warned = False
     for item in lists:
         if not has_warned and isinstance(item, NBestList) and is_rescored(item):
             has_warned = True
             message = f"{RESCORED_LISTS_MESSAGE}; convert the lists that it read instead"
-            typer.echo(f"warning: {source}: {message}", err=True)
+            warn(f"{source}: {message}")
         yield item
 
 
 def parse_renames(options: list[str] | None) -> dict[str, str]:
-    """New stream names by old ones; raises ConfigError if an option is malformed."""
+    """The new name of each stream by its old name; raises ConfigError if an option is malformed."""
     names: dict[str, str] = {}
-    for option in options or ():
-        old, equals, new = option.partition("=")
+    for rename in options or ():
+        old, equals, new = rename.partition("=")
         if not equals or not old or not new or old in names or new in names.values():
-            raise ConfigError(f"--rename {option!r}: expected OLD=NEW, each name once")
+            raise ConfigError(f"--rename {rename!r}: expected OLD=NEW, each name once")
         names[old] = new
     return names
 
 
 def rename_streams(lists: Lists, names: dict[str, str]) -> Lists:
-    """Yield the lists with renamed streams; an error replaces a list whose streams would share a name."""
+    """Yield the lists with renamed streams; an error in place of a list that would have a name twice."""
     for item in lists:
         if names and isinstance(item, NBestList):
             streams = {names.get(name, name): values for name, values in item.streams.items()}
@@ -213,21 +195,16 @@ def rename_streams(lists: Lists, names: dict[str, str]) -> Lists:
 LINES_PER_BATCH = 1_000
 
 
+@expand_options
 def score(
-    source: Annotated[
-        str, typer.Argument(metavar="TEXT", help="One sentence per line, gzip or plain; - for a pipe.")
-    ],
-    bundle: BundleOption,
     *,
-    context: Annotated[str, typer.Option(help="Words before each sentence.")] = "",
-    words: Annotated[bool, typer.Option("--words", help="Print the log-probability of every word.")] = False,
-    sentences: Annotated[
-        bool, typer.Option("--sentences", help="Print the log-probability of every sentence.")
-    ] = False,
+    source: str = argument("One sentence per line, gzip or plain; - for a pipe.", "TEXT"),
+    bundle: BundleOption,
+    context: str = option("", "Words before each sentence."),
+    words: bool = option(False, "Print the log-probability of every word."),
+    sentences: bool = option(False, "Print the log-probability of every sentence."),
     device: DeviceOption = "cpu",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON lines; the last one holds the totals.")
-    ] = False,
+    as_json: bool = option(False, "Print JSON lines; the last one holds the totals.", "--json"),
 ) -> None:
     """Compute the log-probability (natural log) and perplexity of text under every model of a bundle.
 
@@ -271,7 +248,7 @@ def score_to_dict(score: TextScore, with_words: bool) -> dict[str, object]:
 
 
 def render_score(score: TextScore, with_words: bool) -> FoldingTable:
-    """Render the scores of one sentence: the sums and, with ``with_words``, one row per word."""
+    """Make a table of the scores of one sentence: their sums, and optionally a row per word."""
     table = FoldingTable("ln P", *score.log_probs, title=score.text.strip())
     if with_words:
         for i, word in enumerate((*score.words, "</s>")):
@@ -282,7 +259,7 @@ def render_score(score: TextScore, with_words: bool) -> FoldingTable:
 
 
 def render_totals(totals: TextTotals) -> FoldingTable:
-    """Render the totals with one row per model."""
+    """Make a table of the totals, with one row per model."""
     table = FoldingTable("model", "ln P", "perplexity")
     for name, value in totals.log_probs.items():
         table.add_row(name, f"{value:,.2f}", f"{totals.perplexity(name):,.2f}")
@@ -313,7 +290,7 @@ FolderArgument = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 MAX_ROWS = 20
-"""Largest number of leftovers that are named."""
+"""Largest number of files of attempts that are listed."""
 
 shards = typer.Typer(
     **PLAIN_HELP,
@@ -349,8 +326,8 @@ def show_status(folder: FolderArgument, as_json: JsonOption = False) -> None:
         ("attempt", f"{file.name}: {file.n_bytes:,} bytes, written {file.age_s:,.0f} s ago")
         for file in status.leftovers[:MAX_ROWS]
     ]
-    if more := len(status.leftovers) - MAX_ROWS:
-        rows += [("", f"{more:,} more")] if more > 0 else []
+    if (more := len(status.leftovers) - MAX_ROWS) > 0:
+        rows.append(("", f"{more:,} more"))
     if rows:
         print_out("", make_text_grid(rows))
     if status.leftovers:
@@ -374,16 +351,16 @@ def _to_dict(status: Status) -> dict[str, Any]:
 
 
 def _progress(what: str, store: Store) -> tqdm[Any]:
-    """A bar of the shards of a plan."""
-    return progress_bar(what, len(read_plan(store)[0].shards), " shards")
+    """A progress bar that counts the shards of a plan."""
+    return progress_bar(what, len(read_plan(store).shards), " shards")
 
 
 @shards.command("verify")
+@expand_options
 def show_verification(
+    *,
     folder: FolderArgument,
-    inputs: Annotated[
-        bool, typer.Option("--inputs", help="Also hash the input files again, and compare with the plan.")
-    ] = False,
+    inputs: bool = option(False, "Also hash the input files again, and compare with the plan."),
     as_json: JsonOption = False,
 ) -> None:
     """Read all output again and compare it with the records; exit code 1 if anything is wrong or missing.
@@ -398,20 +375,18 @@ def show_verification(
     else:
         for problem in problems:
             typer.echo(problem)
-        typer.echo(
-            f"{pluralise(n, 'shard')}, "
-            + (pluralise(len(problems), "problem") if problems else "all committed and intact")
-        )
+        found = pluralise(len(problems), "problem") if problems else "all committed and intact"
+        typer.echo(f"{pluralise(n, 'shard')}, {found}")
     if problems:
         raise typer.Exit(SOME_REJECTED)
 
 
 @shards.command("merge")
+@expand_options
 def merge_shards(
+    *,
     folder: FolderArgument,
-    output: Annotated[
-        str, typer.Option("-o", "--output", help="File of re-ranked lists; .gz compresses; - for a pipe.")
-    ],
+    output: str = option(..., "File of re-ranked lists; .gz compresses; - for a pipe.", "-o", "--output"),
     as_json: JsonOption = False,
 ) -> None:
     """Join all shards in the order of the input, and their rejected lists into OUT.rejects.
@@ -440,16 +415,16 @@ def merge_shards(
 
 
 @shards.command("clean")
+@expand_options
 def clean_attempts(
+    *,
     folder: FolderArgument,
-    older_than: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            help="Minutes without a write after which an attempt counts as left behind; 0 only if no process "
-            "is running.",
-        ),
-    ] = 60.0,
+    older_than: float = option(
+        60.0,
+        "Minutes without a write after which an attempt counts as left behind; 0 only if no process "
+        "is running.",
+        min=0,
+    ),
     as_json: JsonOption = False,
 ) -> None:
     """Delete what killed processes left: files of attempts that no record names.

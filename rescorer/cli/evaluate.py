@@ -1,16 +1,14 @@
-"""The command ``rescorer evaluate``, and the tables, sentences and aligned texts that it and others print.
+"""The command ``rescorer evaluate``, and the tables and aligned texts that this and other commands print.
 
-``rescorer.evaluation.run`` reads no options and prints nothing; this module does both for it.
+This module reads options and prints results; ``rescorer.evaluation.run`` computes the results.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.cells import cell_len
@@ -46,18 +44,21 @@ from rescorer.terminal.options import (
     CandidateOptions,
     PhraseOptions,
     WeightOptions,
+    argument,
     check_streams,
     expand_options,
+    option,
     parse_first_pass,
     warn_if_tuned_otherwise,
     warn_if_untuned,
     warn_of_unread_lists,
 )
-from rescorer.terminal.program import SEE_JSON, SOME_REJECTED, Rejections, describe_shared_lists
+from rescorer.terminal.program import SEE_JSON, Rejections, describe_shared_lists, print_json, warn
 from rescorer.terminal.tables import (
     ExportOption,
     FoldingTable,
     check_export,
+    fold_columns,
     make_console,
     make_text_grid,
     print_out,
@@ -66,7 +67,7 @@ from rescorer.terminal.tables import (
 from rescorer.text import rate_name, unit_noun
 
 GAP = "***"
-"""Stands where a text lacks a word, as in sclite's output."""
+"""Printed in place of a missing word, as in sclite's output."""
 LABELS = ("reference", "first pass", "rescored")
 RIGHT, FIXED, BROKEN, WRONG = "", "bold green", "bold red", "yellow"
 STYLES = {
@@ -75,7 +76,7 @@ STYLES = {
     (True, False): (RIGHT, BROKEN),
     (False, False): (WRONG, WRONG),
 }
-"""Styles of both texts, by whether the first pass and the rescored text are right."""
+"""Styles of a word in the first pass and in the rescored text. The key says for each whether it is right."""
 LEGEND = Text.assemble(
     "errors: ", ("wrong in both", WRONG), ", ", ("fixed", FIXED), ", ", ("broken", BROKEN),
     f"; {GAP} stands for no word",
@@ -84,7 +85,7 @@ LEGEND = Text.assemble(
 
 
 def print_alignments(lists: Iterable[AlignedList]) -> None:
-    """Print the texts of the lists in which something is wrong."""
+    """Print the aligned texts of all lists with errors."""
     width = make_console().width
     print_out("", LEGEND)
     for aligned in lists:
@@ -93,7 +94,7 @@ def print_alignments(lists: Iterable[AlignedList]) -> None:
 
 
 def render_alignment(aligned: AlignedList, width: int) -> Iterator[Text]:
-    """Yield the lines of a list: its id, then the texts in blocks of lines that fit the width."""
+    """Yield the id of a list, and its aligned texts in blocks of lines that fit the width."""
     yield Text(f"{aligned.id}, generated" if aligned.is_generated else aligned.id, style="bold")
     if aligned.before == aligned.after:
         yield from render_pair(aligned.before, (LABELS[0], "recognised"), width)
@@ -113,7 +114,7 @@ def render_alignment(aligned: AlignedList, width: int) -> Iterator[Text]:
 
 
 def render_pair(alignment: Alignment, labels: Sequence[str], width: int) -> Iterator[Text]:
-    """Yield the lines of two aligned texts; the second has the colour of errors where it differs."""
+    """Yield the lines of two aligned texts; words of the second that differ have the colour of errors."""
     cells = [
         ((pair.reference or GAP, RIGHT), (pair.hypothesis or GAP, RIGHT if pair.kind == "correct" else WRONG))
         for pair in alignment
@@ -128,29 +129,16 @@ _Cells = tuple[tuple[str, str], ...]
 def _render_block(columns: Sequence[_Cells], labels: Sequence[str], width: int) -> Iterator[Text]:
     label_width = max(map(len, labels)) + 2
     widths = [max(cell_len(text) for text, _ in column) for column in columns]
-    for begin, end in _wrap(widths, width - label_width):
+    for block in fold_columns(widths, width - label_width + 1, 1) if columns else ():
         for row, label in enumerate(labels):
             line = Text.assemble((label.ljust(label_width), "dim"))
-            for column, column_width in zip(columns[begin:end], widths[begin:end], strict=True):
-                text, style = column[row]
+            for column in block:
+                text, style = columns[column][row]
                 line.append(text, style)
-                line.append(" " * (column_width - cell_len(text) + 1))
+                line.append(" " * (widths[column] - cell_len(text) + 1))
             line.rstrip()
             yield line
         yield Text()
-
-
-def _wrap(widths: Sequence[int], width: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of columns that fit a width; at least one column each."""
-    begin = used = 0
-    for index, column_width in enumerate(widths):
-        needed = column_width + 1
-        if index > begin and used + needed > width + 1:
-            yield begin, index
-            begin, used = index, 0
-        used += needed
-    if begin < len(widths):
-        yield begin, len(widths)
 
 
 COLUMNS = {
@@ -165,12 +153,12 @@ COLUMNS = {
     "worst %": "worst_wer",
     "lists": "lists",
 }
-"""Keys of ``Totals.to_dict`` by heading, between the error rate and the number of words; the least important
-columns are last, because those fold first."""
+"""The columns between the error rate and the number of words: heading, and key of ``Totals.to_dict``. The
+least important columns are last, because the last ones are folded first."""
 
 
 def warn_if_worse(prefix: str, reports: Mapping[str, Report]) -> None:
-    """Print one line to stderr if systems have more errors than the first pass of the same lists.
+    """Warn if systems have more errors than the first pass of the same lists.
 
     Args:
         prefix: beginning of the message, such as the name of the file.
@@ -181,22 +169,21 @@ def warn_if_worse(prefix: str, reports: Mapping[str, Report]) -> None:
         if report.total.system.errors > report.total.first_pass.errors
     }
     if worse:
-        by_first_pass: dict[str, list[str]] = {}  # systems with lists of their own have another first pass
+        by_first_pass: dict[str, list[str]] = {}  # each file has its own first pass
         for name, total in worse.items():
             rate = f"{name} {_format_number(to_percent(total.system.rate))}"
             by_first_pass.setdefault(_format_number(to_percent(total.first_pass.rate)), []).append(rate)
         comparisons = "; ".join(
             f"{', '.join(rates)} %, first pass {first} %" for first, rates in by_first_pass.items()
         )
-        typer.echo(
-            f"warning: {prefix}rescoring adds errors: {comparisons}; check the weights, and the signs and "
-            "bases of the scores with `rescorer inspect`",
-            err=True,
+        warn(
+            f"{prefix}rescoring adds errors: {comparisons}; check the weights, and the signs and "
+            "bases of the scores with `rescorer inspect`"
         )
 
 
 Cells = Mapping[str, str]
-"""Formatted cells of a row, by heading."""
+"""The formatted cells of a row, by heading."""
 
 
 def render_error_rates(
@@ -206,7 +193,7 @@ def render_error_rates(
 
     Args:
         reports: the report of each system, by its name (for example, its file name).
-        by_group: add one table per system, with one row per group.
+        by_group: whether to add a table for each system, with one row per group.
         extra_cells: further cells of each system, shown after the error rate; all have the same headings.
     """
     unit = next((report.unit for report in reports.values()), "word")
@@ -220,7 +207,7 @@ def render_error_rates(
 
 
 def format_cells(totals: Totals, unit: str, extra: Cells | None = None) -> dict[str, str]:
-    """All cells of a row, the most important first."""
+    """Format all cells of a row, the most important first."""
     values = totals.to_dict()
     numbers = {heading: _format_number(values[key]) for heading, key in COLUMNS.items()}
     rate, words = _format_number(values["wer"]), _format_number(values["reference_words"])
@@ -249,14 +236,14 @@ def _format_number(value: float | None) -> str:
 
 
 SHOWN = 10
-"""Number of words or pairs of each kind."""
+"""Number of the commonest words, or pairs of words, that are printed of each kind."""
 
 
 def print_errors(analysis: ErrorAnalysis, unit: str) -> None:
     """Print the analysis of one system's errors.
 
     Args:
-        unit: what was counted.
+        unit: the unit of errors: ``word``, ``character`` or ``mixed``.
     """
     confusions, changes, noun = analysis.confusions, analysis.changes, unit_noun(unit)
     pairs = Counter({f"{a} → {b}": n for (a, b), n in confusions.substitutions.items()})
@@ -275,7 +262,7 @@ def print_errors(analysis: ErrorAnalysis, unit: str) -> None:
 
 
 def _describe(counts: Mapping[str, Counter[str]]) -> Iterator[tuple[str, str]]:
-    """Yield the total of each kind of words, then the commonest words with their numbers."""
+    """Yield the name and the total of each kind of words, with the commonest words and their counts."""
     for name, words in counts.items():
         shown = ", ".join(f"{word} {count}" for word, count in words.most_common(SHOWN))
         more = ", …" if len(words) > SHOWN else ""
@@ -288,7 +275,8 @@ PARTS = {
     "reference length": ("reference {unit}s", "lists", "errors"),
     "rank of the winner": ("rank in the first pass", "lists", "errors"),
 }
-"""Heading of the names, what the parts contain, and what is counted, by key of ``ErrorAnalysis.parts``."""
+"""Three headings for each table of ``ErrorAnalysis.parts``: for the names, for the number of items, and for
+the number of wrong ones."""
 
 
 def _render_parts(name: str, parts: list[Part], unit: str) -> FoldingTable:
@@ -304,7 +292,7 @@ def _render_parts(name: str, parts: list[Part], unit: str) -> FoldingTable:
 
 
 def print_evaluation(evaluation: Evaluation, by_group: bool) -> None:
-    """Print the rows as tables, and below them what they mean."""
+    """Print the rows as tables, and remarks and verdicts below them."""
     named = list(evaluation.named_results())
     reports = {name: result.row.report for name, _, result in named}
     has_generated = any(result.row.n_generated for _, _, result in named)
@@ -332,10 +320,10 @@ def print_evaluation(evaluation: Evaluation, by_group: bool) -> None:
 
 
 def statistics_cells(result: Result, has_generated: bool = False) -> Cells:
-    """The interval of a row, and its gain over the first pass with interval and p-values.
+    """Format the interval of a row's error rate, and its gain over the first pass with p-values.
 
     Args:
-        has_generated: whether to say how many generated hypotheses the row chose.
+        has_generated: whether to add the number of lists for which a generated hypothesis was chosen.
     """
     gain = result.gain
     unknown = dict.fromkeys(("gain", "gain interval", "p", "p corrected"), "-")
@@ -353,7 +341,7 @@ def statistics_cells(result: Result, has_generated: bool = False) -> Cells:
 
 
 def export_rows(evaluation: Evaluation, path: Path) -> None:
-    """Write the table of rows to a file: Markdown, CSV or LaTeX, by the end of its name."""
+    """Write the table of rows to a file of Markdown, CSV or LaTeX, as the extension says."""
     unit = evaluation.counting.unit
     rows = [
         (name, format_cells(result.row.report.total, unit, statistics_cells(result)))
@@ -368,7 +356,7 @@ def export_rows(evaluation: Evaluation, path: Path) -> None:
 
 
 def _to_record(result: Result) -> dict[str, str | float | None]:
-    """The numbers of a row, as in JSON, with the ends of intervals apart."""
+    """The numbers of a row as in JSON, but with a column for each end of an interval."""
     record: dict[str, str | float | None] = {}
     for key, value in result.to_dict().items():
         if key.endswith("_interval"):
@@ -398,7 +386,7 @@ def _print_remarks(evaluation: Evaluation) -> None:
 
 
 def check_bundle_options(options: EvaluationOptions) -> None:
-    """Raise ConfigError if an option would be without effect, with or without a bundle."""
+    """Raise ConfigError if an option needs a bundle, and none is given."""
     if options.bundle is not None:
         return
     if options.phrases != PhraseOptions():
@@ -417,10 +405,10 @@ def check_bundle_options(options: EvaluationOptions) -> None:
 def check_system(
     system: str | None, files: Sequence[str], rescorer: Rescorer | None, options: EvaluationOptions
 ) -> None:
-    """Raise ConfigError, before any list is read, if no row can have the name that ``--system`` gives.
+    """Raise ConfigError, before lists are read, if there can be no row with the name in ``--system``.
 
     Args:
-        files: names of the files in the names of rows.
+        files: names of the files, as they appear in the names of rows.
     """
     if system is None:
         return
@@ -437,7 +425,7 @@ def check_system(
 def evaluate_files(
     files: Sequence[str], options: EvaluationOptions, rescorer: Rescorer | None, rejected: Rejections
 ) -> Evaluation:
-    """Read and score files under the same options; lists that cannot be evaluated are reported on stderr.
+    """Read and score files by the same options; print why lists were rejected.
 
     Raises:
         ConfigError: the options contradict each other or the lists.
@@ -486,22 +474,17 @@ def evaluate_files(
 
 @expand_options
 def evaluate(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...",
-            help="N-best lists, or the output of `rescorer rescore`: one file or folder per system.",
-        ),
-    ],
     *,
+    files: list[str] = argument(
+        "N-best lists, or the output of `rescorer rescore`: one file or folder per system.", "FILE..."
+    ),
     options: EvaluationOptions,
     analysis: AnalysisOptions,
     models: ModelOptions,
     export: ExportOption = None,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print JSON: a list `systems`, with keys such as wer; rates in percent."),
-    ] = False,
+    as_json: bool = option(
+        False, "Print JSON: a list `systems`, with keys such as wer; rates in percent.", "--json"
+    ),
 ) -> None:
     """Report the word error rate of lists, the range that re-ranking could reach, and the gain of models.
 
@@ -537,7 +520,7 @@ def evaluate(
         if analysis.alignments:
             lists = ((part.label, item) for part, lists in aligned for item in lists if item.has_errors)
             data["alignments"] = [{"file": file, **item.to_dict()} for file, item in lists]
-        typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        print_json(data)
     else:
         for _, found in analyses:
             print_errors(found, evaluation.counting.unit)
@@ -547,5 +530,4 @@ def evaluate(
         export_rows(evaluation, export)
     rescored = {name: item.row.report for name, _, item in evaluation.named_results() if item.row.is_rescored}
     warn_if_worse("", rescored)
-    if rejected:
-        raise typer.Exit(SOME_REJECTED)
+    rejected.end()

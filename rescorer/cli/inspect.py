@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
@@ -14,7 +12,6 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rescorer.cli.evaluate import LABELS, LEGEND, render_alignment, render_pair
-from rescorer.combination import weights_by_component
 from rescorer.errors import ConfigError, FormatError, did_you_mean, pluralise
 from rescorer.evaluation.error_analysis import (
     AlignedList,
@@ -27,21 +24,29 @@ from rescorer.evaluation.error_analysis import (
 )
 from rescorer.evaluation.inspection import MIN_LM_R, Inspection, inspect_lists
 from rescorer.evaluation.list_errors import format_size
-from rescorer.evaluation.list_statistics import ErrorStats, TokenStats
-from rescorer.evaluation.list_tally import ModelStats, ModelTally
+from rescorer.evaluation.list_statistics import ErrorStats, ModelStats, ModelTally
+from rescorer.evaluation.word_statistics import TokenStats
 from rescorer.pipeline import Rescorer
 from rescorer.terminal.evaluation_options import RankedListOptions, ScoredListOptions, collect_lists
-from rescorer.terminal.options import BundleOption, DeviceOption, WeightOptions, expand_options
-from rescorer.terminal.program import SEE_JSON, SOME_REJECTED, Rejections
+from rescorer.terminal.options import (
+    BundleOption,
+    DeviceOption,
+    WeightOptions,
+    argument,
+    expand_options,
+    option,
+)
+from rescorer.terminal.program import SEE_JSON, Rejections, print_json
 from rescorer.terminal.tables import FoldingTable, make_console, make_text_grid, print_out
 from rescorer.text import rate_name
+from rescorer.weights import weights_by_component
 
 N_FEATURES = 20
-"""Number of the features of a reranker that are printed."""
+"""Largest number of features of a reranker that are printed."""
 
 
 def print_changes(shown: Sequence[Explanation], n_changed: int, n_lists: int) -> None:
-    """Print a row per list: errors, rank, and the winner's lead over the first pass by component."""
+    """Print a row per list: the errors, the rank, and how far each component puts the winner ahead."""
     if shown:
         components = list(dict.fromkeys(name for found in shown for name in found.winner.terms))
         headings = ["errors", "before", "rank before", "lead", *components]
@@ -60,7 +65,7 @@ def print_changes(shown: Sequence[Explanation], n_changed: int, n_lists: int) ->
 
 
 def print_explanation(found: Explanation, aligner: Aligner) -> None:
-    """Print the weighted components of the best hypotheses, the winner's lead, and the aligned texts."""
+    """Print the weighted components of the best hypotheses, the lead of the winner, and the aligned texts."""
     rule = found.weights.decision.kind.replace("_", " ")
     values = ", ".join(f"{name} {value:.4g}" for name, value in weights_by_component(found.weights).items())
     print_out(f"list {found.id}: {_summarise(found)}")
@@ -101,7 +106,10 @@ def print_explanation(found: Explanation, aligner: Aligner) -> None:
 
 
 def _make_feature_table(found: Explanation, component: str) -> FoldingTable:
-    """The features that add most to the winner's lead, with their values in the hypotheses compared."""
+    """Make a table of the reranker's features that contribute most to the lead of the winner.
+
+    The winner is compared with the first pass and the oracle; if it is both, with the second-best hypothesis.
+    """
     others = [
         (name, other)
         for name, other in (("first pass", found.first_pass), ("oracle", found.oracle))
@@ -131,7 +139,7 @@ def _make_feature_table(found: Explanation, component: str) -> FoldingTable:
 
 
 def _candidates(found: Explanation) -> list[Candidate]:
-    """The best hypotheses, then the first pass and the oracle unless they are among them."""
+    """The best hypotheses, and the first pass and the oracle if these are not among them."""
     shown = list(found.best)
     for other in (found.first_pass, found.oracle):
         if other is not None and all(other.first_pass_rank != one.first_pass_rank for one in shown):
@@ -140,7 +148,7 @@ def _candidates(found: Explanation) -> list[Candidate]:
 
 
 def _name(found: Explanation, candidate: Candidate) -> str:
-    """The rank of a hypothesis, and what it is."""
+    """A name such as ``1, before 3, oracle``: the rank, the rank in the first pass, and other properties."""
     rank = str(candidate.rank) if candidate.rank else "not ranked"
     is_own = candidate.generated is None
     name = f"{rank}, before {candidate.first_pass_rank}" if is_own else f"{rank}, generated"
@@ -153,7 +161,7 @@ def _format_scores(values: Sequence[float]) -> list[str]:
 
 
 def _summarise(found: Explanation) -> str:
-    """Say what rescoring changed, and which component decided."""
+    """Say whether rescoring changed the choice, and which component decided it."""
     if not found.has_changed:
         return "the first pass and rescoring choose the same hypothesis"
     lead = found.lead_over(found.first_pass)
@@ -172,7 +180,7 @@ MAX_EXAMPLES = 10
 
 
 def render_inspections(inspections: Mapping[str, Inspection]) -> RenderableType:
-    """Render inspections by the name of their file."""
+    """Render the inspection of each file, below the name of the file."""
     parts: list[RenderableType] = []
     for name, inspection in inspections.items():
         tables: list[RenderableType] = [_overview(inspection)]
@@ -235,7 +243,7 @@ def _error_rows(errors: ErrorStats) -> dict[str, str]:
 
 
 def _model_rows(models: ModelStats) -> dict[str, str | Text]:
-    """The bundle's models, correlation of the streams with its n-gram, and the effect of the weights."""
+    """Rows about a bundle: its models, how much each stream is like its n-gram, and the effect of weights."""
     weights = models.weights
     described = []
     for model in models.models:
@@ -260,7 +268,7 @@ def _model_rows(models: ModelStats) -> dict[str, str | Text]:
 
 
 def _streams(inspection: Inspection) -> FoldingTable:
-    """Scores in nats as read, and their mean per word also as if they were in other units."""
+    """Make a table of the streams: scores in nats, as they were read, and as if read in other units."""
     sizes = ("min", "max", "spread", "per word", "if log10", "if log2")
     table = FoldingTable("stream", *sizes, "first best", "r with words", "r with errors")
     for stream in inspection.streams:
@@ -282,7 +290,7 @@ def _format_examples(tokens: TokenStats) -> Text:
 
 
 def _format_number(value: float) -> str:
-    """Two decimals for small numbers only, so that ten columns fit."""
+    """Format a number with decimals only if it is small, so that ten columns fit."""
     return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.2g}"
 
 
@@ -292,22 +300,18 @@ SUSPICIOUS = 1
 
 @expand_options
 def inspect(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="N-best lists.")],
     *,
-    bundle: Annotated[
-        Path | None,
-        typer.Option(
-            "--bundle",
-            "-b",
-            help="Model bundle to compare with: words that it does not know, its n-gram against the scores "
-            "of the lists, and the effect of its weights.",
-        ),
-    ] = None,
+    files: list[str] = argument("N-best lists.", "FILE..."),
+    bundle: Path | None = option(
+        None,
+        "Model bundle to compare with: words that it does not know, its n-gram against the scores "
+        "of the lists, and the effect of its weights.",
+        "--bundle",
+        "-b",
+    ),
     options: RankedListOptions,
     device: DeviceOption = "cpu",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON: a list `files`; rates in percent.")
-    ] = False,
+    as_json: bool = option(False, "Print JSON: a list `files`; rates in percent.", "--json"),
 ) -> None:
     """Report what lists contain and what looks wrong with them, before they are used.
 
@@ -343,7 +347,7 @@ def inspect(
             {"file": file, **inspection.to_dict(), "rejected_lists": rejected[file].reasons}
             for file, inspection in inspections.items()
         ]
-        typer.echo(json.dumps({"files": records}, indent=2, ensure_ascii=False))
+        print_json({"files": records})
     else:
         print_out(render_inspections(inspections))
     if any(inspection.suspicious or inspection.lists.rejected for inspection in inspections.values()):
@@ -352,18 +356,16 @@ def inspect(
 
 @expand_options
 def explain(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="N-best lists, before rescoring.")],
-    bundle: BundleOption,
     *,
-    list_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="Id of a list; default: the lists that changed most.")
-    ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Without ID: number of lists to show.")] = 10,
+    file: str = argument("N-best lists, before rescoring.", "FILE"),
+    bundle: BundleOption,
+    list_id: str | None = argument(
+        "Id of a list; default: the lists that changed most.", "[ID]", default=None
+    ),
+    top: int = option(10, "Without ID: number of lists to show.", min=1),
     options: ScoredListOptions,
     device: DeviceOption = "cpu",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON list of explanations, with unweighted components.")
-    ] = False,
+    as_json: bool = option(False, "Print a JSON list of explanations, with unweighted components.", "--json"),
 ) -> None:
     """Explain why a hypothesis won: what each score and language model contributed to its lead.
 
@@ -391,20 +393,18 @@ def explain(
         part = [nbest for nbest in chosen if (nbest.reference is not None) == has_reference]
         counted = part if has_reference else [replace(nbest, reference="") for nbest in part]
         scored, errors = options.score(rescorer, counted, weights)
-        for error in errors:
-            rejected.add(error)
+        rejected.extend(errors)
         explanations += explain_lists(rescorer, scored, weights, has_reference=has_reference)
     rejected.report()
     if not explanations:
         raise FormatError("no list could be explained", file=file)
     shown = explanations if list_id is not None else sort_by_change(explanations)[:top]
     if as_json:
-        typer.echo(json.dumps([found.to_dict() for found in shown], indent=2, ensure_ascii=False))
+        print_json([found.to_dict() for found in shown])
     elif list_id is None:
         print_changes(shown, sum(found.has_changed for found in explanations), len(explanations))
     else:
         aligner = Aligner(rescorer.ranker.text_normaliser.normalise, counting)
         for found in shown:
             print_explanation(found, aligner)
-    if rejected:
-        raise typer.Exit(SOME_REJECTED)
+    rejected.end()

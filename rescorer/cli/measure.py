@@ -1,16 +1,15 @@
-"""The commands ``rescorer bench`` and ``rescorer load``: how fast scoring and a server are, and under
-overload."""
+"""The commands ``rescorer bench``, which measures scoring, and ``rescorer load``, which measures a server."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from tqdm import tqdm
@@ -20,7 +19,14 @@ from rescorer.formats.io.text_io import write_text
 from rescorer.jobs.processes import ProcessPoolRescorer
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 from rescorer.terminal.list_options import ListFormatOptions, ListInputOptions
-from rescorer.terminal.options import DeviceOption, DtypeOption, SelectionOptions, expand_options
+from rescorer.terminal.options import (
+    DeviceOption,
+    DtypeOption,
+    SelectionOptions,
+    argument,
+    expand_options,
+    option,
+)
 from rescorer.terminal.program import check_output_path, or_dash
 from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer.types import NBestList
@@ -34,19 +40,15 @@ if TYPE_CHECKING:
 class MeasuredModelOptions:
     """The models that are measured: those of a bundle, or a network with random weights and its shape."""
 
-    bundle: Annotated[
-        Path | None,
-        typer.Option("--bundle", "-b", help="Folder of a model bundle; default: random models."),
-    ] = None
-    network: Annotated[
-        str,
-        typer.Option(help="Kind of random network: lstm, gru, elman, feedforward, lbl or transformer."),
-    ] = "lstm"
-    hidden: Annotated[int, typer.Option(help="Size of word vectors and hidden states.")] = 200
-    layers: Annotated[int, typer.Option(help="Number of layers of the network.")] = 1
-    output: Annotated[str, typer.Option(help="Output layer: classes, full or tree.")] = "classes"
-    classes: Annotated[int, typer.Option(help="Number of output classes; 0: √V.")] = 0
-    vocabulary: Annotated[int, typer.Option(help="Number of words that the network knows.")] = 10_000
+    bundle: Path | None = option(None, "Folder of a model bundle; default: random models.", "--bundle", "-b")
+    network: str = option(
+        "lstm", "Kind of random network: lstm, gru, elman, feedforward, lbl or transformer."
+    )
+    hidden: int = option(200, "Size of word vectors and hidden states.")
+    layers: int = option(1, "Number of layers of the network.")
+    output: str = option("classes", "Output layer: classes, full or tree.")
+    classes: int = option(0, "Number of output classes; 0: √V.")
+    vocabulary: int = option(10_000, "Number of words that the network knows.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,50 +57,37 @@ class MachineOptions:
 
     device: DeviceOption = "cpu"
     dtype: DtypeOption = "float32"
-    threads: Annotated[int, typer.Option(help="CPU threads; 0: one per core.")] = 0
-    processes: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Number of processes of an additional run, like `rescorer rescore --workers`; they share "
-            "the cores.",
-        ),
-    ] = 1
-    batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = MAX_BATCH_WORDS
+    threads: int = option(0, "CPU threads; 0: one per core.")
+    processes: int = option(
+        1,
+        "Number of processes of an additional run, like `rescorer rescore --workers`; they share the cores.",
+        min=1,
+    )
+    batch_words: int = option(MAX_BATCH_WORDS, "Number of words per batch.")
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurementOptions(SelectionOptions):
     """Which hypotheses are ranked, what is measured, and how often."""
 
-    warm_up: Annotated[int, typer.Option(help="Number of warm-up runs, which are not measured.")] = 1
-    repetitions: Annotated[int, typer.Option(help="Number of measured runs; the median is reported.")] = 3
-    peer_seconds: Annotated[
-        float, typer.Option(help="Seconds to run the plain PyTorch scorer; 0 skips it.")
-    ] = 5.0
-    processor_time: Annotated[
-        bool,
-        typer.Option("--processor-time", help="Measure CPU time, for busy machines; needs --threads 1."),
-    ] = False
+    warm_up: int = option(1, "Number of warm-up runs, which are not measured.")
+    repetitions: int = option(3, "Number of measured runs; the median is reported.")
+    peer_seconds: float = option(5.0, "Seconds to run the plain PyTorch scorer; 0 skips it.")
+    processor_time: bool = option(False, "Measure CPU time, for busy machines; needs --threads 1.")
 
 
 @expand_options
 def bench(
-    lists: Annotated[
-        str | None, typer.Argument(metavar="[LISTS]", help="Lists to score; or give --synthetic.")
-    ] = None,
     *,
-    synthetic: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LISTSxHYPSxWORDS", help="Size of random lists whose prefixes are shared as in real ones."
-        ),
-    ] = None,
+    lists: str | None = argument("Lists to score; or give --synthetic.", "[LISTS]", default=None),
+    synthetic: str | None = option(
+        None, "Size of random lists whose prefixes are shared as in real ones.", metavar="LISTSxHYPSxWORDS"
+    ),
     models: MeasuredModelOptions,
     list_format: ListFormatOptions,
     machine: MachineOptions,
     measurement: MeasurementOptions,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
+    json_file: Path | None = option(None, "Write the figures to this file.", "--json"),
 ) -> None:
     """Compare each phase of scoring with the machine's matrix products, plain PyTorch and KenLM.
 
@@ -125,10 +114,7 @@ def bench(
             with writer(source) as write:
                 for nbest in synthetic_lists(ListShape.parse(synthetic)):
                     write(nbest)
-
-        def read() -> Iterable[NBestList | InputError]:
-            return ListInputOptions(**asdict(list_format)).read(source)
-
+        read = partial(ListInputOptions(**asdict(list_format)).read, source)
         device, dtype, batch_words = machine.device, machine.dtype, machine.batch_words
         if models.bundle:
             load = partial(Rescorer.load, models.bundle, device, batch_words, dtype, context_cache_bytes=0)
@@ -214,59 +200,48 @@ def describe_comparisons(report: BenchReport) -> list[str]:
 class ClientOptions:
     """The load that clients send, and its duration."""
 
-    seconds: Annotated[float, typer.Option(min=0.1, help="Duration of each stage in seconds.")] = 10.0
-    clients: Annotated[int, typer.Option(min=1, help="Number of client processes.")] = 2
+    seconds: float = option(10.0, "Duration of each stage in seconds.", min=0.1)
+    clients: int = option(2, "Number of client processes.", min=1)
     list_format: ListFormatOptions
-    calls_per_client: Annotated[
-        int,
-        typer.Option(
-            "--at-once",
-            min=1,
-            help="Number of calls that each client keeps in flight while the peak is measured.",
-        ),
-    ] = 16
-    lists_per_call: Annotated[
-        int, typer.Option("--lists-a-call", min=1, help="Number of lists per call.")
-    ] = 1
-    deadline_s: Annotated[float, typer.Option(min=0.01, help="Deadline of each call in seconds.")] = 5.0
-    overload: Annotated[float, typer.Option(min=1, help="Load of the last stage relative to the peak.")] = 3.0
-    overload_seconds: Annotated[
-        float, typer.Option(min=0, help="Duration of the last stage in seconds; 0: same as the others.")
-    ] = 0.0
-    client_niceness: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=19,
-            help="Niceness of the clients: with more than 0, the server goes first where cores are scarce.",
-        ),
-    ] = 0
+    calls_per_client: int = option(
+        16, "Number of calls that each client keeps in flight while the peak is measured.", "--at-once", min=1
+    )
+    lists_per_call: int = option(1, "Number of lists per call.", "--lists-a-call", min=1)
+    deadline_s: float = option(5.0, "Deadline of each call in seconds.", min=0.01)
+    overload: float = option(3.0, "Load of the last stage relative to the peak.", min=1)
+    overload_seconds: float = option(
+        0.0, "Duration of the last stage in seconds; 0: same as the others.", min=0
+    )
+    client_niceness: int = option(
+        0,
+        "Niceness of the clients: with more than 0, the server goes first where cores are scarce.",
+        min=0,
+        max=19,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
     """Options of the server and the library, and what is measured of the server alone."""
 
-    service_times: Annotated[
-        Path | None,
-        typer.Option(
-            help="File for the times that the server takes for lists that come alone and in batches, for "
-            "simulations of many servers."
-        ),
-    ] = None
+    service_times: Path | None = option(
+        None,
+        "File for the times that the server takes for lists that come alone and in batches, for "
+        "simulations of many servers.",
+    )
     dtype: DtypeOption = "float32"
-    serve: Annotated[str, typer.Option(help="Options for the server, such as '--workers 2'.")] = ""
+    serve: str = option("", "Options for the server, such as '--workers 2'.")
 
 
 @expand_options
 def load(
-    lists: Annotated[str, typer.Argument(help="N-best lists to send.")],
-    bundle: Annotated[Path, typer.Option("--bundle", "-b", help="Folder of the bundle to serve.")],
-    weights: Annotated[str, typer.Option(help="Name of a weights set of the bundle.")] = "default",
     *,
+    lists: str = argument("N-best lists to send."),
+    bundle: Path = option(..., "Folder of the bundle to serve.", "--bundle", "-b"),
+    weights: str = option("default", "Name of a weights set of the bundle."),
     clients: ClientOptions,
     server: ServerOptions,
-    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object per stage.")] = False,
+    as_json: bool = option(False, "Write one JSON object per stage.", "--json"),
 ) -> None:
     """Start a server, put it under load over loopback, and compare it with the library.
 

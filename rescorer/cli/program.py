@@ -102,7 +102,7 @@ COMMANDS = {
 REMOVED = {
     "top": "watch a server with the Grafana board in deploy/grafana, or read http://HOST:METRICS_PORT/metrics",
 }
-"""Commands that were removed, and what to use instead, which the error of one who runs them says."""
+"""For each command that was removed, what to use instead; the error says so to anyone who runs it."""
 
 
 class Commands(LazyGroup):

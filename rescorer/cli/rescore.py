@@ -52,11 +52,13 @@ from rescorer.terminal.options import (
     SelectionOptions,
     TextOptions,
     WeightOptions,
+    argument,
     check_first_lists,
     expand_options,
+    option,
     warn_if_tuned_otherwise,
 )
-from rescorer.terminal.program import SOME_REJECTED, check_not_an_input
+from rescorer.terminal.program import SOME_REJECTED, check_not_an_input, warn
 from rescorer.terminal.tables import progress_bar, show_rescoring
 from rescorer.types import DecisionKind, DecisionRule, ErrorUnit, Weights
 
@@ -65,32 +67,27 @@ KINDS: dict[str, DecisionKind] = {
     "mbr": "minimum_bayes_risk",
     "confusion-network": "confusion_network",
 }
-"""Kinds of rules, by their name on the command line."""
+"""The kind of decision rule for each value of ``--decision``."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionOptions:
-    """The decision rule, where it differs from that of the weights."""
+    """Changes to the decision rule of the weights."""
 
-    decision: Annotated[
-        Literal["maximum", "mbr", "confusion-network"] | None,
-        typer.Option(
-            help="Decision rule. maximum: the largest total; mbr: the fewest expected errors under the "
-            "posteriors of the list (minimum Bayes risk); confusion-network: also write the consensus, which "
-            "may be new text. Default: the rule of the weights, usually maximum."
-        ),
-    ] = None
-    decision_unit: Annotated[
-        ErrorUnit | None,
-        typer.Option(help="Errors that mbr minimises; see --unit of `rescorer evaluate`. Default: word."),
-    ] = None
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            help="Temperature of the posteriors of mbr and confusion-network, softmax(total / temperature), "
-            "above 0; high values let all hypotheses count alike. Default: that of the weights, or 1."
-        ),
-    ] = None
+    decision: Literal["maximum", "mbr", "confusion-network"] | None = option(
+        None,
+        "Decision rule. maximum: the largest total; mbr: the fewest expected errors under the "
+        "posteriors of the list (minimum Bayes risk); confusion-network: also write the consensus, which "
+        "may be new text. Default: the rule of the weights, usually maximum.",
+    )
+    decision_unit: ErrorUnit | None = option(
+        None, "Errors that mbr minimises; see --unit of `rescorer evaluate`. Default: word."
+    )
+    temperature: float | None = option(
+        None,
+        "Temperature of the posteriors of mbr and confusion-network, softmax(total / temperature), "
+        "above 0; high values let all hypotheses count alike. Default: that of the weights, or 1.",
+    )
 
     def resolve(self, weights: Weights) -> DecisionRule:
         """Apply the options to the rule of the weights.
@@ -109,54 +106,44 @@ class DecisionOptions:
 
 
 MIN_GPU_SHARE = 0.0001
-"""Smallest share of a GPU that Ray knows."""
+"""Smallest share of a GPU that Ray can count."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """The engine that runs the shards, and what a cluster needs to know."""
+    """The engine that runs the shards: this machine, or a Ray cluster and its resources."""
 
-    engine: Annotated[
-        Literal["local", "ray"],
-        typer.Option(
-            help="What runs shards: local for processes of this machine; ray for workers on a cluster, each "
-            "with --threads CPUs (0: one) and its own copy of the models. Needs the extra ray. --workers 0: "
-            "as many as the cluster has room for.",
-        ),
-    ] = "local"
-    address: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Ray cluster of --engine ray: auto for the one of this machine, HOST:PORT of its "
-            "head, or ray://HOST:PORT from a machine outside. Default: a Ray on this machine, for this "
-            "command only.",
-        ),
-    ] = ""
-    gpus_per_worker: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            max=1,
-            help="Share of a GPU for each worker of --engine ray, with --device cuda: 0.25 for four per GPU.",
-        ),
-    ] = 0.0
-    wait_s: Annotated[
-        float,
-        typer.Option(
-            min=0, help="Seconds for which --engine ray waits until the cluster has room for a worker."
-        ),
-    ] = 60.0
+    engine: Literal["local", "ray"] = option(
+        "local",
+        "What runs shards: local for processes of this machine; ray for workers on a cluster, each "
+        "with --threads CPUs (0: one) and its own copy of the models. Needs the extra ray. --workers 0: "
+        "as many as the cluster has room for.",
+    )
+    address: str = option(
+        "",
+        "Ray cluster of --engine ray: auto for the one of this machine, HOST:PORT of its head, or "
+        "ray://HOST:PORT from a machine outside. Default: a Ray on this machine, for this command only.",
+        metavar="ADDRESS",
+    )
+    gpus_per_worker: float = option(
+        0.0,
+        "Share of a GPU for each worker of --engine ray, with --device cuda: 0.25 for four per GPU.",
+        min=0,
+        max=1,
+    )
+    wait_s: float = option(
+        60.0, "Seconds for which --engine ray waits until the cluster has room for a worker.", min=0
+    )
 
     def check(self, device: str, *, is_sharded: bool) -> None:
         """Raise ConfigError if options contradict each other."""
         if self.engine != "ray":
-            for option, is_given in (
+            for name, is_given in (
                 ("--address", self.address),
                 ("--gpus-per-worker", self.gpus_per_worker),
             ):
                 if is_given:
-                    raise ConfigError(f"{option} is for a cluster; give --engine ray too")
+                    raise ConfigError(f"{name} is for a cluster; give --engine ray too")
             return
         check_address(self.address)
         if not is_sharded:
@@ -176,14 +163,15 @@ class EngineOptions:
             )
 
     def check_reachable(self) -> None:
-        """Raise ConfigError if there can be no cluster, before anything is done for it."""
+        """Raise ConfigError, before any work is done, if the cluster cannot be reached."""
         if self.engine == "ray":
             check_reachable(self.address)
 
     def run_shards(
         self, store: Store, due: Sequence[int], job: Job, workers: int, threads: int, on_batch: OnBatch
     ) -> Iterator[Finished]:
-        """Run shards by the engine that was chosen; see ``pool.run_shards`` and ``run_on_cluster``."""
+        """Run shards with the chosen engine; see ``rescorer.jobs.shards.run_shards`` and
+        ``run_on_cluster``."""
         if self.engine == "local":
             count = min(workers or count_cpus(), max(1, len(due)))
             return run_shards(store, due, job, count, threads, on_batch)
@@ -193,75 +181,63 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """Whether to forecast the cost, and from which sample."""
+    """Whether to forecast the cost instead of rescoring, and the size of the sample for this."""
 
-    plan: Annotated[
-        bool,
-        typer.Option(
-            "--plan",
-            help="Write nothing, but score a sample of the lists on this machine, and print how many core "
-            "hours all of them will take; with --json, as one JSON object.",
-        ),
-    ] = False
-    plan_lists: Annotated[
-        int, typer.Option(min=2, help="Number of lists that --plan scores, three times.")
-    ] = 400
-    plan_seed: Annotated[int, typer.Option(help="Random seed by which --plan chooses them.")] = 0
-    plan_mb: Annotated[
-        float,
-        typer.Option(
-            min=1,
-            help="Largest number of megabytes that --plan reads, in places all over plain JSON lines, or in "
-            "whole files. A pipe, and files of different kinds, are read to the end.",
-        ),
-    ] = 256.0
+    plan: bool = option(
+        False,
+        "Write nothing, but score a sample of the lists on this machine, and print how many core "
+        "hours all of them will take; with --json, as one JSON object.",
+    )
+    plan_lists: int = option(400, "Number of lists that --plan scores, three times.", min=2)
+    plan_seed: int = option(0, "Random seed by which --plan chooses them.")
+    plan_mb: float = option(
+        256.0,
+        "Largest number of megabytes that --plan reads, in places all over plain JSON lines, or in "
+        "whole files. A pipe, and files of different kinds, are read to the end.",
+        min=1,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """The lists that belong to one conversation, and the texts that later ones are read after."""
+    """Which lists belong to one conversation, and which text of earlier lists models read."""
 
-    session: Annotated[
-        str,
-        typer.Option(
-            metavar="FIELD",
-            help="Field of lists that names their conversation, or 'group'. Lists of one conversation are "
-            "rescored in order, each after the texts before it: networks with carried state or topics read "
-            "these, and so do caches (-w cache=0.1, -w neural_cache=0.1).",
-        ),
-    ] = ""
-    session_text: Annotated[
-        SessionText,
-        typer.Option(
-            help="What later lists of a conversation are read after: the texts that were chosen, or the "
-            "references, which shows what perfect decisions would be worth."
-        ),
-    ] = "chosen"
+    session: str = option(
+        "",
+        "Field of lists that names their conversation, or 'group'. Lists of one conversation are "
+        "rescored in order, each after the texts before it: networks with carried state or topics read "
+        "these, and so do caches (-w cache=0.1, -w neural_cache=0.1).",
+        metavar="FIELD",
+    )
+    session_text: SessionText = option(
+        "chosen",
+        "What later lists of a conversation are read after: the texts that were chosen, or the "
+        "references, which shows what perfect decisions would be worth.",
+    )
 
     def keep_order(self, rescorer: BatchRescorer) -> BatchRescorer:
-        """Rescore in the order of conversations if a field names them."""
+        """Wrap a rescorer so that it follows conversations, if ``--session`` is given."""
         return SessionRescorer(rescorer, self.session, self.session_text) if self.session else rescorer
 
     def forbid(self, option: str) -> None:
-        """Raise ConfigError if conversations are named, which an option cannot keep together."""
+        """Raise ConfigError if ``--session`` is given with an option that cannot follow conversations."""
         if self.session:
             raise ConfigError(f"{option} samples lists and so cannot follow conversations; omit --session")
 
     def warn_if_unread(self, ranker: ListRanker, weights: Weights) -> None:
-        """Warn on stderr if conversations are named, but nothing reads what was said before."""
+        """Warn if ``--session`` is given, but no model, reranker or cache reads earlier utterances."""
         is_read = ranker.bundle.reads_previous or used_rerankers(ranker.bundle, weights)
         if self.session and not (is_read or weights.cache or weights.neural_cache):
-            typer.echo(
-                f"warning: --session {self.session} changes nothing, because no model of "
+            warn(
+                f"--session {self.session} changes nothing, because no model of "
                 f"{ranker.bundle.label} reads previous utterances; add a cache with -w cache=0.1, or train a "
-                "network with --carried or --topics",
-                err=True,
+                "network with --carried or --topics"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerOptions:
-    """The options that decide answers: of reading lists, of weights, and of all that a ranker may use."""
+    """The options on which answers depend: how lists are read, weighted and ranked."""
 
     text: TextOptions
     lists: ListInputOptions
@@ -273,7 +249,7 @@ class AnswerOptions:
     candidates: CandidateOptions
 
     def apply(self, ranker: ListRanker) -> None:
-        """Let a ranker compare texts, expect phrases and generate hypotheses; see the ``apply`` of each."""
+        """Set up a ranker by the options for text rules, phrases and generated hypotheses."""
         self.text.apply(ranker)
         self.phrases.apply(ranker)
         self.candidates.apply(ranker)
@@ -281,35 +257,30 @@ class AnswerOptions:
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
-    """Where the models run, how much they get at a time, and in how many processes."""
+    """The device and the precision of the models, the size of batches, and the number of processes."""
 
     device: DeviceOption = "cpu"
     dtype: DtypeOption = "float32"
-    batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = MAX_BATCH_WORDS
-    workers: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Number of processes that score, each with its own copy of the models: batches of one file, "
-            "or shards; 0: one per core. Pays off for long files only, since a process takes seconds to "
-            "start.",
-        ),
-    ] = 1
+    batch_words: int = option(MAX_BATCH_WORDS, "Number of words per batch.")
+    workers: int = option(
+        1,
+        "Number of processes that score, each with its own copy of the models: batches of one file, or "
+        "shards; 0: one per core. Pays off for long files only, since a process takes seconds to start.",
+        min=0,
+    )
     processes: Annotated[int | None, typer.Option(min=0, hidden=True)] = None
-    """The former name of ``workers``, until 0.2."""
-    threads: Annotated[
-        int, typer.Option(min=0, help="CPU threads of each process; 0: divide the cores among them.")
-    ] = 0
+    """The former name of ``workers``, which is accepted until 0.2."""
+    threads: int = option(0, "CPU threads of each process; 0: divide the cores among them.", min=0)
 
     def count_workers(self) -> int:
-        """The number of processes, also by the former name of the option, of which this warns on stderr.
+        """The number of processes; warns if the former name of the option is used.
 
         Raises:
             ConfigError: both names are given, with different numbers.
         """
         if self.processes is None:
             return self.workers
-        typer.echo("warning: --processes is now called --workers; the old name ends with 0.2", err=True)
+        warn("--processes is now called --workers; the old name ends with 0.2")
         if self.workers not in (1, self.processes):
             raise ConfigError("--processes is the old name of --workers; give only --workers")
         return self.processes
@@ -317,27 +288,22 @@ class MachineOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardOptions:
-    """Into how many shards the input is divided, which of them this command runs, and what runs them."""
+    """Into how many shards the input is divided, which shards this command runs, and by which engine."""
 
-    shards: Annotated[
-        int | None,
-        typer.Option(min=1, help="Divide the input into this many shards of about equal size, in a folder."),
-    ] = None
-    shard_lists: Annotated[
-        int | None, typer.Option(min=1, help="Divide the input into shards of about this many lists instead.")
-    ] = None
-    shard: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Run only this shard, counted from 0, as the tasks of array jobs do; the first task makes "
-            "the plan if there is none.",
-        ),
-    ] = None
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Run the shards of an existing plan that are not committed.")
-    ] = False
-    plan_only: Annotated[bool, typer.Option("--plan-only", help="Make the plan, and run no shard.")] = False
+    shards: int | None = option(
+        None, "Divide the input into this many shards of about equal size, in a folder.", min=1
+    )
+    shard_lists: int | None = option(
+        None, "Divide the input into shards of about this many lists instead.", min=1
+    )
+    shard: int | None = option(
+        None,
+        "Run only this shard, counted from 0, as the tasks of array jobs do; the first task makes "
+        "the plan if there is none.",
+        min=0,
+    )
+    resume: bool = option(False, "Run the shards of an existing plan that are not committed.")
+    plan_only: bool = option(False, "Make the plan, and run no shard.")
     engine: EngineOptions
 
     @property
@@ -364,12 +330,12 @@ class ShardOptions:
             raise ConfigError("--plan-only runs no shard; leave out --resume and --shard")
 
     def check_unset(self) -> None:
-        """Raise ConfigError if an option needs shards, and there are none."""
+        """Raise ConfigError if an option needs shards, and the input is not divided."""
         if self.plan_only:
             raise ConfigError("--plan-only is for shards; give --shards N too")
 
     def check_outputs(self, output: str, rejects: Path | None) -> None:
-        """Raise ConfigError if shards cannot be written as other options say."""
+        """Raise ConfigError if ``--output`` is not a folder or prefix, or ``--rejects`` is given."""
         if output == "-":
             raise ConfigError("shards are written into a folder; give -o FOLDER")
         if Path(output).is_file():
@@ -381,7 +347,7 @@ class ShardOptions:
 
 
 def render_plan(forecast: Forecast, seed: int) -> Iterator[str]:
-    """Yield the lines of a forecast, at most 80 columns wide."""
+    """Yield the lines of a forecast, which have at most 80 characters."""
     sample = forecast.sample
     about = "" if sample.read_share == 1 else "about "
     hypotheses = pluralise(sample.hypotheses, "hypothesis", "hypotheses")
@@ -416,7 +382,7 @@ def _with_interval(estimate: Estimate, spec: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The lists to rescore, the models that do it, and the number of processes."""
+    """The lists to rescore, the options, the models, and the number of processes."""
 
     sources: Sequence[str]
     answers: AnswerOptions
@@ -451,7 +417,7 @@ def print_plan(run: Run, options: PlanOptions, *, compress: bool, as_json: bool)
 
 
 def describe_options(run: Run) -> dict[str, Any]:
-    """The options that answers depend on, as data of a plan."""
+    """The options that answers depend on, in the form in which a plan stores them."""
     answers, load, bundle, weights = run.answers, run.load, run.bundle, run.weights
     lists = answers.lists
     decision = answers.decision.resolve(weights)
@@ -483,7 +449,7 @@ def describe_options(run: Run) -> dict[str, Any]:
 
 
 def rescore_shards(run: Run, store: Store, options: ShardOptions) -> FileSummary | None:
-    """Run shards and return what was done; None if there should only be a plan.
+    """Make the plan if there is none, run shards, and return their counts; None with ``--plan-only``.
 
     Raises:
         ConfigError: options contradict each other or the plan.
@@ -503,7 +469,7 @@ def rescore_shards(run: Run, store: Store, options: ShardOptions) -> FileSummary
         raise ConfigError(
             f"{store.place} has a plan already: --resume goes on with it; or choose another folder"
         )
-    plan, fingerprint = archive.read_plan()
+    plan = archive.read_plan()
     if options.plan_only:
         shards = pluralise(len(plan.shards), "shard")
         message = f"{store.place}/{PLAN}: {shards}; run them with --resume, or each with --shard"
@@ -511,7 +477,7 @@ def rescore_shards(run: Run, store: Store, options: ShardOptions) -> FileSummary
         return None
     job = Job(run.load, source, run.load.to, session.keep_order)
     try:
-        return _run_due(run, store, DueRun.find(store, plan, fingerprint, options.shard), job, options.engine)
+        return _run_due(run, store, DueRun.find(store, plan, options.shard), job, options.engine)
     except (ConfigError, ScoringError) as error:
         if not is_new:
             raise
@@ -531,17 +497,16 @@ def _make_plan(run: Run, archive: Archive, options: ShardOptions) -> None:
         plan = archive.make_plan(size, unit, run.load.batch_words, bar.update)
     if empty := sum(not shard for shard in plan.shards):
         shards = pluralise(len(plan.shards), "shard")
-        typer.echo(
-            f"warning: of {shards}, {empty:,} got no lists: only plain files of JSON lines can be "
-            "divided, with networks only where batches end (--batch-words); others are one shard each",
-            err=True,
+        warn(
+            f"of {shards}, {empty:,} got no lists: only plain files of JSON lines can be "
+            "divided, with networks only where batches end (--batch-words); others are one shard each"
         )
 
 
 def _run_due(run: Run, store: Store, shards: DueRun, job: Job, engine: EngineOptions) -> FileSummary:
-    """Run the shards that are due; show progress, and damaged records before anything is run."""
+    """Run the shards that are not committed, and show progress; first warn of damaged records."""
     for shard, error in shards.found.damaged.items():
-        typer.echo(f"warning: shard {shard} cannot be committed: {error}", err=True)
+        warn(f"shard {shard} cannot be committed: {error}")
     with progress_bar("rescoring", shards.n_lists, " lists") as bar:
 
         def update(n_items: int, _: FileSummary) -> None:
@@ -558,70 +523,54 @@ def _run_due(run: Run, store: Store, shards: DueRun, job: Job, engine: EngineOpt
 
 
 def _hash_if_file(value: str | Path | None) -> str | None:
-    """The hash of a file; other text, such as a pattern, as it is."""
+    """The hash of a file; any other text, such as a pattern, unchanged."""
     if value is None or not Path(value).is_file():
         return None if value is None else str(value)
     return "sha256 " + hashlib.sha256(Path(value).read_bytes()).hexdigest()
-
-
-SourcesArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="IN...",
-        help="Lists to re-rank, gzip or plain: files, globs, and folders, also those of jobs (output.1, "
-        "output.2, …), read as one; - for a pipe; s3://… for an object.",
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
     """The format of the output, and its place."""
 
-    output: Annotated[
-        str,
-        typer.Option(
-            "-o",
-            "--output",
-            help="File of re-ranked lists; .gz compresses; - for a pipe. Folder of shards, or "
-            "s3://BUCKET/PREFIX.",
-        ),
-    ] = "-"
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="FORMAT",
-            help="Output format: jsonl for whole lists; trn, ctm or stm for the best hypothesis of each, or "
-            "its consensus. ctm needs the hypothesis field words, stm the list fields start_s and end_s. "
-            "manifest:manifest=FILE adds it to the lines of a NeMo manifest, as pred_text.",
-        ),
-    ] = "jsonl"
-    rejects: Annotated[
-        Path | None,
-        typer.Option(
-            help="File of lists that could not be scored or written, with reasons; default: OUT.rejects, or "
-            "stderr for a pipe."
-        ),
-    ] = None
+    output: str = option(
+        "-",
+        "File of re-ranked lists; .gz compresses; - for a pipe. Folder of shards, or s3://BUCKET/PREFIX.",
+        "-o",
+        "--output",
+    )
+    to: str = option(
+        "jsonl",
+        "Output format: jsonl for whole lists; trn, ctm or stm for the best hypothesis of each, or "
+        "its consensus. ctm needs the hypothesis field words, stm the list fields start_s and end_s. "
+        "manifest:manifest=FILE adds it to the lines of a NeMo manifest, as pred_text.",
+        metavar="FORMAT",
+    )
+    rejects: Path | None = option(
+        None,
+        "File of lists that could not be scored or written, with reasons; default: OUT.rejects, or "
+        "stderr for a pipe.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisplayOptions:
-    """A forecast instead of a run, or its progress and a summary."""
+    """What is shown: a forecast instead of a run, or the progress and a summary of a run."""
 
     plan: PlanOptions
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show neither a progress bar nor a summary.")
-    ] = False
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, on stderr.")] = False
+    quiet: bool = option(False, "Show neither a progress bar nor a summary.", "--quiet", "-q")
+    as_json: bool = option(False, "Print the summary as JSON, on stderr.", "--json")
 
 
 @expand_options
 def rescore(
-    sources: SourcesArgument,
-    bundle: BundleOption,
     *,
+    sources: list[str] = argument(
+        "Lists to re-rank, gzip or plain: files, globs, and folders, also those of jobs (output.1, output.2, "
+        "…), read as one; - for a pipe; s3://… for an object.",
+        "IN...",
+    ),
+    bundle: BundleOption,
     written: OutputOptions,
     answers: AnswerOptions,
     shards: ShardOptions,
@@ -677,26 +626,35 @@ def rescore(
         write = stack.enter_context(rescored_writer(to, output))
         rejects_file = stack.enter_context(RejectsFile(rejects_path))
         update_bar = stack.enter_context(show_rescoring(not display.quiet and sys.stderr.isatty(), sources))
-        summary = rescore_lists(rescorer, lists, write, rejects_file, on_batch=update_bar)
+        summary = rescore_lists(rescorer, lists, write, rejects_file.write, on_batch=update_bar)
     finish(summary, f"see {rejects_path}" if rejects_path else "", display, warnings)
 
 
 def finish(summary: FileSummary, see: str, display: DisplayOptions, warnings: Sequence[str] = ()) -> None:
-    """Print what was done, and end the command with the exit code that says whether lists were rejected.
+    """Print the summary of a run, and end the command with the exit code for rejected lists if there are any.
 
     Args:
-        see: says where the rejected lists are, if they are in a file.
-        warnings: what was warned about the weights before, for JSON.
+        see: says where the rejected lists are; empty if they are not in a file.
+        warnings: earlier warnings about the weights, which JSON repeats.
     """
     if summary.looks_reversed:
-        typer.echo(
-            f"warning: in {summary.from_lower_half:,} of {summary.lists:,} lists the best hypothesis comes "
+        warn(
+            f"in {summary.from_lower_half:,} of {summary.lists:,} lists the best hypothesis comes "
             "from the lower half of the list: is a cost read as a log-probability, or a weight wrong? "
-            "`rescorer inspect` finds such errors",
+            "`rescorer inspect` finds such errors"
+        )
+    if display.as_json:
+        noted = {"warnings": list(warnings)} if warnings else {}
+        typer.echo(json.dumps(summary.to_dict() | noted, ensure_ascii=False), err=True)
+    elif not display.quiet:
+        see = f" ({see})" if see and summary.rejected else ""
+        typer.echo(
+            f"{pluralise(summary.lists, 'list')}, "
+            f"{pluralise(summary.hypotheses, 'hypothesis', 'hypotheses')}, "
+            f"{pluralise(summary.words, 'word')}; the best hypothesis changed in {summary.changed:,}; "
+            f"{summary.rejected:,} rejected{see}",
             err=True,
         )
-    if display.as_json or not display.quiet:
-        print_summary(summary, see, warnings, as_json=display.as_json)
     if summary.rejected:
         raise typer.Exit(SOME_REJECTED)
 
@@ -716,18 +674,3 @@ def check_paths(sources: Sequence[str], output: str, rejects_path: Path | None) 
     check_not_an_input("--output", output, files)
     if rejects_path:
         check_not_an_input("--rejects", rejects_path, files)
-
-
-def print_summary(summary: FileSummary, see: str, warnings: Sequence[str] = (), *, as_json: bool) -> None:
-    """Print one line to stderr."""
-    if as_json:
-        noted = {"warnings": list(warnings)} if warnings else {}
-        typer.echo(json.dumps(summary.to_dict() | noted, ensure_ascii=False), err=True)
-        return
-    see = f" ({see})" if see and summary.rejected else ""
-    typer.echo(
-        f"{pluralise(summary.lists, 'list')}, {pluralise(summary.hypotheses, 'hypothesis', 'hypotheses')}, "
-        f"{pluralise(summary.words, 'word')}; the best hypothesis changed in {summary.changed:,}; "
-        f"{summary.rejected:,} rejected{see}",
-        err=True,
-    )

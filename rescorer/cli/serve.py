@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 COLLECTED = "settings"
-"""Key of the collected options in ``ctx.meta``."""
+"""Key in ``ctx.meta`` of the options that were given."""
 SHORT_FLAGS = {"bundle": "-b"}
 
 
 class SettingsCommand(TyperCommand):
-    """A command with one option per setting; the settings are imported only when the command runs."""
+    """A command with an option for each setting of the server, which are imported when the command runs."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return [*settings_options(), *super().get_params(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep unknown options, so that they are reported together with all other errors."""
+        """Parse a command line, but keep unknown options, to report them together with all other errors."""
         ctx.ignore_unknown_options = ctx.allow_extra_args = True
         rest = super().parse_args(ctx, args)
         unknown = [argument.partition("=") for argument in rest if argument.startswith("--")]
@@ -40,9 +40,9 @@ class SettingsCommand(TyperCommand):
 
 @cache
 def settings_options() -> tuple[Any, ...]:
-    """The options of all settings.
+    """Make an option for each setting.
 
-    Values remain strings as typed, so that the settings can report all errors together.
+    The values of options are strings, so that the settings can check them and report all errors together.
     """
     from rescorer.service.settings import ServiceSettings
 
@@ -57,7 +57,7 @@ def settings_options() -> tuple[Any, ...]:
 
 
 def option_parameter(name: str, field: Any) -> inspect.Parameter:
-    """The parameter of a typer command for one setting."""
+    """Make the parameter of a typer command for one setting."""
     from rescorer.service.settings import flag_of
 
     flag = flag_of(name)
@@ -83,7 +83,7 @@ def _collect(ctx: typer.Context, option: typer.CallbackParam, value: str) -> Non
 
 
 def collected_options(ctx: typer.Context) -> dict[str, Any]:
-    """Values by setting, None if not given; unknown options under the flag as typed."""
+    """The value of each setting's option, None if it was not given; and unknown options, by their flag."""
     return ctx.meta[COLLECTED]
 
 
@@ -133,16 +133,17 @@ def config(ctx: typer.Context, config: ConfigOption = None) -> None:
     machine lacks.
     """
     from rescorer.service.settings import ServiceSettings, check_settings, gather, unknown_variables
+    from rescorer.terminal.program import warn
 
     for variable, message in unknown_variables(ServiceSettings):
-        typer.echo(f"warning: environment {variable}: {message}", err=True)
+        warn(f"environment {variable}: {message}")
     values = gather(ServiceSettings, config, collected_options(ctx))
     for line in render_settings(check_settings(values, check_machine=True), values):
         typer.echo(line)
 
 
 def render_settings(settings: ServiceSettings, values: dict[str, list[Given]]) -> list[str]:
-    """One line per setting: its value, its source, and the values that it takes precedence over."""
+    """Format each setting as a line: the value, its source, and the values that it takes precedence over."""
     texts = {name: to_toml(name, getattr(settings, name)) for name in type(settings).model_fields}
     width = min(max(len(text) for text in texts.values()), MAX_VALUE_WIDTH)
     lines = []
@@ -157,7 +158,10 @@ def render_settings(settings: ServiceSettings, values: dict[str, list[Given]]) -
 
 
 def to_toml(name: str, value: Any) -> str:
-    """``name = value``, commented out without a value; JSON strings, numbers and lists are valid TOML too."""
+    """Format a setting as ``name = value``, or as the comment ``# name =`` if it has no value.
+
+    The value is written as JSON, since strings, numbers and lists look the same in TOML.
+    """
     if value is None:
         return f"# {name} ="
     plain = str(value) if isinstance(value, Path) else value
@@ -214,7 +218,7 @@ def token(
 
     The token itself is printed once, on stderr.
     """
-    from rescorer.service.net import hash_token, new_token, parse_clients
+    from rescorer.service.access import hash_token, new_token, parse_clients
 
     new = new_token()
     quoted = ", ".join(f'"{role}"' for role in roles or ["score"])

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 
 from rescorer.cli.evaluate import render_error_rates, warn_if_worse
-from rescorer.combination import phrase_weight, weights_to_dict
 from rescorer.errors import FormatError, pluralise
 from rescorer.evaluation.calibration import (
     CONSTANT,
@@ -33,8 +32,8 @@ from rescorer.evaluation.false_alarms import (
     learn_threshold,
 )
 from rescorer.evaluation.folds import DEFAULT_FREE, count_tuning_lists, fingerprint_list, make_folds
-from rescorer.evaluation.list_errors import Report, describe_p, format_gain, format_signed
-from rescorer.evaluation.scored_lists import ScoredList
+from rescorer.evaluation.list_errors import Report, describe_p, format_gain, format_percent, format_signed
+from rescorer.evaluation.scored_lists import MeasuredList
 from rescorer.evaluation.statistics import Interval
 from rescorer.evaluation.systems import HELD_OUT, Tuning, score_mixtures
 from rescorer.evaluation.tuning import TuningReport
@@ -48,28 +47,35 @@ from rescorer.terminal.evaluation_options import (
     ScoredListOptions,
     WeightedListOptions,
     collect_lists,
-    make_list_reader,
 )
 from rescorer.terminal.options import (
     BundleOption,
     DeviceOption,
     DictionaryOption,
     SelectionOptions,
-    check_streams,
+    argument,
     expand_options,
+    option,
     use_dictionary,
     warn_if_untuned,
 )
 from rescorer.terminal.program import (
     SEE_JSON,
-    SOME_REJECTED,
     Rejections,
     check_output_path,
+    print_json,
+    warn,
     warn_about_tuning,
 )
 from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer.text import remark_on_spacing
 from rescorer.types import Calibration, Weights
+from rescorer.weights import phrase_weight, weights_to_dict
+
+
+def write_weights(path: Path, weights: Weights) -> None:
+    """Write a JSON file of weights, as ``--weights`` reads it."""
+    write_text(path, json.dumps(weights_to_dict(weights), indent=2) + "\n")
 
 
 def make_weight_table(report: TuningReport) -> FoldingTable:
@@ -82,12 +88,12 @@ def make_weight_table(report: TuningReport) -> FoldingTable:
 
 
 def describe_report(report: TuningReport) -> Iterator[str]:
-    """Yield lines about the judgement, the methods and the flat directions."""
+    """Yield lines about the held-out error rates, the methods, and weights that hardly change the errors."""
     judgement, gain = report.judgement, report.judgement.gain
     p_value = f", p = {gain.p_value:.2g}" if gain.interval.is_finite else ""
     yield (
-        f"held out: {_percent(judgement.rate)} %{_span(judgement.interval)}, "
-        f"start {_percent(judgement.start_rate)} %; gain {_percent(gain.gain)} points"
+        f"held out: {format_percent(judgement.rate)} %{_span(judgement.interval)}, "
+        f"start {format_percent(judgement.start_rate)} %; gain {format_percent(gain.gain)} points"
         f"{_span(gain.interval)}{p_value}"
     )
     yield from judgement.caveats()
@@ -102,12 +108,10 @@ def describe_report(report: TuningReport) -> Iterator[str]:
 
 
 def _span(interval: Interval) -> str:
-    """The ends of an interval in parentheses; nothing if the lists say nothing about them."""
-    return f" ({_percent(interval.low)} to {_percent(interval.high)})" if interval.is_finite else ""
-
-
-def _percent(rate: float) -> str:
-    return f"{100 * rate:.2f}"
+    """The ends of an interval in parentheses; empty if the lists are too few for an interval."""
+    return (
+        f" ({format_percent(interval.low)} to {format_percent(interval.high)})" if interval.is_finite else ""
+    )
 
 
 FilesArgument = Annotated[
@@ -125,11 +129,9 @@ FREE_HELP = (
 class TunedWeightOptions:
     """Which weights are tuned, and where and when they are written."""
 
-    output: Annotated[Path, typer.Option("-o", "--output", help="JSON file of weights, for --weights.")]
-    free: Annotated[str, typer.Option("--free", metavar="NAME,…", help=FREE_HELP)] = ",".join(DEFAULT_FREE)
-    force: Annotated[
-        bool, typer.Option("--force", help="Write the tuned weights even if their gain may be chance.")
-    ] = False
+    output: Path = option(..., "JSON file of weights, for --weights.", "-o", "--output")
+    free: str = option(",".join(DEFAULT_FREE), FREE_HELP, metavar="NAME,…")
+    force: bool = option(False, "Write the tuned weights even if their gain may be chance.")
 
 
 @expand_options
@@ -141,7 +143,7 @@ def tune(
     options: ScoredListOptions,
     phrase_bound: PhraseBoundOptions,
     models: ModelOptions,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; rates in percent.")] = False,
+    as_json: bool = option(False, "Print JSON; rates in percent.", "--json"),
 ) -> None:
     """Find the weights with the fewest errors, and keep the old ones if that may be chance.
 
@@ -172,14 +174,13 @@ def tune(
     options.check_streams(lists, start, files[0])
     untuned = warn_if_untuned(lists, start)
     scored, errors = options.score(rescorer, lists, start)
-    for error in errors:
-        rejected.add(error)
+    rejected.extend(errors)
     rejected.report(SEE_JSON)
     if not scored:
         raise FormatError("no list could be used for tuning", file=", ".join(files))
     unit = scored[0].evaluated.unit
     if unit == "word" and (remark := remark_on_spacing(item.words[0] for item in scored)):
-        typer.echo(f"warning: {', '.join(files)}: {remark}", err=True)
+        warn(f"{', '.join(files)}: {remark}")
     if n_seen := count_tuning_lists(start, lists, used_rerankers(rescorer.bundle, start)):
         warn_about_tuning(start, n_seen, len(lists), "what tuning starts from knows them")
     if bound := phrase_bound.make_bound(rescorer, scored, start, names):
@@ -192,17 +193,16 @@ def tune(
     if is_tuned:
         tuned_on = tuple(fingerprint_list(item.recognised.nbest) for item in scored)
         chosen = replace(chosen, tuned_on=tuned_on, tuned_with=asdict(options.selection))
-    write_text(tuned.output, json.dumps(weights_to_dict(chosen), indent=2) + "\n")
+    write_weights(tuned.output, chosen)
     alarms = tuning.count_false_alarms() if bound else 0
     if as_json:
         data = {
             **_to_dict(report, force, rows, {"unit": unit, "normaliser": words}),
             **({"false_alarms": false_alarms_to_dict(bound, alarms)} if bound else {}),
             **({"warnings": [untuned]} if untuned else {}),
-            "rejected": len(rejected),
-            "rejected_lists": rejected.reasons,
+            **rejected.to_dict(),
         }
-        typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        print_json(data)
     else:
         print_out(render_error_rates(rows), "", make_weight_table(report), "", *describe_report(report))
         if bound:
@@ -211,14 +211,13 @@ def tune(
         written = "tuned weights" if is_tuned else "the weights that tuning started from"
         print_out(f"{written} written to {tuned.output}; {pluralise(len(rejected), 'list')} rejected")
         warn_if_worse(f"{', '.join(files)}: ", {HELD_OUT: rows[HELD_OUT]})
-    if rejected:
-        raise typer.Exit(SOME_REJECTED)
+    rejected.end()
 
 
 def _to_dict(
     report: TuningReport, force: bool, rows: Mapping[str, Report], counted: Mapping[str, str]
 ) -> dict[str, Any]:
-    """A report with its rows of error rates, and how the errors were counted, under plain keys."""
+    """The report, the rows of error rates, and the way that errors were counted, as JSON data."""
     return {
         **report.to_dict(force),
         "written": "tuned" if report.judgement.is_better or force else "start",
@@ -227,13 +226,13 @@ def _to_dict(
     }
 
 
-def _lower_phrases(bound: PhraseBound, scored: Sequence[ScoredList], start: Weights) -> Weights:
-    """Return weights to start from in which the weight of phrases is within its bound; warn if it was not."""
+def _lower_phrases(bound: PhraseBound, scored: Sequence[MeasuredList], start: Weights) -> Weights:
+    """Lower the weight of phrases that tuning starts from to its bound; warn if it was above the bound."""
     lowered = bound.apply(scored, start)
     if lowered is not start:
         n_worse = bound.alarms.count(scored, start)
         over_boosts = describe_over_boosting(n_worse, bound.alarms.n_lists, phrase_weight(start))
-        typer.echo(f"warning: {over_boosts}; tuning starts from {phrase_weight(lowered):.4g}", err=True)
+        warn(f"{over_boosts}; tuning starts from {phrase_weight(lowered):.4g}")
     return lowered
 
 
@@ -242,38 +241,27 @@ N_FOLDS = 10
 
 @dataclass(frozen=True, slots=True)
 class FalseAlarmOptions:
-    """The number of false alarms that are permitted, and of attempts to provoke them."""
+    """How many false alarms are permitted, and how hard to provoke them."""
 
-    max_false_alarms: Annotated[
-        float,
-        typer.Option(
-            min=0.0,
-            max=1.0,
-            help="Bound of the share of lists on which a generated hypothesis wins with a phrase that was "
-            "not said: so few false alarms are permitted that a higher share is refuted with 95 % "
-            "confidence.",
-        ),
-    ] = 0.01
-    decoys: Annotated[
-        int, typer.Option(min=1, help="Number of phrases of other lists that each list gets for that.")
-    ] = 100
-    rounds: Annotated[int, typer.Option(min=1, help="How often each list gets such phrases.")] = 4
+    max_false_alarms: float = option(
+        0.01,
+        "Bound of the share of lists on which a generated hypothesis wins with a phrase that was not said: "
+        "so few false alarms are permitted that a higher share is refuted with 95 % confidence.",
+        min=0.0,
+        max=1.0,
+    )
+    decoys: int = option(100, "Number of phrases of other lists that each list gets for that.", min=1)
+    rounds: int = option(4, "How often each list gets such phrases.", min=1)
 
 
 @expand_options
 def candidates(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...",
-            help="N-best lists with phrases and references; several inputs are read as one.",
-        ),
-    ],
-    bundle: BundleOption,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="JSON file of weights to write, for --weights.")
-    ],
     *,
+    files: list[str] = argument(
+        "N-best lists with phrases and references; several inputs are read as one.", "FILE..."
+    ),
+    bundle: BundleOption,
+    output: Path = option(..., "JSON file of weights to write, for --weights.", "-o", "--output"),
     options: WeightedListOptions,
     dictionary: DictionaryOption = None,
     false_alarms: FalseAlarmOptions,
@@ -289,14 +277,9 @@ def candidates(
     reference, helped to choose.
     """
     check_output_path("-o", output)
-    rescorer = Rescorer.load(bundle, device)
-    options.text.apply(rescorer.ranker)
+    rescorer, rejected = Rescorer.load(bundle, device), Rejections()
     use_dictionary(rescorer.ranker, dictionary)
-    weights = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
-    rejected = Rejections()
-    lists = collect_lists(make_list_reader(options.reference, options.lists)(files), rejected)
-    options.lists.check_groups(lists)
-    check_streams(lists, weights, options.lists, files[0])
+    lists, weights = options.read(files, rescorer, rejected)
     learned = learn_threshold(
         rescorer,
         lists,
@@ -309,21 +292,25 @@ def candidates(
     rejected.report(SEE_JSON)
     if learned is None:
         raise FormatError("no list could be used", file=", ".join(files))
-    choice = learned.choice
-    weights = replace(weights, name=output.stem, generated=choice.generated, calibration=None)
-    weights = replace(weights, sound_match=choice.sound_match)
-    write_text(output, json.dumps(weights_to_dict(weights), indent=2) + "\n")
+    weights = replace(
+        weights,
+        name=output.stem,
+        generated=learned.choice.generated,
+        sound_match=learned.choice.sound_match,
+        calibration=None,
+    )
+    write_weights(output, weights)
     print_out(*describe(learned), f"cross-validation: {learned.folds.describe()}")
     print_out(
         f"{pluralise(len(learned.lists), 'list')}; weights written to {output}; "
         f"{pluralise(len(rejected), 'list')} rejected"
     )
-    if rejected:
-        raise typer.Exit(SOME_REJECTED)
+    rejected.end()
 
 
 def describe(learned: LearnedThreshold) -> list[str]:
-    """Describe the chosen weights, and what weights chosen in the same way do on lists held out."""
+    """Describe the chosen weights, and the error rates of weights that were chosen without the judged
+    lists."""
     judgement, choice, gain = learned.judgement, learned.choice, learned.gain
     after, decoys = judgement.after, judgement.decoys
     without, rate = (
@@ -341,7 +328,7 @@ def describe(learned: LearnedThreshold) -> list[str]:
 
 
 def render_measures(judgements: Mapping[str, CalibrationJudgement]) -> FoldingTable:
-    """Render one row for posteriors and one for held-out confidences of each kind of claim."""
+    """Make a table with two rows for words and two for utterances: posteriors, and held-out confidences."""
     headings = ("NCE", "ECE", f">= {SURE:g}", "of these right", "claims", "right %")
     table = FoldingTable("confidence", *headings)
     for name, judgement in judgements.items():
@@ -355,7 +342,7 @@ def render_measures(judgements: Mapping[str, CalibrationJudgement]) -> FoldingTa
 
 
 def render_reliability(name: str, judgement: CalibrationJudgement) -> FoldingTable:
-    """Render how many claims of each held-out confidence are right."""
+    """Make a table that shows for each range of held-out confidences how many claims are right."""
     table = FoldingTable("confidence", f"{name}s", "mean", "right", title=f"{name}s, held out")
     for part in judgement.held_out.bins:
         if part.claims:
@@ -365,7 +352,7 @@ def render_reliability(name: str, judgement: CalibrationJudgement) -> FoldingTab
 
 
 def summarise(judgements: Mapping[str, CalibrationJudgement]) -> Iterator[str]:
-    """Yield a verdict for each kind of claim."""
+    """Yield a verdict for each kind of claim: that a word is right, or a whole utterance."""
     if not judgements:
         yield (
             "no confidence written: no list can judge another, because every list shares its reference with "
@@ -389,7 +376,7 @@ def summarise(judgements: Mapping[str, CalibrationJudgement]) -> Iterator[str]:
 PANEL, MARGIN, GAP = 300, 56, 40
 """Side of a panel, its distance from the edges of the drawing, and from the next panel, in pixels."""
 MIN_RADIUS, MAX_RADIUS = 2.5, 12.0
-"""Radius of the point of a bin, in pixels; its area grows with the number of claims."""
+"""Radius of a point, in pixels. The area of a point is proportional to its number of claims."""
 STYLE = (
     "<style>text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}.ideal{stroke:#999;"
     "stroke-dasharray:4 4}.before{stroke:#b45f06;fill:#b45f06}.held-out{stroke:#0b5394;fill:#0b5394}"
@@ -398,11 +385,7 @@ STYLE = (
 
 
 def draw_reliability(judgements: Mapping[str, CalibrationJudgement]) -> str:
-    """Draw one panel per kind of claim, with the posteriors and the held-out confidences.
-
-    Returns:
-        An SVG file.
-    """
+    """Draw an SVG file with one panel per kind of claim, with posteriors and held-out confidences."""
     width = 2 * MARGIN + len(judgements) * (PANEL + GAP) - GAP
     height = 2 * MARGIN + PANEL + 20
     lines = [
@@ -448,7 +431,7 @@ def _draw_bins(measures: Measures, style: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationOptions(WeightedListOptions):
-    """Lists with references, and how they are ranked."""
+    """Lists with references, the weights that rank them, and the way that errors are counted."""
 
     selection: SelectionOptions
     alternations: AlternationsOption = "on"
@@ -456,16 +439,14 @@ class CalibrationOptions(WeightedListOptions):
 
 @expand_options
 def calibrate(
+    *,
     files: FilesArgument,
     bundle: BundleOption,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="JSON file of weights with a calibration, for --weights.")
-    ],
-    *,
+    output: Path = option(..., "JSON file of weights with a calibration, for --weights.", "-o", "--output"),
     options: CalibrationOptions,
-    plot: Annotated[Path | None, typer.Option(help="SVG file of a reliability diagram to write.")] = None,
+    plot: Path | None = option(None, "SVG file of a reliability diagram to write."),
     device: DeviceOption = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the measures as JSON.")] = False,
+    as_json: bool = option(False, "Print the measures as JSON.", "--json"),
 ) -> None:
     """Learn from lists with references how sure to be of the best hypothesis and of its words.
 
@@ -480,14 +461,8 @@ def calibrate(
     check_output_path("-o", output)
     if plot:
         check_output_path("--plot", plot)
-    read_lists = make_list_reader(options.reference, options.lists)
-    rescorer = Rescorer.load(bundle, device)
-    options.text.apply(rescorer.ranker)
-    weights = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
-    rejected = Rejections()
-    lists = collect_lists(read_lists(files), rejected)
-    options.lists.check_groups(lists)
-    check_streams(lists, weights, options.lists, files[0])
+    rescorer, rejected = Rescorer.load(bundle, device), Rejections()
+    lists, weights = options.read(files, rescorer, rejected)
     selection = options.selection
     claims, errors = make_claims(
         rescorer,
@@ -497,8 +472,7 @@ def calibrate(
         drop_empty=selection.drop_empty,
         counting=CountingSettings(alternations=options.alternations == "on"),
     )
-    for error in errors:
-        rejected.add(error)
+    rejected.extend(errors)
     rejected.report(SEE_JSON)
     if claims is None:
         raise FormatError("no list could be used for calibration", file=", ".join(files))
@@ -510,14 +484,14 @@ def calibrate(
     words = rescorer.ranker.text_normaliser.settings.describe()
     maps = {name: judgement.fitted for name, judgement in judgements.items() if judgement.helps}
     calibrated = replace(weights, name=output.stem, calibration=Calibration(**maps) if maps else None)
-    write_text(output, json.dumps(weights_to_dict(calibrated), indent=2) + "\n")
+    write_weights(output, calibrated)
     if plot:
         write_text(plot, draw_reliability(judgements))
     if as_json:
         data: dict[str, Any] = {name: found.to_dict() for name, found in judgements.items()}
-        data |= {"lists": len(claims.lists), "rejected": len(rejected), "rejected_lists": rejected.reasons}
+        data |= {"lists": len(claims.lists), **rejected.to_dict()}
         data["normaliser"] = words
-        typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        print_json(data)
     else:
         if judgements:
             print_out(render_measures(judgements), "")
@@ -529,5 +503,4 @@ def calibrate(
             f"{pluralise(len(claims.lists), 'list')}; weights written to {output}; "
             f"{pluralise(len(rejected), 'list')} rejected"
         )
-    if rejected:
-        raise typer.Exit(SOME_REJECTED)
+    rejected.end()

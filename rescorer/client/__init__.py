@@ -5,9 +5,9 @@
         for answer in client.rescore_stream(lists):
             ...
 
-Requires neither torch nor kenlm. ``rescore`` raises the first error of a list; ``rescore_each`` and
-``rescore_stream`` return errors in place of the lists that cannot be scored. Errors that affect a whole call
-are raised by all: ``Overloaded``, ``Unavailable``, ``DeadlineExceeded``, ``ConfigError``, ….
+The client requires neither torch nor kenlm. If a list cannot be scored, ``rescore`` raises the error, and
+``rescore_each`` and ``rescore_stream`` return it in place of the list. If a whole call fails, all methods
+raise the error: ``Overloaded``, ``Unavailable``, ``DeadlineExceeded``, ``ConfigError``, ….
 """
 
 from rescorer.client.clients import AsyncClient, Client

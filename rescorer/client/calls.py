@@ -52,13 +52,13 @@ MAX_BULK_LISTS = 32
 MAX_BULK_BYTES = 1024 * 1024
 """Approximate size at which a call of ``rescore_stream`` is sent even if it has fewer lists."""
 MAX_BULK_RESPONSE_BYTES = 4 * 1024 * 1024
-"""Estimated size of the answer at which a call of ``rescore_stream`` is sent even if it is small itself: a
+"""Estimated size of the answer at which a call of ``rescore_stream`` is sent, even if the request is small: a
 quarter of the server's default ``max_response_bytes``."""
 HYPOTHESIS_RESPONSE_BYTES, STREAM_RESPONSE_BYTES = 320, 24
-"""Estimated size of a hypothesis in an answer, with the scores of about eight language models, and of each of
-its score streams in addition to the stream's name."""
+"""Estimated size of a hypothesis in an answer, with the scores of about eight language models; and of each
+score stream of a hypothesis, without the stream's name."""
 DEFAULT_RETRY_DELAY_S = 0.1
-"""Delay before a full server is asked again if it does not say how long to wait."""
+"""Delay before a call is repeated if the server is full and does not say how long to wait."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class BulkCall:
     """One call of ``rescore_stream``, from its creation until its answers are read."""
 
     items: Sequence[Item]
-    """Lists of the call, and errors in place of invalid lists."""
+    """The lists of the call, with errors in place of invalid lists."""
     request: pb.RescoreRequest
     deadline_s: float
     """Deadline on the clock of ``time.monotonic``; infinity for no deadline."""
@@ -75,7 +75,7 @@ class BulkCall:
 
     @property
     def timeout_s(self) -> float | None:
-        """Remaining time; None for no deadline."""
+        """The time until the deadline; None for no deadline."""
         return None if math.isinf(self.deadline_s) else max(0.0, self.deadline_s - time.monotonic())
 
     def retry_delay_s(self, error: Overloaded) -> float:
@@ -91,7 +91,7 @@ class BulkCall:
 
 
 class RequestBuilder:
-    """Builds request messages; an item that cannot be sent is replaced by its error.
+    """Builds request messages. If a list cannot be sent, its error takes its place.
 
     Args:
         model: Model to request unless the options of a call name another.
@@ -107,7 +107,7 @@ class RequestBuilder:
     def rescore(
         self, lists: Item | Iterable[Item], options: RescoreOptions, fallback: Fallback
     ) -> tuple[list[Item], pb.RescoreRequest]:
-        """Build one request for all lists; return the items (including errors) and the request.
+        """Build one request for all lists; return the items, with errors in place of lists, and the request.
 
         Raises:
             ConfigError: the fallback is unknown.
@@ -127,9 +127,10 @@ class RequestBuilder:
         fallback: Fallback,
         timeout_s: float | None,
     ) -> Iterator[BulkCall]:
-        """Build requests of limited size; the timeout of each starts when it is built.
+        """Build requests of limited size; the timeout of a request starts when it is built.
 
-        Raises the errors of ``rescore`` at once, except those about a single list or request.
+        Errors in the arguments are raised at once, as by ``rescore``. An error of a single list takes its
+        place, and an error of a single request is raised when the request is built.
         """
         given, empty = read_items(lists, (NBestList, InputError)), self._new_request(options, fallback)
         return self._build_calls(self._encode_items(given), empty, check_timeout(timeout_s))
@@ -275,8 +276,8 @@ def estimate_response_bytes(message: pb.NBestList) -> int:
 
 
 def iterate_until_error(calls: Iterator[BulkCall], errors: list[Exception]) -> Iterator[BulkCall]:
-    """Yield calls; store an error raised by the iterator in ``errors``, to be raised after the answers to
-    these calls."""
+    """Yield calls. If the iterator raises an error, add it to ``errors``, so that the answers to the earlier
+    calls can be read before it is raised."""
     try:
         yield from calls
     except Exception as error:
@@ -324,11 +325,8 @@ def convert_rpc_errors(diagnosis: Diagnosis) -> Iterator[None]:
     """
     try:
         yield
-    except grpc.RpcError as rpc_error:
-        error = error_from_call(rpc_error)
-        if concerns_connection(rpc_error):
-            error = explain_error(error, diagnosis.explain())
-        raise error from None
+    except grpc.RpcError as error:
+        raise error_from_call(error, diagnosis) from None
 
 
 @asynccontextmanager
@@ -336,28 +334,22 @@ async def convert_rpc_errors_async(diagnosis: Diagnosis) -> AsyncIterator[None]:
     """Like ``convert_rpc_errors``, without blocking the event loop."""
     try:
         yield
-    except grpc.RpcError as rpc_error:
-        error = error_from_call(rpc_error)
-        if concerns_connection(rpc_error):
-            error = explain_error(error, await asyncio.to_thread(diagnosis.explain))
-        raise error from None
+    except grpc.RpcError as error:
+        raise await asyncio.to_thread(error_from_call, error, diagnosis) from None
 
 
-def error_from_call(call: Any) -> RescorerError:
-    """Return the error that corresponds to the status of a failed call."""
-    status = rpc_status.from_call(call) or Status(code=call.code().value[0], message=call.details() or "")
-    return error_from_status(status)
+def error_from_call(call: Any, diagnosis: Diagnosis) -> RescorerError:
+    """Return the error that corresponds to the status of a failed call.
 
-
-def concerns_connection(call: Any) -> bool:
-    """Whether no server may have been reached: gRPC itself failed the call, for a lack of a connection or of
-    time."""
+    If gRPC itself reports that there is no connection, or that time ran out, the call may not have reached a
+    server. The error then has the explanation of the diagnosis, which may block for some seconds.
+    """
+    status = rpc_status.from_call(call)
+    error = error_from_status(status or Status(code=call.code().value[0], message=call.details() or ""))
     codes = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-    return call.code() in codes and rpc_status.from_call(call) is None
-
-
-def explain_error(error: RescorerError, explanation: str) -> RescorerError:
-    """Return the error with an explanation of the failed connection, if there is one."""
+    if status is not None or call.code() not in codes:
+        return error
+    explanation = diagnosis.explain()
     if isinstance(error, DeadlineExceeded):
         return DeadlineExceeded("no answer before the deadline" + (f": {explanation}" if explanation else ""))
     return type(error)(explanation or short_reason(str(error)))

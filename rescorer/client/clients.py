@@ -1,4 +1,4 @@
-"""The blocking client and the asyncio client, which share all that does not wait."""
+"""The blocking client and the asyncio client. ``BaseClient`` has the code that does not wait."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class BaseClient:
     """The parts of both clients that do not wait for anything."""
 
     _channels: Any
-    """Module that creates channels."""
+    """The module that creates channels: ``grpc`` or ``grpc.aio``."""
 
     def __init__(self, target: str, *, model: str = "", **connection: Any) -> None:
         options = ConnectionOptions.make(**connection)
@@ -66,10 +66,10 @@ class BaseClient:
         bulk_call.call = self._begin(bulk_call.request, bulk_call.timeout_s)
 
     def _send_all(self, calls: Iterator[BulkCall]) -> Generator[BulkCall | None, None, None]:
-        """Send calls, and yield each when its answers have to be read, and None after each call is sent.
+        """Send calls; yield each call when its answers should be read, and None after each call is sent.
 
-        The error that ends ``calls`` is raised after the answers to the calls before it. When the generator
-        is closed, the open calls are cancelled.
+        If ``calls`` raises an error, the answers to the earlier calls are read before it is raised. When the
+        generator is closed, the open calls are cancelled.
         """
         open_calls: deque[BulkCall] = deque()
         errors: list[Exception] = []
@@ -138,14 +138,18 @@ class Client(BaseClient):
         raise self._ended_error()
 
     def missing_models(self, timeout_s: float | None = 30.0) -> tuple[str, ...]:
-        """Return the models, as ``name/version``, that the server serves from memory although its repository
-        has lost them: it could not start again. The last one is ``...`` if there are too many to send."""
+        """Return the models, as ``name/version``, that the server serves only from memory.
+
+        The server's repository has lost these models, so that the server could not start again. The last name
+        is ``...`` if there are too many to send.
+        """
         with convert_rpc_errors(self._connections.diagnosis):
             _, call = self._health.Check.with_call(HealthCheckRequest(), timeout=check_timeout(timeout_s))
         return decode_missing_models(call.trailing_metadata())
 
     def _find_unready_reason(self) -> str:
-        """Find the reason with a call that does not wait; gRPC reports none to calls that wait."""
+        """Ask for the reason with a call that does not wait, because gRPC gives no reason to calls that
+        wait."""
         try:
             state = self._health.Check(HealthCheckRequest(), timeout=UNREADY_REASON_TIMEOUT_S)
         except grpc.RpcError as error:
@@ -166,10 +170,10 @@ class Client(BaseClient):
         Args:
             lists: N-best lists, or one list alone. May include errors, which file readers yield in place of
                 invalid lists.
-            options: How to rescore. Weights, or the name of one of the bundle's weights sets, may be given in
-                its place; None: the bundle's default weights. The ``model`` of the options is requested
-                instead of that of the client. Since hypotheses are sent without their fields, words of a
-                consensus have no times.
+            options: How to rescore. May also be only weights, or the name of a weights set of the bundle;
+                None: the bundle's default weights. If the options name a model, that one is requested, not
+                that of the client. Hypotheses are sent without their fields, so the words of a consensus have
+                no times.
             timeout_s: Deadline of the call in seconds; None waits forever.
             fallback: Degraded answer to accept if time runs out, ``ngram`` or ``first_pass``; the answer's
                 ``degradation`` says whether it was used. If empty, no degraded answer is accepted.
@@ -213,12 +217,12 @@ class Client(BaseClient):
         """Rescore many lists; yield their answers in input order while later lists are read and scored.
 
         Sends a few lists per call and keeps up to ``in_flight`` calls open. Unlike one gRPC stream, these
-        calls can be retried individually and distributed over several servers. If a server is full, waits
-        until it has capacity again.
+        calls can be retried individually and distributed over several servers. If a server is full, the
+        client waits until it has capacity again.
 
         Takes the arguments of ``rescore``; ``timeout_s`` applies to each call. Like ``rescore_each``, yields
-        an error in place of each list that cannot be scored: the other lists follow. If a call fails, or
-        iterating over ``lists`` raises an error, it is raised after the answers to all calls built before it.
+        an error in place of each list that cannot be scored. If a call fails, or iterating over ``lists``
+        raises an error, the answers to the earlier calls are yielded before the error is raised.
         """
         options = RescoreOptions.make(options, **changes)
         return self._stream(self._requests.bulk(lists, options, fallback, timeout_s))
@@ -255,8 +259,8 @@ class Client(BaseClient):
         Args:
             texts: Texts to score, or one text alone.
             context: Words that precede each text in the same sentence.
-            weights: As in ``rescore``, by value or by name; only the interpolation weights of the mixture
-                matter. Of options, their model counts, too.
+            weights: Weights or their name, of which only the interpolation weights of the mixture matter; or
+                options, of which only the weights and the model matter.
             timeout_s: Deadline of the call in seconds; None waits forever.
 
         Raises:

@@ -1,8 +1,8 @@
 """Connect to servers: addresses, TLS and tokens, retries and keepalive, and why a server cannot be reached.
 
-gRPC reports only the last of several addresses, "Socket closed" where one end speaks TLS and the other does
-not, and nothing at all if a deadline ends before a connection is made. So a failed connection is explained by
-connecting to each of its addresses without gRPC.
+gRPC says little about a failed connection: only "Socket closed" if one end speaks TLS and the other does not,
+nothing at all if the deadline passes before there is a connection, and only the error of the last of several
+addresses. ``Diagnosis`` therefore explains it by connecting to each address without gRPC.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Token = str | Callable[[], str]
 """A bearer token, or a function that returns the current one and is called for every call."""
 
 CERTIFICATE_LABEL = b"CERTIFICATE-----"
-"""End of the lines around a certificate in a PEM file."""
+"""End of the lines before and after a certificate in a PEM file."""
 
 
 @dataclass(frozen=True)
 class Tls:
-    """Options of an encrypted channel; all files are in PEM format.
+    """Options of an encrypted connection; all files are in PEM format.
 
     >>> Client("captions.example.org:443", tls=Tls(), token=token)                       # doctest: +SKIP
     >>> Client("10.0.0.5:50051", tls=Tls(ca="ca.pem", server_name="captions.internal"))  # doctest: +SKIP
@@ -97,9 +97,10 @@ MAX_ADDRESSES = 4
 STEP_TIMEOUT_S = 0.5
 """Time allowed for each step, such as connecting to an address."""
 REMEMBERED_S = 5.0
-"""Time for which an explanation is valid, so that many failing calls cause few connections."""
+"""Time for which an explanation is reused, so that many failing calls cause few connections."""
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
-"""Beginning of a connection: the preface and an empty SETTINGS frame (RFC 9113, section 3.4)."""
+"""The first bytes of an HTTP/2 connection: the preface and an empty SETTINGS frame (RFC 9113, section
+3.4)."""
 FRAME_HEADER_BYTES, SETTINGS_FRAME = 9, b"\x04"
 DIAGNOSED_HOST_PORT = re.compile(r"(?:dns:(?://[^/]*/)?|ipv4:|ipv6:)?(.+):(\d+)")
 UNKNOWN_AUTHORITY_CODES, WRONG_NAME_CODES = (18, 19, 20, 21), (62, 63, 64)
@@ -109,7 +110,7 @@ Address = tuple[str, int]
 
 
 class Diagnosis:
-    """Explains failed connections of one target.
+    """Explains why connections to a target fail.
 
     Args:
         target: target as in ``Client``.
@@ -121,7 +122,7 @@ class Diagnosis:
         self._explanation, self._valid_until_s = "", 0.0
 
     def explain(self) -> str:
-        """Return what prevents connections and what to do; empty if a server can be reached.
+        """Return why connections fail and what to do; empty if a server can be reached.
 
         Blocks for a few seconds at most, usually for a few milliseconds.
         """
@@ -164,7 +165,7 @@ class Diagnosis:
 
 
 def describe_malformed(address: str) -> str:
-    """Return what is wrong with an address that is a URL or has no port; empty if nothing is."""
+    """Return the error in an address that is a URL or has no port; empty for other addresses."""
     if address.lower().startswith(("http://", "https://")):
         return f"{address} is a URL; expected HOST:PORT"
     if address.startswith("unix") or DIAGNOSED_HOST_PORT.fullmatch(address):
@@ -176,7 +177,8 @@ def find_addresses(target: str) -> tuple[list[Address], list[str]]:
     """Look up the hosts of a target.
 
     Returns:
-        IP addresses with their ports, none for Unix sockets, and what is wrong with each unknown host name.
+        The IP addresses with their ports, of which Unix sockets have none; and a message about each host name
+        that cannot be looked up.
     """
     addresses: dict[Address, None] = {}
     unknown_hosts = []
@@ -195,7 +197,7 @@ def find_addresses(target: str) -> tuple[list[Address], list[str]]:
 
 
 def describe_unknown_host(host: str, error: OSError | UnicodeError) -> str:
-    """Return why the address of a host cannot be looked up, and what to do."""
+    """Return why a host name cannot be looked up, and what to do."""
     reason = getattr(error, "strerror", None) or "not a valid host name"
     return (
         f"the host name {quote(host)} cannot be looked up ({reason.lower()}); check its spelling, and that "
@@ -204,7 +206,7 @@ def describe_unknown_host(host: str, error: OSError | UnicodeError) -> str:
 
 
 def examine_plain(address: Address) -> str:
-    """Return why a server does not understand plain text; empty if it does.
+    """Connect without TLS; return why the server does not understand it, or an empty string if it does.
 
     Raises:
         OSError: no connection can be made.
@@ -227,7 +229,7 @@ def examine_plain(address: Address) -> str:
 
 
 def speaks_tls(address: Address) -> bool:
-    """Whether a server answers a TLS handshake, successfully or not; any certificate is accepted."""
+    """Whether a server answers a TLS handshake, even by refusing it; any certificate is accepted."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -241,7 +243,7 @@ def speaks_tls(address: Address) -> bool:
 
 
 def examine_tls(address: Address, tls: Tls, name: str) -> str:
-    """Return why a TLS connection fails; empty if it does not.
+    """Connect with TLS; return why the connection fails, or an empty string if it succeeds.
 
     Args:
         name: name that the server's certificate must have.
@@ -296,28 +298,28 @@ def describe_tls_failure(reason: str) -> str:
 RESCORER_SERVICE = rescorer_pb2.DESCRIPTOR.services_by_name["RescorerService"].full_name
 MODEL_SERVICE = models_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
 RETRYABLE_CODES = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "CANCELLED")
-"""Status codes after which a call is retried: it was not answered, or the server asks to repeat it later;
-scoring a list twice is harmless. gRPC ends calls that arrive while a server stops with CANCELLED; calls
-cancelled by the client are not retried."""
+"""Status codes after which a call is retried: the call was not answered, or the server asks to repeat it
+later. Scoring a list twice is harmless. CANCELLED is the status of calls that arrive while a server stops;
+calls that the client cancels are not retried."""
 RETRY_THROTTLING = {"maxTokens": 1000, "tokenRatio": 0.1}
-"""Stop retrying while failures exceed a tenth of the successes by more than 500. All calls of a lost server
-can move to another one, but a server that stays overloaded is not sent each call five times."""
+"""gRPC stops retrying while the failures exceed a tenth of the successes by more than 500. Thus all calls of
+a lost server can be repeated at another one, but an overloaded server does not get every call five times."""
 DEFAULT_OPEN_CALLS = 4
-"""Default number of calls in flight: keeps a server busy, but leaves capacity for other clients."""
+"""Default number of calls in flight. It keeps a server busy, but leaves capacity for other clients."""
 KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 10_000
-"""Applies while calls are open; detects a server that vanished without closing its connections."""
+"""While calls are open, these pings detect a server that vanished without closing its connections."""
 RETRY_BUFFER_OVERHEAD_BYTES = 65_536
-"""Space that a message may need in gRPC's retry buffer in addition to its own size."""
+"""Space in gRPC's retry buffer that a message may need in addition to its size."""
 GRPC_SCHEMES = ("dns:", "ipv4:", "ipv6:", "unix:", "unix-abstract:")
 """Prefixes of targets that are passed to gRPC unchanged."""
 HOST_PORT = re.compile(r"(.*):(\d+)")
 UNREADY_REASON_TIMEOUT_S = 0.25
-"""Time to wait for gRPC to report why a channel is not ready; the reason is usually known immediately."""
+"""How long to wait until gRPC reports why a channel is not ready, which it usually does at once."""
 REASON_CONTEXT = re.compile(
     r".*last error: |^[A-Z_]+: |^(ipv4|ipv6|unix)\S*: |^Failed to connect to remote host: |^connect: "
     r"|.*address lookup failed for \S+: |\]$"
 )
-"""Parts of gRPC's error messages around the reason itself, such as codes and addresses."""
+"""The parts of gRPC's error messages before and after the reason, such as codes and addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,10 +329,10 @@ class Retry:
     attempts: int = 5
     """Maximum number of attempts, 1 to 5 (gRPC's limit); 1 disables retries."""
     first_s: float = 0.1
-    """Delay in seconds before the second attempt, varied randomly by up to a fifth; a full server can request
-    another delay."""
+    """Delay in seconds before the second attempt, varied at random by up to a fifth. A full server can ask
+    for another delay."""
     factor: float = 3.0
-    """Factor by which the delay grows each time: 0.1, 0.3, 0.9, 2.7 s gives a server time to restart."""
+    """Factor by which the delay grows. Delays of 0.1, 0.3, 0.9 and 2.7 s give a server time to restart."""
     longest_s: float = 3.0
     """Maximum delay in seconds."""
 
@@ -342,7 +344,7 @@ class Retry:
 
     @property
     def policy(self) -> dict[str, Any]:
-        """Retry policy in the form of gRPC's service config."""
+        """The retry policy in the form of gRPC's service config."""
         return {
             "maxAttempts": self.attempts,
             "initialBackoff": f"{self.first_s:.3f}s",
@@ -395,10 +397,10 @@ class ConnectionOptions:
 
     @classmethod
     def make(cls, **options: Any) -> ConnectionOptions:
-        """Options by name.
+        """Make options from keyword arguments.
 
         Raises:
-            TypeError: there is no option of a name.
+            TypeError: there is no option of that name.
         """
         known = [option.name for option in fields(cls)]
         for name in options:
@@ -411,7 +413,7 @@ class ConnectionOptions:
 
 
 def service_config(retry: Retry) -> dict[str, Any]:
-    """Build gRPC's service config: round robin over healthy servers, with retries."""
+    """Build gRPC's service config: calls go to the healthy servers in turn, and are retried."""
     methods: dict[str, Any] = {"name": [{"service": RESCORER_SERVICE}, {"service": MODEL_SERVICE}]}
     if retry.attempts > 1:
         methods["retryPolicy"] = retry.policy

@@ -1,13 +1,14 @@
 """Fit the maps that turn posteriors into confidences, and judge confidences.
 
-Posteriors of best hypotheses or of their words come in, with whether each was right; a ``ConfidenceMap`` and
-its measures on lists that did not fit it come out. Applying a map is ``rescorer.decision``.
+A posterior claims that a best hypothesis, or one of its words, is right. The input is such claims, with
+whether each was right; the output is a ``ConfidenceMap``, with measures of how good such maps are on lists
+that they were not fitted on. ``rescorer.decision`` applies a map.
 
-A map is a constant, a temperature, or a temperature and isotonic regression. The temperature maximises the
-likelihood of what was right (Guo et al. 2017). Isotonic regression (Zadrozny & Elkan 2002) then bends the
-map, on bins of at least ``MIN_BIN_CLAIMS`` claims and with one claim's worth of the overall share in each, so
-that no handful of lists makes a confidence 0 or 1. Cross-validation chooses among the three, because small
-sets do not carry a curve.
+There are three kinds of maps: a constant, a temperature, and a temperature followed by isotonic regression.
+The temperature maximises the likelihood of the outcomes (Guo et al. 2017). Isotonic regression (Zadrozny &
+Elkan 2002) then bends the map. It works on bins of at least ``MIN_BIN_CLAIMS`` claims, and adds one claim of
+the overall share to each bin, so that a handful of lists cannot make a confidence 0 or 1. Cross-validation
+chooses the kind, because small sets are not enough for a curve.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ from rescorer.decision import agreement_posteriors, align_words, apply_map, find
 from rescorer.errors import InvalidList
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings
 from rescorer.evaluation.folds import Folds
+from rescorer.evaluation.list_errors import missing_reference
 from rescorer.evaluation.statistics import Gain, bootstrap, choose_units
 from rescorer.pipeline import Rescorer
 from rescorer.trie import Words
 from rescorer.types import ConfidenceMap, NBestList, Weights
 
 TEMPERATURES = np.geomspace(0.1, 10_000.0, 81)
-"""Temperatures among which fitting chooses; neighbours differ by 15 %, which hardly changes a posterior."""
+"""Temperatures that fitting tries; neighbours differ by 15 %, which hardly changes a posterior."""
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Claims that something is right, namely a best hypothesis or one of its words, and whether it was."""
+    """Claims that best hypotheses, or words of best hypotheses, are right, and whether they were."""
 
     posteriors: np.ndarray
     """(T, N) float64: posteriors of the N claims at each of ``TEMPERATURES``."""
@@ -49,17 +51,17 @@ class Outcomes:
         return len(self.correct)
 
     def at(self, temperature: float) -> np.ndarray:
-        """The posteriors at the one of ``TEMPERATURES`` that is nearest to ``temperature``, (N,)."""
+        """The posteriors (N,) at the nearest of ``TEMPERATURES`` to a temperature."""
         return self.posteriors[int(np.argmin(np.abs(TEMPERATURES - temperature)))]
 
     def select(self, lists: np.ndarray) -> Outcomes:
-        """Return the claims about some lists, given as (L,) bool."""
+        """Select the claims about some lists, given as (L,) bool."""
         chosen = lists[self.list_index]
         return Outcomes(self.posteriors[:, chosen], self.correct[chosen], self.list_index[chosen])
 
 
 def collect_outcomes(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Outcomes:
-    """Concatenate the claims of all lists: pairs of (T, K) posteriors and (K,) correctness."""
+    """Concatenate the claims about all lists, each a pair of (T, K) posteriors and (K,) correctness."""
     list_index = np.repeat(np.arange(len(parts)), [len(correct) for _, correct in parts])
     posteriors, correct = zip(*parts, strict=True)
     return Outcomes(np.concatenate(posteriors, axis=1), np.concatenate(correct), list_index)
@@ -86,10 +88,11 @@ def judge_utterance(
 def judge_words(
     words: Sequence[Words], totals: np.ndarray, best: int, readings: Sequence[Words]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Judge the claims that each of the W words of the best hypothesis is right; arguments as above.
+    """Judge, for each of the W words of the best hypothesis, the claim that the word is right.
 
-    A word is right if a minimum edit distance alignment pairs it with an equal word of the reference; of
-    several readings, the one with the fewest errors counts.
+    A word is right if an alignment of minimum edit distance pairs it with an equal word of the reference. If
+    the reference has several readings, the reading with the fewest errors counts. The arguments are those of
+    ``judge_utterance``.
 
     Returns:
         (T, W) posteriors and (W,) bool.
@@ -106,8 +109,8 @@ def _posteriors(agrees: np.ndarray, totals: np.ndarray) -> np.ndarray:
 N_BINS = 10
 """Number of equally wide bins from 0 to 1 for calibration error and reliability."""
 SMALLEST = 1e-7
-"""Confidences nearer to 0 or 1 than this count as this near, as in NIST's sclite: the logarithm of 0 would
-make one wrong word outweigh all others."""
+"""A confidence is treated as at least this far from 0 and from 1, as in NIST's sclite. Otherwise the
+logarithm of 0 would make one wrong word outweigh all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +127,10 @@ class ReliabilityBin:
 
 
 def log_loss(confidences: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """Compute the cross entropy of each claim in nats, -ln of the probability given to what happened.
+    """Compute the cross entropy of each claim in nats: -ln of the probability that its outcome was given.
 
     Args:
-        confidences: float64, from 0 to 1, whose last dimension is that of ``correct``.
+        confidences: (N,) or (..., N) float64, from 0 to 1.
         correct: (N,) bool.
     """
     bounded = np.clip(confidences, SMALLEST, 1.0 - SMALLEST)
@@ -137,16 +140,16 @@ def log_loss(confidences: np.ndarray, correct: np.ndarray) -> np.ndarray:
 def normalised_cross_entropy(confidences: np.ndarray, correct: np.ndarray) -> float:
     """Compute NIST's normalised cross entropy (Siu & Gish 1999; NIST, The 2001 Hub-5 Evaluation Plan).
 
-    It is (H_max - H) / H_max, where H is the cross entropy of the confidences and H_max that of a constant,
-    the share of these claims that are right: 1 for an oracle, 0 for knowing only how many are right,
-    negative for confidences that mislead.
+    The measure is (H_max - H) / H_max. H is the cross entropy of the confidences, and H_max is that of a
+    constant confidence, namely the share of the claims that are right. The measure is 1 for an oracle, 0 for
+    the constant, and negative for confidences that mislead.
 
     Args:
         confidences: (N,) float64, from 0 to 1.
         correct: (N,) bool.
 
     Returns:
-        NaN if all claims are right or all are wrong, since the constant is then perfect.
+        NaN if all claims are right or all are wrong, because the constant is then perfect.
     """
     share = correct.mean() if len(correct) else 0.0
     if share in (0.0, 1.0):
@@ -155,38 +158,37 @@ def normalised_cross_entropy(confidences: np.ndarray, correct: np.ndarray) -> fl
     return float((largest - log_loss(confidences, correct).sum()) / largest)
 
 
-def reliability(confidences: np.ndarray, correct: np.ndarray, n_bins: int = N_BINS) -> list[ReliabilityBin]:
-    """Compare the confidence with the share that is right in equally wide bins; the last includes 1."""
-    index = np.minimum((confidences * n_bins).astype(np.int64), n_bins - 1)
+def reliability(confidences: np.ndarray, correct: np.ndarray) -> list[ReliabilityBin]:
+    """Compare confidences with the share of right claims, in equally wide bins; the last bin includes 1."""
+    index = np.minimum((confidences * N_BINS).astype(np.int64), N_BINS - 1)
     bins = []
-    for number in range(n_bins):
+    for number in range(N_BINS):
         inside = index == number
         claims = int(inside.sum())
         confidence = float(confidences[inside].mean()) if claims else float("nan")
         right = float(correct[inside].mean()) if claims else float("nan")
-        bins.append(ReliabilityBin(number / n_bins, (number + 1) / n_bins, claims, confidence, right))
+        bins.append(ReliabilityBin(number / N_BINS, (number + 1) / N_BINS, claims, confidence, right))
     return bins
 
 
-def expected_calibration_error(confidences: np.ndarray, correct: np.ndarray, n_bins: int = N_BINS) -> float:
-    """Compute Σ_bins (claims in the bin / all) · |mean confidence - share that is right| (Naeini et al.
-    2015).
+def expected_calibration_error(confidences: np.ndarray, correct: np.ndarray) -> float:
+    """Compute the mean over claims of |mean confidence - share of right claims| in the bin of the claim.
 
-    NaN without claims.
+    After Naeini et al. 2015. The result is NaN without claims.
     """
     if not len(correct):
         return float("nan")
-    bins = [part for part in reliability(confidences, correct, n_bins) if part.claims]
+    bins = [part for part in reliability(confidences, correct) if part.claims]
     return sum(part.claims * abs(part.confidence - part.right) for part in bins) / len(correct)
 
 
 Claim = tuple[np.ndarray, np.ndarray]
-"""Posteriors at each temperature, (T, K), and correctness, (K,), of K claims about a list."""
+"""K claims about a list: their posteriors (T, K) at each temperature, and whether they are right, (K,)."""
 
 
 @dataclass(frozen=True)
 class Claims:
-    """The claims about some lists, and what divides the lists into folds."""
+    """Claims about lists: one per utterance, and one per word of each best hypothesis."""
 
     utterances: Outcomes
     words: Outcomes
@@ -211,10 +213,10 @@ def make_claims(
 
     Args:
         merge, drop_empty: as in ``Rescorer.rescore``; they may change which hypothesis is the best.
-        counting: whether references have alternatives.
+        counting: says whether references may have alternatives.
 
     Returns:
-        The claims, None if there is no valid list; and the error of each list that is not valid.
+        The claims, or None if no list is valid, and the error of each list that is not valid.
     """
     normalise = rescorer.ranker.text_normaliser.normalise
     decided = scored = rescorer.rescore_each(lists, weights)
@@ -231,8 +233,7 @@ def make_claims(
             if isinstance(decision, InvalidList):
                 raise decision
             if nbest.reference is None:
-                message = "no reference; give references with --reference FILE"
-                raise InvalidList(message, list_id=nbest.id, field="reference")
+                raise missing_reference(nbest)
             readings = [normalise(" ".join(words)) for words in counting.expand(nbest.reference, nbest.id)]
         except InvalidList as error:
             errors.append(error)
@@ -253,18 +254,18 @@ def make_claims(
 
 MAX_BINS = 20
 MIN_BIN_CLAIMS = 20
-"""Least average number of claims in the bins of isotonic regression."""
+"""Smallest average number of claims in the bins of isotonic regression."""
 MAX_INNER_FOLDS = 5
-"""Number of folds, made of the outer ones, by which the kind of map is chosen."""
+"""Number of folds by which the kind of map is chosen; each joins several of the outer folds."""
 
 
 def fit_constant(outcomes: Outcomes) -> ConfidenceMap:
-    """Give every claim the share that is right; half a claim is added to right and wrong ones."""
+    """Give every claim the same confidence: the share of right claims, as ``_share_right`` smooths it."""
     return ConfidenceMap(1.0, (0.5,), (_share_right(outcomes),))
 
 
 def fit_temperature(outcomes: Outcomes) -> ConfidenceMap:
-    """Give every claim its posterior at the temperature of maximum likelihood, away from 0 and 1."""
+    """Give every claim its posterior at the most likely temperature, kept away from 0 and 1."""
     least = 1.0 / (len(outcomes) + 2)
     losses = log_loss(np.clip(outcomes.posteriors, least, 1.0 - least), outcomes.correct).sum(axis=1)
     ends = (least, 1.0 - least)
@@ -272,7 +273,10 @@ def fit_temperature(outcomes: Outcomes) -> ConfidenceMap:
 
 
 def fit_isotonic(outcomes: Outcomes) -> ConfidenceMap:
-    """Give every claim the share that is right among claims of about its posterior, without descending."""
+    """Give every claim the share of right claims among those with similar posteriors.
+
+    The confidence never falls when the posterior rises.
+    """
     # SciPy takes a second to load, and programs that serve never fit
     from scipy.optimize import isotonic_regression
 
@@ -291,6 +295,7 @@ def fit_isotonic(outcomes: Outcomes) -> ConfidenceMap:
 
 
 def _share_right(outcomes: Outcomes) -> float:
+    """Share of right claims, after half a right and half a wrong claim were added."""
     return float((outcomes.correct.sum() + 0.5) / (len(outcomes) + 1))
 
 
@@ -298,37 +303,13 @@ CONSTANT = "constant"
 KINDS: Mapping[str, Callable[[Outcomes], ConfidenceMap]] = MappingProxyType(
     {CONSTANT: fit_constant, "temperature": fit_temperature, "isotonic": fit_isotonic}
 )
-"""The ways to fit a map by name, the simplest first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Division:
-    """Which lists may fit the map that judges a list."""
-
-    folds: Sequence[str]
-    """(L,) fold of each list."""
-    references: Sequence[str]
-    """(L,) reference of each list; no list is judged by a map that the same reference helped to fit."""
-
-    def held_out(self, fold: str) -> np.ndarray:
-        """The lists of a fold, (L,) bool."""
-        return np.array([name == fold for name in self.folds])
-
-    def training(self, fold: str) -> np.ndarray:
-        """The lists that may fit the map for a fold, (L,) bool."""
-        known = {ref for name, ref in zip(self.folds, self.references, strict=True) if name == fold}
-        return ~self.held_out(fold) & np.array([ref not in known for ref in self.references], dtype=bool)
-
-    def merge(self, n_folds: int) -> Division:
-        """Put the folds together to at most ``n_folds``."""
-        numbers = {name: f"{index % n_folds}" for index, name in enumerate(sorted(set(self.folds)))}
-        return Division([numbers[name] for name in self.folds], self.references)
+"""Functions that fit a map, by the kind of map, the simplest first."""
 
 
 def predict_held_out(
-    outcomes: Outcomes, division: Division, fit: Callable[[Outcomes], ConfidenceMap]
+    outcomes: Outcomes, folds: Folds, fit: Callable[[Outcomes], ConfidenceMap]
 ) -> np.ndarray:
-    """Give each claim the confidence of a map that was fitted without its fold.
+    """Give each claim the confidence of a map that was fitted without the fold of the claim's list.
 
     Args:
         fit: fits a map to the claims about the lists of other folds.
@@ -337,21 +318,21 @@ def predict_held_out(
         (N,) float64; NaN where no list may fit the map.
     """
     confidences = np.full(len(outcomes), np.nan)
-    for fold in sorted(set(division.folds)):
-        known = outcomes.select(division.training(fold))
-        held_out = division.held_out(fold)[outcomes.list_index]
+    for fold in range(folds.n_folds):
+        known = outcomes.select(folds.training(fold))
+        held_out = folds.held_out(fold)[outcomes.list_index]
         if len(known) and held_out.any():
             fitted = fit(known)
             confidences[held_out] = apply_map(fitted, outcomes.at(fitted.temperature)[held_out])
     return confidences
 
 
-def choose_kind(outcomes: Outcomes, division: Division) -> str:
-    """Find the kind of map with the smallest cross entropy on lists that did not fit it.
+def choose_kind(outcomes: Outcomes, folds: Folds) -> str:
+    """Find the kind of map with the smallest cross entropy on held-out lists.
 
-    Of kinds that are equally good, the simplest is taken; if nothing can be held out, a constant.
+    If several kinds are equally good, the simplest is taken; if nothing can be held out, that is a constant.
     """
-    inner = division.merge(MAX_INNER_FOLDS)
+    inner = folds.merge(MAX_INNER_FOLDS)
     losses = {}
     for name, fit in KINDS.items():
         confidences = predict_held_out(outcomes, inner, fit)
@@ -361,14 +342,14 @@ def choose_kind(outcomes: Outcomes, division: Division) -> str:
 
 
 MAX_FOLDS = 10
-"""Number of folds, made of whole groups, by which confidences are judged."""
+"""Number of folds by which confidences are judged; groups are not divided."""
 SURE = 0.9
 """Confidence from which a claim counts as sure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """Measures of how well some confidences say what is right."""
+    """Measures of how well confidences tell right claims from wrong ones."""
 
     expected_calibration_error: float
     normalised_cross_entropy: float
@@ -392,7 +373,7 @@ class Measures:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationJudgement:
-    """A map for one kind of claim, and what it does on lists that did not fit it."""
+    """A map for one kind of claim, with measures of how good such maps are on held-out lists."""
 
     claims: int
     right: int
@@ -400,55 +381,52 @@ class CalibrationJudgement:
     before: Measures
     """Measures of the posteriors at temperature 1."""
     held_out: Measures
-    """Measures of confidences by maps that were fitted, and whose kind was chosen, without the fold of the
+    """Measures of held-out confidences: both the kind of map and the map were found without the fold of the
     claim."""
     gain: Gain
-    """By how many nats per claim the held-out confidences are better than a constant that other folds
-    give."""
+    """How many nats per claim the held-out confidences gain over a constant that is fitted likewise."""
     kind: str
-    """Kind of the map that all lists together fit; see ``KINDS``."""
+    """Kind of the map that is fitted to all lists; see ``KINDS``."""
     fitted: ConfidenceMap
-    """The map itself."""
+    """The map that is fitted to all lists."""
 
     @property
     def helps(self) -> bool:
-        """Whether the confidences say more than how many claims are right, beyond chance."""
+        """Whether the confidences are better than a constant, beyond chance."""
         return self.kind != CONSTANT and self.gain.lower_bound > 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON data, with None for numbers that are not defined."""
+        """Convert to JSON data; undefined numbers become None."""
         content: dict[str, Any] = replace_nan({**asdict(self), "helps": self.helps})
         return content
 
 
-def judge_calibration(
-    outcomes: Outcomes, division: Division, groups: Sequence[str]
-) -> CalibrationJudgement | None:
-    """Fit a map to all claims, and judge the way it was fitted by cross-validation.
+def judge_calibration(outcomes: Outcomes, folds: Folds, groups: Sequence[str]) -> CalibrationJudgement | None:
+    """Fit a map to all claims, and judge this way of fitting by cross-validation.
 
     Args:
-        groups: (L,) speaker or other group of each list, which the interval of the gain draws as a whole;
-            an empty string for a list without one.
+        groups: (L,) speaker or other group of each list, empty if it has none. The bootstrap behind the
+            interval of the gain draws whole groups.
 
     Returns:
         None if there is no claim, or no list may judge another.
     """
-    division = division.merge(MAX_FOLDS)
+    folds = folds.merge(MAX_FOLDS)
 
     def fit(known: Outcomes) -> ConfidenceMap:
-        return KINDS[choose_kind(known, division)](known)
+        return KINDS[choose_kind(known, folds)](known)
 
-    confidences = predict_held_out(outcomes, division, fit)
-    constant = predict_held_out(outcomes, division, KINDS[CONSTANT])
+    confidences = predict_held_out(outcomes, folds, fit)
+    constant = predict_held_out(outcomes, folds, KINDS[CONSTANT])
     judged = ~np.isnan(confidences)
     if not judged.any():
         return None
-    correct, index, n_lists = outcomes.correct[judged], outcomes.list_index[judged], len(division.folds)
+    correct, index, n_lists = outcomes.correct[judged], outcomes.list_index[judged], len(folds.fold)
     losses = [
         np.bincount(index, log_loss(values[judged], correct), n_lists) for values in (constant, confidences)
     ]
     drawn = bootstrap(np.array(losses), np.bincount(index, minlength=n_lists), choose_units(groups))
-    kind = choose_kind(outcomes, division)
+    kind = choose_kind(outcomes, folds)
     return CalibrationJudgement(
         len(correct),
         int(correct.sum()),
@@ -461,16 +439,15 @@ def judge_calibration(
 
 
 def judge_claims(claims: Claims, folds: Folds) -> dict[str, CalibrationJudgement]:
-    """Judge the confidences of utterances and of words that can be judged, by cross-validation."""
-    division = Division(list(map(str, folds.fold.tolist())), claims.references)
+    """Judge confidences of utterances and of words by cross-validation, where they can be judged."""
     groups = [nbest.group for nbest in claims.lists]
     outcomes = {"utterance": claims.utterances, "word": claims.words}
-    judgements = {name: judge_calibration(part, division, groups) for name, part in outcomes.items()}
+    judgements = {name: judge_calibration(part, folds, groups) for name, part in outcomes.items()}
     return {name: found for name, found in judgements.items() if found is not None}
 
 
 def replace_nan(content: Any) -> Any:
-    """Return plain data with None in place of numbers that JSON does not have, NaN and infinity."""
+    """Replace NaN and infinity, which JSON does not have, by None in plain data."""
     if isinstance(content, dict):
         return {key: replace_nan(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):

@@ -1,13 +1,12 @@
-"""Combine several recognisers, and judge the combination against each of them.
+"""Combine several recognisers by a vote (ROVER), and judge the combination against each of them.
 
-Lists of all systems for the same utterances come in; settings of a vote of the systems come out, with errors
-on utterances that did not tune these settings.
+The input is the lists of all systems for the same utterances. The output is the settings of the vote, and
+error rates on utterances that took no part in tuning these settings.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import compress, product
@@ -15,12 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from rescorer.decision import RoverSettings, SystemList, build_voting_network, vote
+from rescorer.consensus import RoverSettings, SystemList, build_voting_network, vote
 from rescorer.errors import ConfigError, InvalidList
-from rescorer.evaluation.calibration import Division, Outcomes, collect_outcomes, fit_temperature, judge_words
+from rescorer.evaluation.calibration import Outcomes, collect_outcomes, fit_temperature, judge_words
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings, ErrorCounter, WordErrors
-from rescorer.evaluation.folds import make_folds
-from rescorer.evaluation.list_errors import gain_to_dict, interval_to_list, to_percent
+from rescorer.evaluation.folds import Folds, make_folds
+from rescorer.evaluation.list_errors import (
+    ListKey,
+    find_shared_lists,
+    gain_to_dict,
+    index_lists,
+    interval_to_list,
+    to_percent,
+)
 from rescorer.evaluation.statistics import Gain, Interval, bootstrap, choose_units
 from rescorer.formats.fields import is_finite_number
 from rescorer.formats.rescored import is_rescored
@@ -28,9 +34,6 @@ from rescorer.ranking import MAX_TOTAL, best_first
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import ErrorUnit, NBestList
-
-Key = tuple[str, int]
-"""Id of an utterance, and number of earlier lists of the file with that id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,8 @@ class Utterance:
 def find_totals(nbest: NBestList) -> np.ndarray:
     """Find the scores by which a list is ranked, (H,) float64.
 
-    They are the totals of a list that ``rescorer rescore`` wrote, else the only stream; a single hypothesis
-    needs none.
+    If ``rescorer rescore`` wrote the list, these are its totals; otherwise they are its only stream. A single
+    hypothesis needs no score.
 
     Raises:
         InvalidList: there are several hypotheses without such scores, or a score is too large.
@@ -79,50 +82,42 @@ def join_systems(
 
     Returns:
         The utterances that all systems have, in the order of the first system; the errors of lists without
-        scores; and the number of lists of each system that another system lacks.
+        scores; and for each system the number of lists that another system lacks.
     """
     errors: list[InvalidList] = []
-    indexed: list[dict[Key, tuple[NBestList, SystemList]]] = []
-    for lists in systems:
-        seen: Counter[str] = Counter()
-        found: dict[Key, tuple[NBestList, SystemList]] = {}
-        for nbest in lists:
-            key = nbest.id, seen[nbest.id]
-            seen[nbest.id] += 1
+    indexed: list[dict[ListKey, tuple[NBestList, SystemList]]] = [{} for _ in systems]
+    for found, lists in zip(indexed, systems, strict=True):
+        for key, nbest in index_lists((nbest.id, (), nbest) for nbest in lists).items():
+            texts = [hypothesis.text for hypothesis in nbest.hypotheses]
             try:
                 totals = find_totals(nbest)
             except InvalidList as error:
                 errors.append(error)
                 continue
-            words, surfaces = (
-                tuple(words_of(hypothesis.text) for hypothesis in nbest.hypotheses)
-                for words_of in (normaliser.normalise, normaliser.surfaces)
-            )
-            found[key] = nbest, SystemList(words, totals, surfaces)
-        indexed.append(found)
-    shared = [key for key in indexed[0] if all(key in found for found in indexed)]
+            words, surfaces = map(normaliser.normalise, texts), map(normaliser.surfaces, texts)
+            found[key] = nbest, SystemList(tuple(words), totals, tuple(surfaces))
+    shared = find_shared_lists(indexed)
     utterances = [_join([found[key] for found in indexed]) for key in shared]
     return utterances, errors, [len(found) - len(shared) for found in indexed]
 
 
 def _join(parts: Sequence[tuple[NBestList, SystemList]]) -> Utterance:
+    """Join the lists of an utterance; the first reference and the first group that a list has count."""
     lists, systems = zip(*parts, strict=True)
     reference = next((nbest.reference for nbest in lists if nbest.reference is not None), None)
-    return Utterance(
-        lists[0].id, next((nbest.group for nbest in lists if nbest.group), ""), reference, systems
-    )
+    return Utterance(lists[0].id, next(filter(None, (n.group for n in lists)), ""), reference, systems)
 
 
 NULL_WEIGHTS = (1.0, 0.5, 0.7, 1.4, 2.0)
-"""Weights of the vote for no word that are tried; of equally good ones, the first is taken."""
+"""Weights that are tried for the vote for no word; among equally good ones, the first is taken."""
 PAIR_SHARES = (0.6, 0.4, 0.7, 0.3, 0.8, 0.2, 0.9, 0.1)
-"""Shares of the first of two systems that are tried, in addition to equal ones."""
+"""With two systems: weights that are tried for the first one, in addition to equal weights."""
 SHARES = (0.2, 0.4, 0.6, 0.8)
-"""Shares of each of three or more systems that are tried, while the others share the rest equally."""
+"""With more systems: weights that are tried for each one, while the others share the rest equally."""
 
 
 def try_weights(n_systems: int) -> Iterator[tuple[float, ...]]:
-    """Yield weights to try, equal ones first."""
+    """Yield the weights of systems that are tried, equal weights first."""
     yield (1.0 / n_systems,) * n_systems
     if n_systems == 1:
         return
@@ -137,11 +132,11 @@ def try_weights(n_systems: int) -> Iterator[tuple[float, ...]]:
 
 @dataclass
 class RoverTuner:
-    """Counts the errors of votes, each only once.
+    """Tunes the settings of a vote; keeps the errors of each vote that was counted.
 
     Args:
         utterances: utterances with references.
-        counters: counts the errors of a text, per utterance.
+        counters: for each utterance, a function that counts the errors of a text.
         normalise: converts text to canonical words.
         counting: settings of the counters.
     """
@@ -179,7 +174,7 @@ class RoverTuner:
         return [count(text) for count, text in zip(self.counters, best, strict=True)]
 
     def count_oracle(self) -> list[WordErrors]:
-        """Count the errors of the hypothesis of any system with the fewest, for each utterance."""
+        """Count the errors of the best hypothesis of all systems for each utterance."""
         fewest = []
         for item, count in zip(self.utterances, self.counters, strict=True):
             texts = (" ".join(words) for lists in item.systems for words in lists.words)
@@ -187,10 +182,10 @@ class RoverTuner:
         return fewest
 
     def tune(self, chosen: np.ndarray) -> RoverSettings:
-        """Find settings by the errors of some utterances, given as (L,) bool.
+        """Find settings on some utterances, given as (L,) bool.
 
-        The temperature of a system is the power of two nearest to that at which the posteriors of its words
-        are most likely; weights are those with the fewest errors.
+        The temperature of a system is the power of two that is nearest to the most likely temperature of its
+        word posteriors. The weights are those with the fewest errors.
         """
         temperatures = tuple(self._fit_temperature(system, chosen) for system in range(self.n_systems))
 
@@ -200,19 +195,18 @@ class RoverTuner:
         tried = product(try_weights(self.n_systems), NULL_WEIGHTS)
         return min((RoverSettings(weights, temperatures, null) for weights, null in tried), key=cost)
 
-    def cross_validate(self, division: Division) -> list[WordErrors | None]:
-        """Count the errors of each utterance under settings that other folds and references tuned.
+    def cross_validate(self, folds: Folds) -> list[WordErrors | None]:
+        """Count the errors of each utterance under settings that were tuned on other folds and references.
 
-        None for utterances of folds that no other utterance may tune.
+        The result is None for the utterances of a fold if no utterance is left to tune on.
         """
         counts: list[WordErrors | None] = [None] * len(self.utterances)
-        for fold in sorted(set(division.folds)):
-            training = division.training(fold)
-            if not training.any():
-                continue
-            errors = self.count(self.tune(training))
-            for index in np.flatnonzero(division.held_out(fold)).tolist():
-                counts[index] = errors[index]
+        for fold in range(folds.n_folds):
+            training = folds.training(fold)
+            if training.any():
+                errors = self.count(self.tune(training))
+                for index in np.flatnonzero(folds.held_out(fold)).tolist():
+                    counts[index] = errors[index]
         return counts
 
     def _fit_temperature(self, system: int, chosen: np.ndarray) -> float:
@@ -235,7 +229,7 @@ class RoverTuner:
 
 
 MAX_FOLDS = 10
-"""Number of folds, made of whole groups, by which a tuned combination is judged."""
+"""Number of folds by which a tuned combination is judged; groups are not divided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,14 +253,14 @@ class CombinationReport:
     rows: dict[str, ErrorRow]
     best_system: str
     gain: Gain
-    """By how much the error rate of the combination is lower than that of the best system."""
+    """The amount by which the error rate of the combination is lower than that of the best system."""
     utterances: int
     unit: str
-    """The unit that the bootstrap drew: ``list`` or ``group``."""
+    """Whether the bootstrap drew lists or whole groups: ``list`` or ``group``."""
     warning: str
     """Caveat about intervals from few lists or groups; may be empty."""
     tuned: RoverSettings | None = None
-    """Settings that all utterances together tune; None if the settings were given."""
+    """Settings that were tuned on all utterances; None if the settings were given."""
     counted: ErrorUnit = "word"
     """The unit that errors were counted in."""
 
@@ -318,29 +312,28 @@ def tune_and_judge(
     names: Sequence[str],
     normalise: Callable[[str], Words],
     counting: CountingSettings,
-    folds: Sequence[str] | None = None,
+    folds: Folds | None = None,
 ) -> CombinationReport:
-    """Tune the combination, and judge it by cross-validation; arguments and errors as above.
+    """Tune the combination, and judge it by cross-validation.
 
-    A vote of the best system's own list, without the others, shows what comes from voting alone.
+    The report also has a vote among the hypotheses of the best system alone. It shows the part of the gain
+    that needs no second system. Other arguments and errors are those of ``judge_settings``.
 
     Args:
-        folds: (L,) fold of each utterance; None for those of ``make_folds``.
+        folds: divides the utterances; None for ``make_folds``.
 
     Raises:
         ConfigError: no utterance may tune the settings for another.
     """
-    references = [item.reference or "" for item in utterances]
     if folds is None:
-        ids, groups = [item.id for item in utterances], [item.group for item in utterances]
-        folds = list(map(str, make_folds(ids, groups, references, MAX_FOLDS).fold.tolist()))
+        ids, groups, references = zip(*((u.id, u.group, u.reference or "") for u in utterances), strict=True)
+        folds = make_folds(ids, groups, references, MAX_FOLDS)
     tuner = _make_tuner(utterances, normalise, counting)
-    division = Division(folds, references).merge(MAX_FOLDS)
     systems = {name: tuner.count_system(system) for system, name in enumerate(names)}
     best = _find_best(systems)
     alone = [replace(item, systems=(item.systems[names.index(best)],)) for item in utterances]
     tuner_alone = RoverTuner(alone, tuner.counters, normalise, tuner.counting)
-    held_out = tuner.cross_validate(division)
+    held_out = tuner.cross_validate(folds)
     is_judged = [errors is not None for errors in held_out]
     if not any(is_judged):
         raise ConfigError(
@@ -348,7 +341,7 @@ def tune_and_judge(
             "with one of each other fold; omit --tune, or give the settings"
         )
     votes = {
-        f"{best}, its own vote, held out": tuner_alone.cross_validate(division),
+        f"{best}, its own vote, held out": tuner_alone.cross_validate(folds),
         f"{len(names)} systems, held out": held_out,
     }
 
@@ -383,7 +376,7 @@ def _report(
     oracle: Sequence[WordErrors],
     unit: ErrorUnit,
 ) -> CombinationReport:
-    """Make the report; the last of the votes is the combination that is compared with the best system."""
+    """Make the report, which compares the last of the votes with the best system."""
     counts = {**systems, **votes, "oracle": oracle}
     names = list(counts)
     drawn = bootstrap(
@@ -392,12 +385,9 @@ def _report(
         choose_units([item.group for item in utterances]),
     )
     rows = {
-        name: ErrorRow(
-            sum(errors.errors for errors in counts[name]),
-            sum(errors.reference_words for errors in counts[name]),
-            drawn.interval(index),
-        )
+        name: ErrorRow(total.errors, total.reference_words, drawn.interval(index))
         for index, name in enumerate(names)
+        for total in [sum(counts[name], WordErrors.zero())]
     }
     best, combined = _find_best(systems), list(votes)[-1]
     gain = drawn.gain(names.index(best), names.index(combined))

@@ -1,6 +1,7 @@
-"""Analyse errors: aligned texts, confusions, changes by rescoring, rates of parts, and why a hypothesis won.
+"""Analyse errors: align texts, count confusions and changes, divide error rates, explain rankings.
 
-Words of references and hypotheses, or error counts, come in; counts and small tables come out.
+``analyse_errors`` compares the choices of a system with those of the first pass over all lists.
+``explain_list`` shows the contributions of all components to the totals of one list.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from rescorer.combination import get_component, totals, weights_by_component
 from rescorer.evaluation.error_rate import (
     GAP_COST,
     SUBSTITUTION_COST,
@@ -25,7 +25,7 @@ from rescorer.evaluation.error_rate import (
     trace_alignment,
 )
 from rescorer.evaluation.list_errors import to_percent
-from rescorer.evaluation.scored_lists import ScoredList, order_by_decision
+from rescorer.evaluation.scored_lists import MeasuredList, order_by_decision
 from rescorer.evaluation.systems import Comparison, Row
 from rescorer.extensions import Phrases, used_rerankers
 from rescorer.formats.fields import generated_record
@@ -34,13 +34,14 @@ from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import Reranker
 from rescorer.trie import Words
 from rescorer.types import ErrorUnit, Generated, NBestList, Weights
+from rescorer.weights import get_component, totals, weights_by_component
 
 PairKind = Literal["correct", "substitution", "deletion", "insertion"]
 Tokens = tuple[str, ...]
 
 
 class AlignedPair(NamedTuple):
-    """A reference word and the hypothesis word next to it."""
+    """A reference word and the hypothesis word that is aligned with it."""
 
     reference: str | None
     """None for an insertion."""
@@ -60,7 +61,7 @@ Alignment = tuple[AlignedPair, ...]
 
 
 def align_tokens(reference: Tokens, hypothesis: Tokens, method: Method = "levenshtein") -> Alignment:
-    """Align two texts so that the errors are those that ``method`` counts; see ``CountingSettings``."""
+    """Align two texts with the errors that ``method`` counts; see ``CountingSettings``."""
     if method == "sclite":
         return tuple(
             AlignedPair(None if i is None else reference[i], None if j is None else hypothesis[j])
@@ -82,8 +83,8 @@ def align_tokens(reference: Tokens, hypothesis: Tokens, method: Method = "levens
 class Aligner:
     """Aligns hypotheses with references, by the method that counts their errors.
 
-    Both may have alternatives; the readings that match best count. Transcription marks for optional words
-    and fragments are not interpreted: such words are aligned like others.
+    If a text has alternatives, the readings that match best are aligned. Transcription marks for optional
+    words and fragments are not interpreted: such words are aligned like others.
     """
 
     def __init__(self, normalise: Callable[[str], Tokens], counting: CountingSettings) -> None:
@@ -91,7 +92,7 @@ class Aligner:
 
     @property
     def unit(self) -> ErrorUnit:
-        """The unit that is aligned."""
+        """The unit that is aligned: words, characters or a mixture."""
         return self._counting.unit
 
     def align(self, reference: str, hypothesis: str | Tokens) -> Alignment:
@@ -108,34 +109,33 @@ class Aligner:
         return align_tokens(*closest, self._counting.method)
 
     def _read(self, text: str) -> list[Tokens]:
-        """All distinct readings of a text."""
+        """List all distinct readings of a text."""
         texts = (" ".join(reading) for reading in self._counting.expand(text))
         return list(dict.fromkeys(self.tokens(self._normalise(text)) for text in texts))
 
     def tokens(self, words: Tokens) -> Tokens:
-        """The words of a text, or the other units that are counted."""
+        """Split canonical words into the unit that is counted."""
         return self._counting.split(words)
 
 
 def reference_tokens(alignment: Sequence[AlignedPair]) -> Tokens:
-    """The reading of the reference that was aligned."""
+    """Return the reading of the reference that was aligned."""
     return tuple(pair.reference for pair in alignment if pair.reference is not None)
 
 
 class Column(NamedTuple):
-    """A reference word and what two systems recognised there."""
+    """A reference word and the words that two systems recognised in its place."""
 
     reference: str | None
-    """None next to an insertion."""
+    """None if a system inserted a word here."""
     before: str | None
-    """None for a deletion, or next to an insertion of the other system only."""
+    """The word of the first system; None if it has no word here."""
     after: str | None
+    """The word of the second system; None if it has no word here."""
 
 
 def align_three(before: Alignment, after: Alignment) -> list[Column]:
-    """Merge two alignments with the same reference into columns.
-
-    Insertions at the same place share columns.
+    """Merge two alignments with the same reference into columns; insertions at the same place share columns.
 
     Raises:
         ValueError: the alignments follow different readings of the reference.
@@ -156,7 +156,10 @@ _Place = tuple[list[str | None], tuple[str, str | None] | None]
 
 
 def _split_insertions(alignment: Sequence[tuple[str | None, str | None]]) -> list[_Place]:
-    """Each reference word with what it became, and the words inserted before it; then those at the end."""
+    """Split an alignment at its reference words: words inserted before each one, and the pair of words.
+
+    The last item has the words inserted at the end, and None.
+    """
     places: list[_Place] = []
     inserted: list[str | None] = []
     for reference, hypothesis in alignment:
@@ -173,7 +176,7 @@ class Confusions:
     """Numbers of errors by word."""
 
     substitutions: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By reference word and the word recognised instead."""
+    """By reference word and the word that was recognised instead."""
     deletions: Counter[str] = field(default_factory=Counter)
     insertions: Counter[str] = field(default_factory=Counter)
 
@@ -194,7 +197,7 @@ def count_confusions(alignments: Iterable[Alignment]) -> Confusions:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Numbers of words whose errors changed, by word."""
+    """Numbers of words that became right or wrong between two systems, by word."""
 
     fixed: Counter[str] = field(default_factory=Counter)
     """Reference words that were wrong before and are right after."""
@@ -205,10 +208,10 @@ class Changes:
 
 
 def count_changes(pairs: Iterable[tuple[Alignment, Alignment]]) -> Changes:
-    """Count the changes between two alignments, before and after, of each text with the same reference.
+    """Count the changes between two alignments of each text: one before and one after rescoring.
 
-    Where a reference has alternatives and the two follow different readings, only words of both readings are
-    compared.
+    If a reference has alternatives and the two alignments follow different readings, only words that occur in
+    both readings are compared.
     """
     changes = Changes()
     for before, after in pairs:
@@ -225,7 +228,7 @@ def count_changes(pairs: Iterable[tuple[Alignment, Alignment]]) -> Changes:
 
 
 def _find_right_words(alignment: Alignment) -> dict[tuple[str, int], bool]:
-    """Whether each reference word is right, by the word and the number of its earlier occurrences."""
+    """Tell for each reference word, with the number of its earlier occurrences, whether it is right."""
     seen: Counter[str] = Counter()
     is_right: dict[tuple[str, int], bool] = {}
     for pair in alignment:
@@ -242,16 +245,16 @@ def _count_insertions(alignment: Alignment) -> Counter[str]:
 FREQUENCY_LIMITS = (1, 3, 10, 30, 100, 300, 1000)
 LENGTH_LIMITS = (5, 10, 15, 20, 30, 50)
 DEPTH_LIMITS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-"""Upper limits of the ranges, inclusive; a last range has no limit."""
+"""Inclusive upper limits of the ranges by which words and lists are divided; the last range has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The errors of some of the words or lists, before and after rescoring."""
+    """The errors of some words, or of some lists, before and after rescoring."""
 
     name: str
     items: int
-    """Number of reference words, for parts by word; else the number of lists."""
+    """Number of reference words if words were divided; number of lists if lists were."""
     reference_words: int
     errors_before: int
     errors_after: int
@@ -267,7 +270,7 @@ class Part:
 
 
 def name_range(value: int, limits: Sequence[int]) -> str:
-    """The range in which a number lies.
+    """Name the range in which a number lies.
 
     >>> name_range(1, (1, 5)), name_range(3, (1, 5)), name_range(9, (1, 5)), name_range(2, (5, 9))
     ('1', '2–5', '6+', 'up to 5')
@@ -284,13 +287,13 @@ def name_range(value: int, limits: Sequence[int]) -> str:
 def divide_words(
     pairs: Sequence[tuple[Alignment, Alignment]], name: Callable[[str], tuple[int, str]]
 ) -> list[Part]:
-    """Count reference words that are wrong (substituted or deleted) before and after, by part.
+    """Divide reference words into parts, and count those that are wrong before and after rescoring.
+
+    A word is wrong if it is substituted or deleted. Insertions belong to no reference word and do not count.
 
     Args:
         pairs: the alignments of each text before and after.
-        name: sort key and name of the part to which a reference word belongs.
-
-    Insertions belong to no reference word and are not counted.
+        name: returns the sort key and the name of the part to which a reference word belongs.
     """
     words: Counter[tuple[int, str]] = Counter()
     wrong: tuple[Counter[tuple[int, str]], ...] = (Counter(), Counter())
@@ -302,7 +305,7 @@ def divide_words(
 
 
 def divide_by_frequency(pairs: Sequence[tuple[Alignment, Alignment]]) -> list[Part]:
-    """Divide reference words by how often they occur in the references."""
+    """Divide reference words by their number of occurrences in the references."""
     frequency = Counter(word for before, _ in pairs for word, _ in before if word is not None)
 
     def name(word: str) -> tuple[int, str]:
@@ -313,7 +316,7 @@ def divide_by_frequency(pairs: Sequence[tuple[Alignment, Alignment]]) -> list[Pa
 
 
 def divide_by_known(pairs: Sequence[tuple[Alignment, Alignment]], unknown: Collection[str]) -> list[Part]:
-    """Divide reference words into those that the language models know, and those that they do not."""
+    """Divide reference words into those that the language models know, and the others."""
     return divide_words(pairs, lambda word: (1, "unknown") if word in unknown else (0, "known"))
 
 
@@ -323,14 +326,15 @@ def find_unknown_words(
     read: Callable[[str], Sequence[str]],
     counted: Callable[[str], Sequence[str]],
 ) -> set[str]:
-    """Return the words of texts, as errors are counted, that language models do not know.
+    """Find the words of texts, as errors are counted, that language models do not know.
 
-    A token may have other words where models read it than where errors are counted: ``$5`` is read as ``5``.
+    Models may read other words in a token than the words in which errors are counted. For example, models may
+    read ``$5`` as ``5``.
 
     Args:
         unknown: words that the models read and do not know.
-        read: gives the words that models read.
-        counted: gives the words in which errors are counted.
+        read: converts text to the words that models read.
+        counted: converts text to the words in which errors are counted.
     """
     found = set[str]()
     for token in {token for text in texts for token in text.split()}:
@@ -345,11 +349,10 @@ def find_unknown_words(
 
 
 def divide_lists(lists: Iterable[tuple[int, int, int, int]], limits: Sequence[int]) -> list[Part]:
-    """Sum the errors of lists by the range in which a property of the list lies.
+    """Divide lists by the range in which a property, such as the length, lies; sum the errors of each part.
 
     Args:
-        lists: per list, the property (such as its length), its reference words, and its errors before and
-            after.
+        lists: for each list, the property, the number of reference words, and the errors before and after.
     """
     parts: dict[int, Part] = {}
     for value, words, before, after in lists:
@@ -361,7 +364,7 @@ def divide_lists(lists: Iterable[tuple[int, int, int, int]], limits: Sequence[in
 
 
 def choose_depths(longest: int) -> list[int]:
-    """Depths 1, 2, 5, 10, 20, 50, … below the length of the longest list, then that length.
+    """List the depths 1, 2, 5, 10, 20, 50, … that are below the length of the longest list, then that length.
 
     >>> choose_depths(20), choose_depths(37)
     ([1, 2, 5, 10, 20], [1, 2, 5, 10, 20, 37])
@@ -371,7 +374,7 @@ def choose_depths(longest: int) -> list[int]:
 
 
 def oracle_by_depth(lists: Iterable[Sequence[WordErrors]]) -> dict[int, WordErrors]:
-    """Sum the fewest errors among the first hypotheses of each list, for several numbers of hypotheses.
+    """Sum the errors of the best of the first n hypotheses of each list, for several depths n.
 
     Args:
         lists: the errors of the hypotheses of each list, in the order of the first pass.
@@ -397,7 +400,7 @@ class AlignedList:
     before: Alignment
     after: Alignment
     is_generated: bool = False
-    """Whether the recogniser did not have what the system chose."""
+    """Whether the system chose a generated hypothesis."""
 
     @property
     def has_errors(self) -> bool:
@@ -415,16 +418,16 @@ class AlignedList:
 
 @dataclass(frozen=True, slots=True)
 class ErrorAnalysis:
-    """The errors of a system, and its changes to the first pass."""
+    """The errors of a system, and its differences from the first pass."""
 
     system: str
     confusions: Confusions
     changes: Changes
     parts: dict[str, list[Part]]
-    """Errors before and after by the property that divides words or lists."""
+    """Parts into which words or lists were divided, by name of the property that divides them."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON data, with the most frequent words of each kind; rates in percent."""
+        """Convert to JSON data, with the most frequent words of each kind; rates are in percent."""
         confusions, changes = self.confusions, self.changes
         pairs = confusions.substitutions.most_common(TOP)
         return {
@@ -439,7 +442,7 @@ class ErrorAnalysis:
 
 
 def align_rows(
-    scored: Sequence[ScoredList], first_pass: Row, row: Row, aligner: Aligner
+    scored: Sequence[MeasuredList], first_pass: Row, row: Row, aligner: Aligner
 ) -> Iterator[AlignedList]:
     """Align the choices of the first pass and of a row for each list."""
     winners = zip(first_pass.winners.tolist(), row.winners.tolist(), strict=True)
@@ -454,7 +457,7 @@ def align_rows(
 def analyse_errors(
     comparison: Comparison, row: Row, aligner: Aligner, unknown: Collection[str] | None = None
 ) -> ErrorAnalysis:
-    """Analyse the errors of a row and what it changed.
+    """Analyse the errors of a row, and its differences from the first pass.
 
     Args:
         aligner: aligns texts by the method that counted their errors.
@@ -474,21 +477,26 @@ def analyse_errors(
     return ErrorAnalysis(row.name, confusions, count_changes(pairs), parts)
 
 
-def find_oracle_by_depth(scored: Sequence[ScoredList]) -> dict[int, WordErrors]:
-    """The errors of the oracle of the first hypotheses of each list, in the order of the first pass; without
-    generated ones."""
+def find_oracle_by_depth(scored: Sequence[MeasuredList]) -> dict[int, WordErrors]:
+    """Sum the errors of an oracle that may choose among the first n hypotheses, for several depths n.
+
+    Hypotheses are in the order of the first pass, and generated ones do not take part.
+    """
     lists = (item.recognised for item in scored)
     return oracle_by_depth([item.evaluated.hypotheses[i] for i in item.first_pass_order] for item in lists)
 
 
-def find_first_pass_rank(scored: ScoredList, winner: int) -> int:
-    """The rank, from 1, that the first pass gave to a hypothesis, or to the source of a generated one."""
+def find_first_pass_rank(scored: MeasuredList, winner: int) -> int:
+    """Return the rank, from 1, that the first pass gave to a hypothesis.
+
+    The rank of a generated hypothesis is that of the hypothesis that it was made from.
+    """
     made = scored.nbest.hypotheses[winner].generated
     return scored.first_pass_order.index(winner if made is None else made.source) + 1
 
 
 def _divide(
-    comparison: Comparison, row: Row, value: Callable[[ScoredList, int], int], limits: Sequence[int]
+    comparison: Comparison, row: Row, value: Callable[[MeasuredList, int], int], limits: Sequence[int]
 ) -> list[Part]:
     winners = zip(comparison.first_pass.winners.tolist(), row.winners.tolist(), strict=True)
     lists: list[tuple[int, int, int, int]] = []
@@ -503,45 +511,46 @@ def _list_words(words: Counter[str]) -> list[dict[str, Any]]:
 
 
 MERGED = "merged"
-"""Name of what other hypotheses with the same words add to a total."""
+"""Name of the term by which merging other hypotheses with the same words raises a total."""
 INTERACTION = "interaction"
-"""Name of what the features of a reranker add to its score together, beyond what each adds alone."""
+"""Name of the part of a reranker's score that comes from several features together, not from single ones."""
 N_SHOWN = 5
-"""Number of the best hypotheses of an explanation."""
+"""Number of the best hypotheses that an explanation shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeaturePart:
-    """A feature of a hypothesis, and what it adds to the total."""
+    """A feature of a hypothesis, and its contribution to the total."""
 
     value: float | None
-    """In the unit of the feature; None for ``INTERACTION`` and encodings of words."""
+    """Value of the feature in its own unit; None for ``INTERACTION`` and encodings of words."""
     term: float
-    """Loss of the total if the feature had its mean over the list, in the total's units."""
+    """Amount by which the total would fall if the feature had its mean over the list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A hypothesis with what its total consists of."""
+    """A hypothesis with the contributions that add up to its total."""
 
     rank: int
-    """From 1; 0 if the hypothesis was dropped or merged into another."""
+    """Rank after rescoring, from 1; 0 if the hypothesis was dropped or merged into another one."""
     first_pass_rank: int
-    """From 1; generated hypotheses come after all that the recogniser ranked."""
+    """Rank in the first pass, from 1; generated hypotheses come after all others."""
     words: Words
     errors: int | None
     """None without a reference."""
     total: float
     components: Mapping[str, float]
-    """Unweighted, for components whose weight is not 0."""
+    """Unweighted components whose weight is not 0."""
     terms: Mapping[str, float]
-    """Weighted; they add up to the total."""
+    """Weighted components, which add up to the total."""
     phrases: tuple[str, ...] = ()
-    """The phrases that gave the component ``phrases``, as they stand in the hypothesis, and their slots."""
+    """The phrases in the hypothesis, with their slots in parentheses; they give the component ``phrases``."""
     features: Mapping[str, Mapping[str, FeaturePart]] = field(default_factory=dict)
-    """For each component of a reranker, its features by name; their terms add up to that of the component."""
+    """For each component of a reranker, its features by name. The terms of the features add up to the term
+    of the component."""
     generated: Generated | None = None
-    """The way the hypothesis was made, if the recogniser did not have it."""
+    """How the hypothesis was generated; None if it is one of the recogniser."""
 
     def to_dict(self) -> dict[str, Any]:
         features = {
@@ -564,16 +573,17 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The best hypotheses of a list, the choice of the first pass, and the oracle."""
+    """The best hypotheses of a list, compared with the choices of the first pass and of the oracle."""
 
     id: str
     reference: str | None
     weights: Weights
     best: tuple[Candidate, ...]
-    """The first hypotheses, as the weights and their decision rule rank them."""
+    """The first hypotheses in the order of the weights and their decision rule."""
     first_pass: Candidate
     oracle: Candidate | None
-    """The hypothesis with the fewest errors, the best-ranked of several; None without a reference."""
+    """The hypothesis with the fewest errors; None without a reference. Among several, it is the best-ranked
+    one."""
 
     @property
     def winner(self) -> Candidate:
@@ -586,11 +596,11 @@ class Explanation:
 
     @property
     def errors_saved(self) -> int:
-        """Errors of the first pass that the winner does not have; 0 without a reference."""
+        """Errors of the first pass minus errors of the winner; 0 without a reference."""
         return (self.first_pass.errors or 0) - (self.winner.errors or 0)
 
     def lead_over(self, other: Candidate) -> dict[str, float]:
-        """The weighted components of the winner minus those of another hypothesis."""
+        """Return the weighted components of the winner minus those of another hypothesis."""
         return {name: value - other.terms[name] for name, value in self.winner.terms.items()}
 
     def to_dict(self) -> dict[str, Any]:
@@ -610,7 +620,7 @@ class Explanation:
 
 
 def explain_list(
-    scored: ScoredList,
+    scored: MeasuredList,
     weights: Weights,
     rerankers: Sequence[Reranker] = (),
     encodings: Mapping[str, np.ndarray] | None = None,
@@ -621,11 +631,11 @@ def explain_list(
     """Explain the ranking of a list.
 
     Args:
-        weights: weights and decision rule that rank it.
-        rerankers: those that the weights name.
+        weights: weights and decision rule that rank the list.
+        rerankers: the rerankers that the weights name.
         encodings: result of ``encode_words`` for the list; None if no reranker encodes words.
-        phrases: phrases of each hypothesis; empty if there are none.
-        has_reference: whether the errors of the list mean something.
+        phrases: phrases found in each hypothesis; empty if there are none.
+        has_reference: whether the list has a reference, so that its errors have a meaning.
 
     Raises:
         LimitExceeded: the list is too long for its decision rule.
@@ -677,7 +687,7 @@ def explain_list(
 
 
 def explain_lists(
-    rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights, *, has_reference: bool = True
+    rescorer: Rescorer, scored: Sequence[MeasuredList], weights: Weights, *, has_reference: bool = True
 ) -> list[Explanation]:
     """Explain the rankings of lists, with their phrases and the rerankers of the weights."""
     rerankers, component = used_rerankers(rescorer.bundle, weights), rescorer.ranker.component(Phrases)
@@ -690,7 +700,7 @@ def explain_lists(
 
 
 def _quote_phrases(words: Words, matches: Sequence[PhraseMatch]) -> tuple[str, ...]:
-    """Each phrase, with the slots in which it is read."""
+    """Quote each phrase as it stands in a hypothesis, with its slots in parentheses."""
     quoted = []
     for match in matches:
         phrase = " ".join(words[match.start : match.start + match.n_words])
@@ -702,7 +712,7 @@ def _quote_phrases(words: Words, matches: Sequence[PhraseMatch]) -> tuple[str, .
 def encode_words(
     rescorer: Rescorer, lists: Sequence[NBestList], rerankers: Sequence[Reranker]
 ) -> list[dict[str, np.ndarray]]:
-    """The encodings of words that rerankers need, (H, K) float64 by the name of the reranker, per list."""
+    """Compute the encodings of words that rerankers need: for each list, (H, K) float64 by reranker."""
     by_list: list[dict[str, np.ndarray]] = [{} for _ in lists]
     for reranker in rerankers:
         if reranker.encoder is not None:
@@ -712,9 +722,9 @@ def encode_words(
 
 
 def _find_features(
-    scored: ScoredList, reranker: Reranker, weights: Weights, encoding: np.ndarray | None
+    scored: MeasuredList, reranker: Reranker, weights: Weights, encoding: np.ndarray | None
 ) -> list[dict[str, FeaturePart]]:
-    """The features of each hypothesis, by name, with what they add to the total under some weights."""
+    """Compute, for each hypothesis, the features by name and their contributions to the total."""
     inputs = scored.components, scored.read, scored.context
     values, weight = reranker.feature_values(*inputs).tolist(), weights.rerankers[reranker.name]
     x, encoding = reranker.inputs(*inputs), reranker.centre_encoding(encoding)
@@ -732,9 +742,10 @@ def _find_features(
 
 
 def sort_by_change(explanations: list[Explanation]) -> list[Explanation]:
-    """The explanations whose winner is not that of the first pass, the largest change of errors first.
+    """Select explanations in which rescoring changed the winner, and sort them by the change of errors.
 
-    Among equal changes, and without references, the lists with the largest lead in the total come first.
+    The largest change comes first. Among equal changes, and without references, it is the largest lead of the
+    winner over the first pass's choice in the total.
     """
     changed = [item for item in explanations if item.has_changed]
     return sorted(

@@ -1,22 +1,25 @@
 """Count word and character errors of hypotheses against reference transcripts.
 
-References and hypotheses come in as text; ``WordErrors`` counts come out, which add up to the totals of a
-report. ``CountingSettings`` says which units are counted, by which alignment, and which transcription marks
-count.
+The input is the texts of references and hypotheses; the output is ``WordErrors``, which can be added up.
+``CountingSettings`` chooses the unit that is counted (words, characters or a mixture), the alignment, and the
+transcription marks that are honoured.
 
-The default alignment has the fewest errors. That of NIST's sclite has the lowest cost: a substitution costs
-4, an insertion or a deletion 3. Among alignments of equal cost, sclite, walking back from the end, prefers a
-pair of words to a gap and an insertion to a deletion. The preference matters, because alignments of equal
-cost can differ in their number of errors: three substitutions cost as much as two deletions and two
-insertions.
+The default alignment has the fewest errors. The alignment of NIST's sclite has the lowest cost, where a
+substitution costs 4, and an insertion or a deletion 3. sclite walks back from the end of the texts. Among
+alignments of equal cost, it prefers a pair of words to a gap, and an insertion to a deletion. This matters
+because alignments of equal cost can differ in their number of errors: three substitutions cost as much as
+two deletions and two insertions.
 
-References and hypotheses may have alternatives, written as in NIST's files: ``{ -uh / @ } i see``. The pair
-of readings that match best counts: the one with the fewest errors or, for sclite, the cheapest pair of paths
-through two networks of words, which also determines the number of reference words. The opening brace of a
-choice must start a word; inside braces, nothing needs spaces around it. Braces without a slash are a choice
-only if they stand alone, as in ``{ a }``. Otherwise they are characters of words, as in Buckwalter's
-transliteration: ``{lkbyr qA}l``. Braces that do not match are an error, so that no character is lost
-silently; where braces are ordinary characters, alternatives can be switched off.
+References and hypotheses may have alternatives, written as in NIST's files: ``{ -uh / @ } i see``. A reading
+is a text in which each choice between alternatives has been made, such as ``i see``. The reading of the
+reference and the reading of the hypothesis that match best are compared, so that they also determine the
+number of reference words. By default, these have the fewest errors; for sclite, they are the cheapest pair of
+paths through two networks of words.
+
+The opening brace of a choice must start a word; inside braces, no spaces are needed. Braces without a slash
+are a choice only if they stand alone, as in ``{ a }``. Otherwise they are characters of words, as in
+Buckwalter's transliteration: ``{lkbyr qA}l``. Braces that do not match are an error, so that no character is
+lost silently. If braces are ordinary characters, alternatives can be switched off.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ class WordErrors:
     sentences_wrong: int
 
     def __post_init__(self) -> None:
-        """Raises ValueError on counts that no hypothesis can have, which means a bug in the caller."""
+        """Check the counts; raise ValueError if they contradict each other, which is a bug in the caller."""
         if any(getattr(self, count.name) < 0 for count in fields(self)):
             raise ValueError(f"negative counts: {self}")
         if self.substitutions + self.deletions > self.reference_words:
@@ -72,7 +75,7 @@ class WordErrors:
 
     @property
     def rate(self) -> float:
-        """Errors per reference word; without reference words, 0 if there are no errors, else infinity."""
+        """Errors per reference word; without reference words, 0 or, if there are errors, infinity."""
         if self.reference_words:
             return self.errors / self.reference_words
         return float("inf") if self.errors else 0.0
@@ -91,8 +94,8 @@ class WordErrors:
 def count_errors(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErrors:
     """Count the errors of a hypothesis by minimum edit distance, in which every operation costs 1.
 
-    If several alignments have the fewest errors, rapidfuzz chooses one of them, and thereby the numbers of
-    substitutions, deletions and insertions.
+    If several alignments have the fewest errors, rapidfuzz chooses one of them. The choice determines the
+    numbers of substitutions, deletions and insertions.
     """
     counts = {"replace": 0, "delete": 0, "insert": 0}
     for operation in Levenshtein.editops(reference, hypothesis):
@@ -103,9 +106,9 @@ def count_errors(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErr
 def count_closest_readings(
     references: Sequence[Sequence[str]], hypotheses: Sequence[Sequence[str]]
 ) -> WordErrors:
-    """Count the errors of the reading of a hypothesis and the reading of its reference that match best.
+    """Count the errors between a reading of the reference and one of the hypothesis that match best.
 
-    Among equally good pairs, the first reading of the reference counts, then the first of the hypothesis.
+    Among equally good pairs, the first reading of the reference counts, and then the first of the hypothesis.
     """
     if len(references) == len(hypotheses) == 1:
         return count_errors(references[0], hypotheses[0])
@@ -121,7 +124,7 @@ def count_closest_readings(
 GAP_COST, SUBSTITUTION_COST = 3, 4
 OPTIONAL_GAP_COST = 2
 EMPTY_ARC_COST = 0.001
-"""Cost of passing an alternative without words; small, so that it only breaks ties."""
+"""Cost of an alternative without words. It is so small that it only breaks ties."""
 
 
 class Token(NamedTuple):
@@ -129,9 +132,10 @@ class Token(NamedTuple):
 
     text: str
     optional: bool = False
-    """Written ``(word)``: leaving it out is not an error (sclite -D)."""
+    """Whether the word was written ``(word)``, so that leaving it out is not an error (sclite -D)."""
     fragment: bool = False
-    """Starts or ends with a hyphen: any word that agrees in the remaining letters matches (sclite -F)."""
+    """Whether the word starts or ends with a hyphen, so that it matches any word that agrees in the remaining
+    letters (sclite -F)."""
 
 
 class Arc(NamedTuple):
@@ -140,13 +144,12 @@ class Arc(NamedTuple):
     token: Token | None
     """None for an alternative without words."""
     predecessors: tuple[int, ...]
-    """Arcs that this arc may follow, in the order in which ties prefer them: 0 is the start, n the n-th
-    arc."""
+    """Numbers of the arcs that this arc may follow: 0 is the start, n the n-th arc. Earlier ones win ties."""
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """All readings of a text; every arc comes after its predecessors."""
+    """A network whose paths are the readings of a text; every arc comes after its predecessors."""
 
     arcs: tuple[Arc, ...]
     final_arcs: tuple[int, ...]
@@ -154,7 +157,7 @@ class Network:
 
 
 def words_match(reference: Token, hypothesis: Token) -> bool:
-    """Whether sclite counts two words as equal; a fragment matches any word that agrees in its letters."""
+    """Whether sclite counts two words as equal; a fragment equals every word that agrees in its letters."""
     if reference.fragment or hypothesis.fragment:
         for fragment, word in ((reference.text, hypothesis.text), (hypothesis.text, reference.text)):
             if len(fragment) > 1 and fragment.startswith("-"):
@@ -165,7 +168,7 @@ def words_match(reference: Token, hypothesis: Token) -> bool:
 
 
 class _Cell(NamedTuple):
-    """The best partial alignment of a reference prefix with a hypothesis prefix."""
+    """The best alignment of a prefix of the reference with a prefix of the hypothesis."""
 
     cost: float
     substitutions: int = 0
@@ -184,8 +187,7 @@ _FLOAT32 = struct.Struct("f")
 def _add_float32(cost: float, increment: float) -> float:
     """Add in single precision, as sclite does.
 
-    On paths through several alternatives without words, sclite's rounding breaks ties and so changes its
-    counts.
+    If a path has several alternatives without words, rounding breaks ties, and so it changes sclite's counts.
     """
     rounded: float = _FLOAT32.unpack(_FLOAT32.pack(cost + increment))[0]
     return rounded
@@ -194,8 +196,8 @@ def _add_float32(cost: float, increment: float) -> float:
 def align_network(reference: Network, hypothesis: Network | Sequence[Token]) -> WordErrors:
     """Count errors on the best-matching paths of two networks, by sclite's alignment.
 
-    Costs are added row by row: one row for each arc of the reference, with one cell for the start of the
-    hypothesis and for each of its arcs.
+    The table of costs is filled row by row. There is one row for each arc of the reference. Its cells stand
+    for the start of the hypothesis and for each arc of the hypothesis.
     """
     heard = hypothesis if isinstance(hypothesis, Network) else chain(hypothesis)
     row = [_Cell(0)]  # (arcs of the hypothesis + 1,)
@@ -213,17 +215,17 @@ def align_network(reference: Network, hypothesis: Network | Sequence[Token]) -> 
 
 
 def chain(tokens: Sequence[Token]) -> Network:
-    """The network of a text without alternatives."""
+    """Build the network of a text without alternatives."""
     return Network(tuple(Arc(token, (number,)) for number, token in enumerate(tokens)), (len(tokens),))
 
 
 def _cheapest(row: Sequence[_Cell], arcs: Sequence[int]) -> _Cell:
-    """The cheapest cell of some arcs of the hypothesis; the first one where costs are equal."""
+    """Return the cheapest of the cells of some arcs of the hypothesis; of equal ones, the first."""
     return row[arcs[0]] if len(arcs) == 1 else min((row[arc] for arc in arcs), key=_cost)
 
 
 def _next_row(word: Token | None, previous: Sequence[Sequence[_Cell]], hypothesis: Network) -> list[_Cell]:
-    """Add an arc of the reference; ``previous`` are the rows of the arcs that it may follow."""
+    """Compute the row of an arc of the reference from the rows of the arcs that it may follow."""
     above = (
         previous[0]
         if len(previous) == 1
@@ -250,7 +252,7 @@ def _next_row(word: Token | None, previous: Sequence[Sequence[_Cell]], hypothesi
 
 
 def _skip(cell: _Cell, token: Token | None, is_deletion: int) -> _Cell:
-    """Leave a word of the reference (1) or of the hypothesis (0) without a partner."""
+    """Align a word with a gap: a word of the reference if ``is_deletion`` is 1, else of the hypothesis."""
     cost, substitutions, deletions, insertions, words = cell
     if token is None:
         return _Cell(_add_float32(cost, EMPTY_ARC_COST), substitutions, deletions, insertions, words)
@@ -263,14 +265,15 @@ def _skip(cell: _Cell, token: Token | None, is_deletion: int) -> _Cell:
 
 
 COST_SCALE = 1 << 24
-"""Factor by which ``align_words`` multiplies costs, so that the remainder can count substitutions."""
+"""``align_words`` multiplies costs by this factor, so that the remainder can count substitutions."""
 
 
 def align_words(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErrors:
     """Count the errors of a hypothesis by sclite's alignment, without transcription marks.
 
-    Given both lengths and the cost, only the number of substitutions is undetermined. rapidfuzz finds its
-    smallest and its largest value among the cheapest alignments; where they differ, ``align_table`` decides.
+    The lengths of both texts and the cost determine all counts but the number of substitutions. rapidfuzz
+    finds the smallest and the largest number of substitutions among the cheapest alignments. If the two
+    differ, ``align_table`` decides.
     """
     gap = GAP_COST * COST_SCALE
     fewest = Levenshtein.distance(
@@ -286,7 +289,7 @@ def align_words(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErro
 
 
 def align_table(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErrors:
-    """Count errors like ``align_words``, by tracing the full cost table back in sclite's order."""
+    """Count the same errors as ``align_words``, by tracing the full table of costs back in sclite's order."""
     steps = trace_alignment(reference, hypothesis)
     deletions = sum(j is None for _, j in steps)
     insertions = sum(i is None for i, _ in steps)
@@ -296,7 +299,7 @@ def align_table(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErro
 
 
 Step = tuple[int | None, int | None]
-"""Positions of a reference word and of the hypothesis word next to it; None on one side for a gap."""
+"""Positions of a reference word and of the hypothesis word aligned with it; one of them is None for a gap."""
 
 
 def trace_alignment(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Step]:
@@ -319,7 +322,7 @@ def trace_alignment(reference: Sequence[str], hypothesis: Sequence[str]) -> list
 
 
 def _cost_table(reference: Sequence[str], hypothesis: Sequence[str]) -> np.ndarray:
-    """Lowest cost of aligning each prefix of the reference with each prefix of the hypothesis."""
+    """Compute the lowest cost of aligning each prefix of the reference with each prefix of the hypothesis."""
     codes: dict[str, int] = {}
     heard = np.array([codes.setdefault(word, len(codes)) for word in hypothesis], dtype=np.int64)
     insertion_costs = GAP_COST * np.arange(len(hypothesis) + 1)
@@ -342,18 +345,19 @@ OPEN, CLOSE, EMPTY = "{", "}", "@"
 MAX_READINGS = 256
 MAX_DEPTH = 50
 QUOTED = 60
-"""Characters of a malformed choice that errors quote."""
+"""Largest number of characters of a malformed choice that error messages quote."""
 HINT = "; where braces are ordinary characters, count with --alternations off"
 
 _MARK = re.compile(r"[{}/]")
 
 Words = tuple[str, ...]
 Part: TypeAlias = Union[str, tuple[tuple["Part", ...], ...]]  # noqa: UP007 (names itself)
-"""A word as written, or a choice between alternatives, each of them a sequence of parts."""
+"""A word as written, or a choice. A choice is a sequence of alternatives, and each of these is a sequence of
+parts."""
 
 
 def has_choices(text: str) -> bool:
-    """Whether a text has alternatives; braces that do not match are characters."""
+    """Whether a text has alternatives; braces that do not match count as characters."""
     try:
         return any(not isinstance(part, str) for part in parse_alternations(text))
     except InvalidList:
@@ -361,7 +365,7 @@ def has_choices(text: str) -> bool:
 
 
 def parse_alternations(text: str, list_id: str = "", field: str = "reference") -> tuple[Part, ...]:
-    """Parse braces as sclite does.
+    """Parse the choices between alternatives in a text as sclite does.
 
     >>> parse_alternations("{ uh / { a / @ } } i see")
     ((('uh',), ((('a',), ('@',)),)), 'i', 'see')
@@ -394,7 +398,7 @@ def parse_alternations(text: str, list_id: str = "", field: str = "reference") -
 
 
 def _find_marks(text: str, list_id: str, field: str) -> list[int]:
-    """Positions of the braces and slashes of choices, in order."""
+    """Find the positions of the braces and slashes of choices, in order."""
 
     def error(message: str) -> InvalidList:
         return InvalidList(message + HINT, list_id=list_id, field=field)
@@ -425,18 +429,18 @@ def _find_marks(text: str, list_id: str, field: str) -> list[int]:
 
 
 def _stand_alone(text: str, opened: int, closed: int) -> bool:
-    """Whether there is white space on the inner sides of two braces and after the second."""
+    """Whether two braces have white space inside them, and white space or another mark after the second."""
     after = text[closed + 1 : closed + 2]
     return text[opened + 1].isspace() and text[closed - 1].isspace() and (not after.strip() or after in "{/}")
 
 
 def expand_alternations(text: str, list_id: str = "", field: str = "reference") -> tuple[Words, ...]:
-    """All distinct readings of a text, in the order written; ``@`` inside braces stands for no words.
+    """List all distinct readings of a text in the order in which they are written.
+
+    Inside braces, ``@`` stands for no words; outside, a slash or ``@`` is an ordinary word.
 
     >>> expand_alternations("{ { -uh / @ } / a } i see")
     (('-uh', 'i', 'see'), ('i', 'see'), ('a', 'i', 'see'))
-
-    Outside braces, a slash or ``@`` is an ordinary word.
 
     Raises:
         InvalidList: braces do not match, or there are more than ``MAX_READINGS`` readings.
@@ -472,28 +476,30 @@ Normalise = Callable[[str], tuple[str, ...]]
 ErrorCounter = Callable[[str], WordErrors]
 """Counts the errors of a hypothesis, given as text, against a fixed reference."""
 Heard = TypeVar("Heard")
-"""The form in which a hypothesis is counted: its words, all its readings or a network of them."""
+"""The form in which the errors of a hypothesis are counted: its words, its readings, or a network."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountingSettings:
-    """The way errors are counted."""
+    """Settings that say how errors are counted."""
 
     method: Method = "levenshtein"
-    """``levenshtein``: fewest possible errors; ``sclite``: sclite's alignment, sometimes one error more."""
+    """``levenshtein`` for the fewest possible errors, or ``sclite`` for sclite's alignment, which sometimes
+    has one error more."""
     unit: ErrorUnit = "word"
-    """``word``, ``character``, or ``mixed``: characters of scripts without spaces, and words of others; see
-    ``rescorer.text.units``. sclite's -c and -c NOASCII count the same where each character is one code point
-    and, for ``mixed``, all other words are ASCII."""
+    """``word``, ``character``, or ``mixed``: characters in scripts without spaces, and words in others; see
+    ``rescorer.text``. sclite's -c and -c NOASCII count the same if each character is one code point and, for
+    ``mixed``, all other words are ASCII."""
     optional_words: bool = False
-    """A word written ``(word)`` may be left out (sclite -D)."""
+    """Whether a word written ``(word)`` may be left out (sclite -D)."""
     fragments: bool = False
-    """``wo-`` matches every word with that beginning, ``-rd`` every word with that ending (sclite -F)."""
+    """Whether ``wo-`` matches every word with that beginning, and ``-rd`` every word with that ending
+    (sclite -F)."""
     alternations: bool = True
-    """``{ a / b / @ }`` is a choice, in references and hypotheses; if not, braces are ordinary characters."""
+    """Whether ``{ a / b / @ }`` is a choice; otherwise braces are ordinary characters."""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError if the settings contradict each other."""
+        """Check the settings; raise ConfigError if they contradict each other."""
         if self.method not in get_args(Method):
             raise ConfigError(f"counting is {self.method!r}; expected one of {', '.join(get_args(Method))}")
         if self.method != "sclite" and (self.optional_words or self.fragments):
@@ -514,15 +520,15 @@ class CountingSettings:
     def counter_for(self, reference: str, words: Normalise, list_id: str = "") -> ErrorCounter:
         """Build a function that counts the errors of hypotheses against one reference.
 
-        Where one of them has alternatives, the readings that match best count: those with the fewest errors,
-        or with the lowest cost for sclite. For sclite, ``@`` is the null word also outside braces.
+        If the reference or the hypothesis has alternatives, the readings that match best are compared. With
+        sclite's alignment, ``@`` stands for no words even outside braces.
 
         Args:
-            words: converts text to canonical words; it must convert every token independently of the others.
+            words: converts text to canonical words, each token independently of the others.
 
         Raises:
-            InvalidList: the alternatives are malformed; the function that is returned raises it for those of
-                a hypothesis.
+            InvalidList: alternatives in the reference are malformed. The returned function raises the same
+                error for a hypothesis.
         """
         normalise = words if self.unit == "word" else lambda text: self.split(words(text))
         if self.method == "sclite":
@@ -536,7 +542,7 @@ class CountingSettings:
         return _cached_counter(read, lambda readings: count_closest_readings(references, readings))
 
     def expand(self, text: str, list_id: str = "", field: str = "reference") -> tuple[tuple[str, ...], ...]:
-        """All readings of a text as written; see ``expand_alternations``.
+        """List all readings of a text as written; see ``expand_alternations``.
 
         Raises:
             InvalidList: the alternatives are malformed.
@@ -544,7 +550,7 @@ class CountingSettings:
         return expand_alternations(text, list_id, field) if self.alternations else (tuple(text.split()),)
 
     def _align_with(self, reference: str, normalise: Normalise, list_id: str) -> ErrorCounter:
-        """Build the counter of sclite; texts without any marks take a fast path."""
+        """Build a counter by sclite's alignment; if no text has marks, it takes a fast path."""
         has_options = self.optional_words or self.fragments
 
         def is_plain(text: str) -> bool:
@@ -605,7 +611,12 @@ DEFAULT_COUNTING = CountingSettings()
 def build_network(
     parts: Sequence[Part], tokenise: Callable[[str], Sequence[Token]], empty: str | None = EMPTY
 ) -> Network:
-    """Build the network of a text; a word without tokens gets no arc, and ``empty`` is the null word."""
+    """Build the network of a text.
+
+    Args:
+        tokenise: converts a written word to tokens; a word without tokens gets no arc.
+        empty: word that stands for no words; None if there is no such word.
+    """
     arcs: list[Arc] = []
 
     def add_arc(token: Token | None, predecessors: tuple[int, ...]) -> tuple[int, ...]:
@@ -632,6 +643,6 @@ def build_network(
 
 
 def _cached_counter(hear: Callable[[str], Heard], count: Callable[[Heard], WordErrors]) -> ErrorCounter:
-    """Count hypotheses that are heard as the same only once."""
+    """Build a counter that counts only once if different texts become the same words, readings or network."""
     counted = cache(count)
     return lambda text: counted(hear(text))

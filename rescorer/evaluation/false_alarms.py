@@ -1,10 +1,14 @@
-"""Phrases that were not said: the lists that they make worse, and the weights that keep these few.
+"""Count false alarms of phrases, and find weights under which false alarms are rare.
 
-A phrase is a false alarm where it lets a hypothesis with more errors win. To count these lists, each is
-scored without phrases, and with those of its phrases that its reference lacks.
+A phrase is something that users expect to be said, such as the name of a contact. A list has a false alarm if
+phrases that were not said let a hypothesis with more errors win. To find out, each list is scored without
+phrases, and with those of its phrases that do not occur in its reference. ``PhraseBound`` lowers the weight
+of phrases until false alarms are rare enough.
 
-The two weights of generated hypotheses are learnt from lists with phrases and references, and judged on lists
-that did not choose them: by errors on the lists themselves, and by false alarms on lists without the phrases.
+Two weights decide when generated hypotheses win, in which phrases replace words that sound alike:
+``generated`` and ``sound_match``. ``learn_threshold`` learns them from lists with phrases and references. It
+judges them on held-out lists: by the errors on these lists, and by false alarms when the same lists have
+phrases that were not said.
 """
 
 from __future__ import annotations
@@ -19,30 +23,30 @@ from typing import Any
 
 import numpy as np
 
-from rescorer.combination import GENERATED, MIXTURE, PHRASES, SOUND_MATCH, phrase_weight, totals
 from rescorer.errors import ConfigError, InputError, InvalidList, pluralise
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING
 from rescorer.evaluation.folds import Folds, make_folds
 from rescorer.evaluation.list_errors import format_percent
-from rescorer.evaluation.scored_lists import ScoredList, collect_components
+from rescorer.evaluation.scored_lists import MeasuredList, collect_components
 from rescorer.evaluation.statistics import Gain, binomial_cdf, bootstrap, choose_units
 from rescorer.extensions import Phrases
 from rescorer.pipeline import Rescorer
-from rescorer.ranking import TIE_DECIMALS, Ranking
+from rescorer.ranking import TIE_DECIMALS, Ranking, best_first
 from rescorer.scoring.options import RescoreOptions
 from rescorer.trie import Words
 from rescorer.types import MAXIMUM, Generated, NBestList, Phrase, Weights
+from rescorer.weights import GENERATED, MIXTURE, PHRASES, SOUND_MATCH, phrase_weight, totals
 
 DEFAULT_MAX_SHARE = 0.005
-"""Share of all lists that phrases which were not said may make worse."""
+"""Largest share of all lists in which false alarms are accepted."""
 MAX_DISTRACTOR_WORDS = 3
 SEED = 1
 MAX_KEPT = 8
-"""Candidates in memory while distractors are drawn, per distractor."""
+"""Number of candidates in memory for each distractor that is drawn."""
 N_WEIGHTS = 120
+"""Number of weights of phrases that are tried, evenly spaced on a logarithmic scale."""
 LEAST_WEIGHT = 1e-3
-"""Smallest weight that is tried, as a share of the largest; the weights between are evenly spaced on a
-logarithmic scale."""
+"""Smallest weight that is tried, as a share of the largest."""
 
 Normalise = Callable[[str], Words]
 Components = Mapping[str, np.ndarray]
@@ -50,7 +54,7 @@ Components = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """A list in whose hypotheses phrases occur that were not said."""
+    """A list with hypotheses that contain phrases which were not said."""
 
     plain: Components
     """Components without phrases."""
@@ -59,42 +63,46 @@ class Exposure:
     mixture: np.ndarray
     """The mixture's component under the same λ, with all phrases of the list."""
     competing: np.ndarray
-    """(H,) bool: the recogniser's hypotheses, and those that were generated from these phrases."""
+    """(H,) bool: which hypotheses compete, namely all of the recogniser and those that were generated from
+    these phrases."""
 
 
 @dataclass(frozen=True, slots=True)
 class FalseAlarms:
-    """Counts the lists that phrases which were not said make worse; see ``find_false_alarms``."""
+    """Counts the lists with false alarms under any weights; see ``find_false_alarms``."""
 
     exposures: Mapping[int, Exposure]
-    """By index of the list; the others have no phrase that was not said."""
+    """By index of the list, without lists in which no phrase can raise a false alarm."""
     n_lists: int
     n_phrases: int
-    """Number of phrases of all lists, without distractors."""
+    """Number of phrases of all lists together, without distractors."""
     n_said: int
+    """Number of these phrases that occur in the reference of their list."""
     n_distractors: int = 0
+    """Number of phrases that all lists were given in addition to their own."""
 
     def count(
-        self, scored: Sequence[ScoredList], weights: Weights, lists: Collection[int] | None = None
+        self, scored: Sequence[MeasuredList], weights: Weights, lists: Collection[int] | None = None
     ) -> int:
-        """Number of lists that phrases which were not said make worse, by the largest total.
+        """Count the lists with false alarms if the hypothesis with the largest total wins.
 
         Args:
-            scored: the same lists as before; their mixture may have other λ.
+            scored: the lists given to ``find_false_alarms``; their mixture may have other λ.
             lists: indices of the lists to count; None for all.
         """
         return int(self._count(scored, weights, np.array([phrase_weight(weights)]), lists)[0])
 
     def find_limit(
         self,
-        scored: Sequence[ScoredList],
+        scored: Sequence[MeasuredList],
         weights: Weights,
         max_share: float,
         lists: Collection[int] | None = None,
     ) -> float:
-        """The largest weight of phrases, at most that of ``weights``, that keeps false alarms few.
+        """Find the largest weight of phrases, not above that of ``weights``, with few enough false alarms.
 
-        It and all smaller weights that were tried make at most ``max_share`` of the lists worse.
+        That weight, and all smaller weights that were tried, give at most ``max_share`` of the lists a false
+        alarm.
         """
         highest = phrase_weight(weights)
         allowed = int(max_share * (self.n_lists if lists is None else len(lists)) + 1e-9)
@@ -107,12 +115,12 @@ class FalseAlarms:
 
     def _count(
         self,
-        scored: Sequence[ScoredList],
+        scored: Sequence[MeasuredList],
         weights: Weights,
         phrase_weights: np.ndarray,
         lists: Collection[int] | None,
     ) -> np.ndarray:
-        """Number of lists that are worse, (W,), for each weight of phrases."""
+        """Count the lists with false alarms, (W,), for each weight of phrases."""
         counted = range(len(scored)) if lists is None else set(lists)
         worse = np.zeros(len(phrase_weights), dtype=np.int64)
         for index, exposure in self.exposures.items():
@@ -123,9 +131,9 @@ class FalseAlarms:
 
 
 def _is_worse(
-    item: ScoredList, exposure: Exposure, weights: Weights, phrase_weights: np.ndarray
+    item: MeasuredList, exposure: Exposure, weights: Weights, phrase_weights: np.ndarray
 ) -> np.ndarray:
-    """Whether phrases let a hypothesis with more errors win than without, (W,) bool."""
+    """Whether phrases let a hypothesis with more errors win, for each weight of phrases: (W,) bool."""
     moved = item.components[MIXTURE] - exposure.mixture  # by other λ
     plain, biased = (
         totals({**{k: v for k, v in part.items() if k != PHRASES}, MIXTURE: part[MIXTURE] + moved}, weights)
@@ -143,32 +151,33 @@ def _is_worse(
 
 @dataclass(frozen=True, slots=True)
 class PhraseBound:
-    """Bounds the weight of phrases by the lists that phrases which were not said make worse."""
+    """Bounds the weight of phrases so that false alarms are rare."""
 
     alarms: FalseAlarms
     max_share: float = DEFAULT_MAX_SHARE
-    """Largest share of the lists that may become worse."""
+    """Largest share of the lists that may have a false alarm."""
 
     def apply(
-        self, scored: Sequence[ScoredList], weights: Weights, lists: Collection[int] | None = None
+        self, scored: Sequence[MeasuredList], weights: Weights, lists: Collection[int] | None = None
     ) -> Weights:
-        """Lower the weight of phrases where it makes too many of some lists worse; None for all lists."""
+        """Lower the weight of phrases if too many of some lists have false alarms; None for all lists."""
         limit = self.alarms.find_limit(scored, weights, self.max_share, lists)
         return weights if limit == phrase_weight(weights) else replace(weights, phrases=limit)
 
 
-def has_phrases(rescorer: Rescorer, scored: Sequence[ScoredList]) -> bool:
-    """Whether lists have phrases of their own, or the ranker expects some in all lists."""
+def has_phrases(rescorer: Rescorer, scored: Sequence[MeasuredList]) -> bool:
+    """Whether some lists have phrases of their own, or the ranker expects phrases in all lists."""
     return bool(rescorer.ranker.component(Phrases).expected) or any(item.nbest.phrases for item in scored)
 
 
 def find_false_alarms(
-    rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights, distractors: Sequence[Words] = ()
+    rescorer: Rescorer, scored: Sequence[MeasuredList], weights: Weights, distractors: Sequence[Words] = ()
 ) -> FalseAlarms:
-    """Score lists with the phrases that their references lack, and without phrases.
+    """Score lists with those of their phrases that were not said, and without phrases.
 
     Args:
-        weights: complete weights, whose λ the lists were scored with.
+        scored: the lists, scored under the λ of ``weights``.
+        weights: complete weights.
         distractors: phrases that are given to all lists in addition to their own.
     """
     normalise = cache(rescorer.bundle.normaliser.normalise)
@@ -192,7 +201,7 @@ def find_false_alarms(
 
 
 class _PhraseTable:
-    """Phrases by the words of their spellings."""
+    """Phrases, by the words of each of their spellings."""
 
     def __init__(self, phrases: Sequence[Phrase], normalise: Normalise) -> None:
         self._by_words: dict[Words, set[Phrase]] = {}
@@ -202,17 +211,17 @@ class _PhraseTable:
         self.longest = max(map(len, self._by_words), default=0)
 
     def find(self, grams: set[Words]) -> set[Phrase]:
-        """The phrases that some word sequences have."""
+        """Return the phrases that have one of these word sequences as a spelling."""
         return {phrase for words in grams & self._by_words.keys() for phrase in self._by_words[words]}
 
 
 def _expose(
     rescorer: Rescorer,
-    scored: Sequence[ScoredList],
+    scored: Sequence[MeasuredList],
     weights: Weights,
     unsaid: Mapping[int, tuple[Phrase, ...]],
 ) -> dict[int, Exposure]:
-    """Score lists without phrases, and with some, whatever the ranker expects in all lists."""
+    """Score lists without phrases and with the given ones, without those that the ranker always expects."""
     if weights.phrases == 0:  # phrases are left out altogether
         return {}
     component = rescorer.ranker.component(Phrases)
@@ -238,18 +247,18 @@ def _expose(
     return exposures
 
 
-def normalise_reference(item: ScoredList, normalise: Normalise) -> list[Words]:
-    """The canonical words of each reading of a reference."""
+def normalise_reference(item: MeasuredList, normalise: Normalise) -> list[Words]:
+    """Return the canonical words of each reading of a reference."""
     return [normalise(" ".join(reading)) for reading in item.readings]
 
 
 def draw_distractors(
-    scored: Sequence[ScoredList], normalise: Normalise, n: int, seed: int = SEED
+    scored: Sequence[MeasuredList], normalise: Normalise, n: int, seed: int = SEED
 ) -> list[Words]:
-    """Draw phrases of one to three words that occur in hypotheses but in no reference of the lists.
+    """Draw phrases of one to three words that occur in hypotheses, but in no reference of the lists.
 
-    All such phrases are equally likely, however often they occur. The draw depends neither on the order of
-    the lists nor on that of their hypotheses: those with the smallest hashes are taken.
+    All such phrases are equally likely, however often they occur. The phrases with the smallest hashes are
+    taken, so that the draw does not depend on the order of lists or hypotheses.
     """
     said = {
         gram
@@ -275,11 +284,12 @@ def _list_grams(words: Words, longest: int = MAX_DISTRACTOR_WORDS) -> Iterator[W
             yield words[start : start + size]
 
 
-def find_over_boosting(rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights) -> int:
-    """Number of lists that phrases which were not said make worse, if these are too many; otherwise 0.
+def find_over_boosting(rescorer: Rescorer, scored: Sequence[MeasuredList], weights: Weights) -> int:
+    """Count the lists with false alarms, if they are too many; otherwise return 0.
 
     Args:
-        weights: complete weights, whose λ the lists were scored with.
+        scored: the lists, scored under the λ of ``weights``.
+        weights: complete weights.
     """
     if not has_phrases(rescorer, scored):
         return 0
@@ -288,14 +298,14 @@ def find_over_boosting(rescorer: Rescorer, scored: Sequence[ScoredList], weights
 
 
 MAX_SAID = 0.5
-"""Share of phrases that were said from which the lists are not like those in use."""
+"""If a larger share of the phrases was said, a warning says that lists in use will have more false alarms."""
 
 
 def describe_false_alarms(bound: PhraseBound, held_out: int) -> Iterator[str]:
-    """Yield lines about false alarms and what the lists can say about them.
+    """Yield lines about false alarms, with warnings if the figures are bad or cannot be trusted.
 
     Args:
-        held_out: number of lists that were made worse by weights that they did not tune.
+        held_out: number of held-out lists with false alarms.
     """
     alarms = bound.alarms
     others = f", {pluralise(alarms.n_distractors, 'distractor')}" if alarms.n_distractors else ""
@@ -318,7 +328,7 @@ def describe_false_alarms(bound: PhraseBound, held_out: int) -> Iterator[str]:
 
 
 def describe_over_boosting(n_worse: int, n_lists: int, weight: float) -> str:
-    """Say that a weight of phrases lets phrases win that were not said."""
+    """Say in a sentence that a weight of phrases is too large, because phrases win that were not said."""
     return (
         f"the weight of phrases, {weight:.4g}, over-boosts: phrases that were not said make "
         f"{describe_share(n_worse, n_lists)} worse"
@@ -326,7 +336,7 @@ def describe_over_boosting(n_worse: int, n_lists: int, weight: float) -> str:
 
 
 def describe_share(n_worse: int, n_lists: int) -> str:
-    """A number of lists, and their share.
+    """Format a number of lists and their share.
 
     >>> describe_share(3, 1200)
     '3 of 1,200 lists (0.25 %)'
@@ -350,28 +360,31 @@ def false_alarms_to_dict(bound: PhraseBound, held_out: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A list with generated hypotheses, and what would happen if each of its hypotheses won."""
+    """A list with generated hypotheses, and the consequences if each of its hypotheses won."""
 
     totals: np.ndarray
-    """(H,) float64, without what only generated hypotheses have."""
+    """(H,) float64, totals without the components ``generated`` and ``sound_match``."""
     generated: np.ndarray
-    """(H,) float64, number of replaced spans; 0 for the recogniser's own."""
+    """(H,) float64, number of replaced spans; 0 for hypotheses of the recogniser."""
     sound_match: np.ndarray
-    """(H,) float64; 0 for the recogniser's own."""
+    """(H,) float64; 0 for hypotheses of the recogniser."""
     right: np.ndarray
-    """(H,) bool, whether the hypothesis is generated from phrases of the reference only."""
+    """(H,) bool, whether the hypothesis was generated, and all its phrases occur in the reference."""
     errors: np.ndarray
     """(H,) int64."""
     n_words: int
     """Number of words of the reference."""
 
     def winner(self, generated: float, sound_match: float) -> int:
-        """The hypothesis with the largest total under two weights."""
+        """Find the hypothesis with the largest total under the weights of the two components."""
         made = generated * self.generated + sound_match * self.sound_match
-        return int(np.argmax(np.round(self.totals + made, 4)))
+        return int(best_first(self.totals + made)[0])
 
     def margin(self, sound_match: float) -> float:
-        """The weight ``generated``, negated, above which a wrong phrase wins; -inf if none can."""
+        """Find the m for which a wrong phrase wins if the weight ``generated`` is above -m.
+
+        The result is -inf if no phrase of the list is wrong.
+        """
         is_own = self.generated == 0
         wrong = ~is_own & ~self.right
         lead = (self.totals + sound_match * self.sound_match)[wrong] - self.totals[is_own].max()
@@ -384,7 +397,7 @@ def score_outcomes(
     """Generate hypotheses for lists with references, and score them.
 
     Returns:
-        One outcome per list, or the reason why it has none.
+        One outcome per list, or the error of a list that cannot be used.
     """
     outcomes: list[Outcome | InputError] = []
     for nbest in lists:
@@ -424,15 +437,15 @@ def _to_outcome(ranking: Ranking, rescorer: Rescorer, weights: Weights) -> Outco
 def draw_decoys(
     rescorer: Rescorer, lists: Sequence[NBestList], count: int, rounds: int
 ) -> list[list[NBestList]]:
-    """Give each list phrases of the other lists that are not in its reference, instead of its own.
+    """Replace the phrases of each list by phrases of other lists that do not occur in its reference.
 
     Args:
         count: largest number of phrases of a list.
-        rounds: how often each list is drawn. A draw with the same phrases as another one says nothing new and
-            is left out.
+        rounds: number of draws for each list. If a draw has the same phrases as an earlier one, it is left
+            out.
 
     Returns:
-        The draws of each list, at least one.
+        The draws for each list, at least one.
     """
     normalise = rescorer.bundle.normaliser.normalise
     words = {phrase: normalise(phrase.text) for nbest in lists for phrase in nbest.phrases}
@@ -447,24 +460,25 @@ def draw_decoys(
 
 
 def contains(words: Words, part: Words) -> bool:
-    """Whether a sequence of words has another as a part without gaps."""
+    """Whether a sequence of words contains another one without gaps."""
     return any(words[i : i + len(part)] == part for i in range(len(words) - len(part) + 1))
 
 
 SOUND_WEIGHTS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0)
-"""Weights of ``sound_match`` that are tried, as multiples of the weights of the language models together."""
+"""Weights of ``sound_match`` that are tried, as multiples of the sum of all language models' weights."""
 CHANCE = 0.05
-"""Largest probability of as few false alarms as were permitted, if their rate were above the bound."""
+"""If the rate of false alarms were above the bound, so few of them would be seen with at most this
+probability."""
 STEP = 1e-3
-"""Distance that the weight ``generated`` keeps below the one at which one false alarm more would win."""
+"""The weight ``generated`` stays this far below the weight that would allow one more false alarm."""
 MAX_FOLDS = 10
 OFF = -1e12
-"""Weight ``generated`` under which no generated hypothesis wins."""
+"""Value of the weight ``generated`` with which no generated hypothesis wins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Two weights, and the word errors that they leave on the lists that chose them."""
+    """The two weights of generated hypotheses, and the errors on the lists that they were chosen on."""
 
     generated: float
     sound_match: float
@@ -473,15 +487,15 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Errors and winners on some lists."""
+    """Counts over lists; tallies add with ``+``."""
 
     lists: int
     words: int
     errors: int
     right: int
-    """Lists whose best hypothesis is generated from a phrase of the reference."""
+    """Lists in which a hypothesis wins that was generated from a phrase of the reference."""
     false_alarms: int
-    """Lists whose best hypothesis is generated from another phrase."""
+    """Lists in which a hypothesis wins that was generated from another phrase."""
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
@@ -492,19 +506,20 @@ NOTHING = Tally(0, 0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class ThresholdJudgement:
-    """The effect of weights chosen without a fold on that fold, summed over the folds."""
+    """Counts over held-out lists: the weights for a fold were chosen on the other folds."""
 
     before: Tally
     """Without generated hypotheses."""
     after: Tally
+    """With generated hypotheses."""
     decoys: Tally
-    """On lists with phrases that are not in their references."""
+    """With phrases that are not in the references, instead of those of the lists."""
     errors: np.ndarray
     """(2, L) int64, errors of each list without and with generated hypotheses."""
 
 
 def tally(outcomes: Sequence[Outcome], generated: float, sound_match: float) -> Tally:
-    """Count what wins under two weights."""
+    """Count errors and winners under two weights."""
     found = NOTHING
     for outcome in outcomes:
         best = outcome.winner(generated, sound_match)
@@ -514,10 +529,10 @@ def tally(outcomes: Sequence[Outcome], generated: float, sound_match: float) -> 
 
 
 def permitted_false_alarms(lists: int, max_rate: float) -> int:
-    """Return the largest number of false alarms on some lists that shows a rate below a bound beyond chance.
+    """Return the largest number of false alarms that still shows, beyond chance, a rate below a bound.
 
     Raises:
-        ConfigError: the lists are too few: not even none of them would show it.
+        ConfigError: there are so few lists that even no false alarm would not show it.
     """
     count = -1
     while count < lists and binomial_cdf(count + 1, lists, max_rate) <= CHANCE:
@@ -533,9 +548,10 @@ def permitted_false_alarms(lists: int, max_rate: float) -> int:
 def choose(outcomes: Sequence[Outcome], decoys: Sequence[Outcome], max_rate: float, unit: float) -> Choice:
     """Choose the weights with the fewest errors among those with few enough false alarms.
 
-    For each weight of ``sound_match``, ``generated`` is as large as the bound permits.
+    For each weight of ``sound_match`` that is tried, ``generated`` is as large as the bound permits.
 
     Args:
+        outcomes: lists with their own phrases.
         decoys: lists with phrases that are not in their references.
         max_rate: bound of the rate of false alarms; see ``permitted_false_alarms``.
         unit: sum of the weights of the language models.
@@ -562,11 +578,11 @@ def judge_threshold(
     max_rate: float,
     unit: float,
 ) -> ThresholdJudgement:
-    """Choose the weights without each fold, and count what they do on it.
+    """Hold out each fold in turn: choose the weights on the other folds, and count on the fold.
 
     Args:
         outcomes: lists with their own phrases.
-        decoys: the same lists with phrases that were not said, in the same order; each as often as drawn.
+        decoys: for each of these lists, all its draws of ``draw_decoys``.
     """
     before = after = wrong = NOTHING
     errors = np.zeros((2, len(outcomes)), dtype=np.int64)
@@ -586,14 +602,14 @@ def judge_threshold(
 
 @dataclass(frozen=True, slots=True)
 class LearnedThreshold:
-    """The weights of generated hypotheses that some lists chose, and how good such weights are held out."""
+    """The weights of generated hypotheses that were chosen on lists, and their judgement."""
 
     lists: Sequence[NBestList]
     """The lists that could be used."""
     choice: Choice
     judgement: ThresholdJudgement
     gain: Gain
-    """By how much generated hypotheses lower the held-out error rate."""
+    """The amount by which generated hypotheses lower the held-out error rate."""
     folds: Folds
 
 
@@ -611,8 +627,8 @@ def learn_threshold(
 
     Args:
         weights: complete weights, which rank the lists.
-        decoys: number of phrases of other lists that each list gets, to provoke false alarms.
-        rounds: how often each list gets such phrases.
+        decoys: largest number of phrases of other lists that each list gets, to provoke false alarms.
+        rounds: number of times that each list gets such phrases.
         max_rate: bound of the rate of false alarms; see ``permitted_false_alarms``.
         on_rejected: called with the error of each list that cannot be used.
 

@@ -1,9 +1,9 @@
-"""Folds of lists, the weights that may change, and their places in the arrays of a tuning problem.
+"""Prepare tuning: divide lists into folds, choose the weights that may change, and build the tuning problem.
 
-Folds share neither groups nor references. Weights have the names that ``-w NAME=VALUE`` gives them: a
-stream's own name, ``lm:NAME``, ``word``, ``oov``, ``empty``, ``phrases``, ``reranker:NAME``. The
-interpolation weights λ are ``mix``, all together, and those of caches ``cache`` and ``neural_cache``; they
-stay if there are rerankers, which were trained on scores under these λ.
+Folds share neither groups nor references. Weights have the names that ``-w NAME=VALUE`` gives them: the name
+of a stream, ``lm:NAME``, ``word``, ``oov``, ``empty``, ``phrases``, or ``reranker:NAME``. ``mix`` stands for
+all interpolation weights λ of the language models, ``cache`` and ``neural_cache`` for the λ of the caches. If
+there are rerankers, the λ do not change, because the rerankers were trained on scores under these λ.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rescorer.combination import (
+from rescorer.errors import ConfigError, did_you_mean
+from rescorer.evaluation.weight_search import MixtureChoices, Solution, TuningProblem, make_problem
+from rescorer.reranking.reranker import Reranker
+from rescorer.types import DEFAULT_FLATNESS, NBestList, Weights
+from rescorer.weights import (
     CACHE,
     EMPTY,
     GENERATED,
@@ -33,17 +37,13 @@ from rescorer.combination import (
     get_component,
     phrase_weight,
 )
-from rescorer.errors import ConfigError, did_you_mean
-from rescorer.evaluation.weight_search import MixtureChoices, Solution, TuningProblem, make_problem
-from rescorer.reranking.reranker import Reranker
-from rescorer.types import DEFAULT_FLATNESS, NBestList, Weights
 
 HEX_DIGITS = 16
 """Length of a fingerprint. With 64 bits, the chance of a collision among a billion lists is a few percent."""
 
 
 def fingerprint_list(nbest: NBestList) -> str:
-    """Hash the id, the texts and the reference; rescaled scores and added fields do not change the hash."""
+    """Hash the id, the texts and the reference of a list, but neither its scores nor further fields."""
     content = [nbest.id, nbest.reference, [hypothesis.text for hypothesis in nbest.hypotheses]]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:HEX_DIGITS]
 
@@ -51,40 +51,54 @@ def fingerprint_list(nbest: NBestList) -> str:
 def count_tuning_lists(
     weights: Weights, lists: Iterable[NBestList], rerankers: Iterable[Reranker] = ()
 ) -> int:
-    """Count the lists that the weights were tuned on, or that one of the rerankers was trained on."""
+    """Count those lists on which the weights were tuned or one of the rerankers was trained."""
     known = set(weights.tuned_on).union(*(reranker.tuned_on for reranker in rerankers))
     return sum(fingerprint_list(nbest) in known for nbest in lists) if known else 0
 
 
 N_FOLDS = 5
-"""Largest number of folds, outside and inside: methods and weights are fitted about 200 times in all."""
+"""Largest number of folds, both of the outer cross-validation and of the inner one that chooses a method.
+Weights are then fitted about 200 times in all."""
 MAX_UNIT_SHARE = 0.5
-"""Largest share of all lists that may hang together by groups and references."""
+"""If more than this share of the lists is one unit by groups and references, groups alone make the units."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folds:
-    """Which lists are held out together, and which are drawn together."""
+    """A division of lists into folds, each made of whole units, such as all lists of a speaker."""
 
     fold: np.ndarray
     """(L,) int64, number of the fold of each list, from 0."""
     unit: np.ndarray
-    """(L,) int64, lists of the same unit are never divided: the unit of folds and of the bootstrap."""
+    """(L,) int64, number of the unit of each list. Lists of a unit are in the same fold, and the bootstrap
+    draws them together."""
     reference: np.ndarray
     """(L,) int64, equal for lists with the same reference."""
     by: str
-    """The kind of unit: ``group``, or ``reference`` if there are no groups."""
+    """The property that makes the units: ``group``, or ``reference`` if there are no groups."""
     shares_references: bool = False
-    """Whether folds share references; such lists must then be left out of tuning, see ``split``."""
+    """Whether different folds have lists with the same reference; see ``split``."""
 
     def split(self, fold: int) -> tuple[np.ndarray, np.ndarray]:
-        """Indices of the lists to tune on without a fold, and of the lists of the fold.
+        """Return the indices of the lists to tune on without a fold, and of the lists of the fold.
 
-        Lists with a reference that occurs in the fold are in neither.
+        Lists that are outside the fold, but share a reference with it, are in neither part.
         """
-        held_out = self.fold == fold
-        known = np.isin(self.reference, self.reference[held_out])
-        return np.flatnonzero(~held_out & ~known), np.flatnonzero(held_out)
+        held_out = self.held_out(fold)
+        return np.flatnonzero(self.training(fold)), np.flatnonzero(held_out)
+
+    def held_out(self, fold: int) -> np.ndarray:
+        """Which lists are in a fold, (L,) bool."""
+        return np.asarray(self.fold == fold)
+
+    def training(self, fold: int) -> np.ndarray:
+        """Which lists share neither the fold nor a reference of the fold, (L,) bool."""
+        held_out = self.held_out(fold)
+        return ~held_out & ~np.isin(self.reference, self.reference[held_out])
+
+    def merge(self, n_folds: int) -> Folds:
+        """Join folds until at most ``n_folds`` are left."""
+        return replace(self, fold=self.fold % n_folds)
 
     @property
     def n_folds(self) -> int:
@@ -95,12 +109,12 @@ class Folds:
         return len(np.unique(self.unit))
 
     def subdivide(self, lists: np.ndarray, n_folds: int = N_FOLDS) -> Folds:
-        """Divide some of the lists into folds by the same units."""
+        """Divide some of the lists, given by index, into folds of the same units."""
         fold = _deal(self.unit[lists].tolist(), n_folds)
         return Folds(fold, self.unit[lists], self.reference[lists], self.by, self.shares_references)
 
     def describe(self) -> str:
-        """Say by what the lists were divided."""
+        """Describe in a sentence how the lists were divided."""
         if self.by == "group":
             what = "by group; lists that share a reference stay together"
             if self.shares_references:
@@ -117,9 +131,9 @@ def make_folds(
 
     A list without a group is divided by its id.
 
-    Lists that share a reference are in the same fold. If most lists hang together in this way, as in
-    dialogues, where everybody says "yes", groups alone make the folds, and lists that share a reference with
-    a fold are left out when its weights are tuned.
+    Lists that share a reference are in the same fold. In dialogues, where everybody says "yes", this would
+    put most lists into one fold. In such a case, groups alone make the folds. When the weights for a fold are
+    tuned, lists that share a reference with the fold are then left out.
 
     Raises:
         ConfigError: there are fewer than two units.
@@ -139,8 +153,11 @@ def make_folds(
 
 
 def _join(names: Sequence[str], references: Sequence[str]) -> list[str]:
-    """Name the unit of each list: lists with the same name or reference, directly or through others, are one
-    (union-find)."""
+    """Name the unit of each list.
+
+    Two lists with the same name or the same reference are in one unit. If the first and the second, and the
+    second and the third list belong together, all three do (union-find).
+    """
     parent: dict[Hashable, Hashable] = {}
 
     def find(key: Hashable) -> Hashable:
@@ -165,10 +182,10 @@ def _number(values: Sequence[Hashable]) -> np.ndarray:
 
 
 def _deal(units: Sequence[Hashable], n_folds: int) -> np.ndarray:
-    """Deal units to folds of about equal numbers of lists, the largest unit first: (L,) int64.
+    """Deal units to folds that have about equal numbers of lists, the largest unit first: (L,) int64.
 
-    Units of equal size come in the order of their hashes, so that folds neither depend on the order of the
-    lists nor follow the order of a recording.
+    Units of equal size are dealt in the order of their hashes. So the folds neither depend on the order of
+    the lists nor follow the order of a recording.
     """
     sizes = Counter(units)
     order = sorted(sizes, key=lambda unit: (-sizes[unit], hashlib.sha256(str(unit).encode()).digest()))
@@ -181,56 +198,35 @@ def _deal(units: Sequence[Hashable], n_folds: int) -> np.ndarray:
 
 
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-"""Values of λ to choose from, for one model at a time; the others keep their proportions."""
+"""Values of λ that are tried for one model at a time; the λ of the other models keep their proportions."""
 CACHE_SHARES = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
-"""Values of the cache's λ to choose from, each with all λ of the models."""
+"""Values of the cache's λ that are tried, each with all λ of the models."""
 NEURAL_CACHES = tuple((share, flatness) for share in (0.02, 0.05, 0.1, 0.2) for flatness in (0.1, 0.3, 1.0))
-"""Values of the neural cache's λ and θ to choose from, each with all λ of the models."""
+"""Values of the neural cache's λ and θ that are tried, each with all λ of the models."""
 
 
 class MixtureChoice(NamedTuple):
-    """The shares from which the probability of a word is interpolated."""
+    """One candidate for the interpolation weights of the mixture and its caches."""
 
     shares: tuple[float, ...]
     """λ of each model; their sum is 1."""
     cache: float = 0.0
-    """λ of the cache in an endless session."""
+    """Largest λ of the cache, which is reached in a long session."""
     neural_cache: float = 0.0
-    """λ of the neural cache, likewise."""
+    """Largest λ of the neural cache, which is reached in a long session."""
     flatness: float = DEFAULT_FLATNESS
     """θ of the neural cache."""
 
     @property
     def distribution(self) -> tuple[float, ...]:
-        """Shares of the models and of the caches; their sum is 1."""
+        """Shares of the models, the cache and the neural cache in a probability; their sum is 1."""
         rest = 1.0 - self.neural_cache
         models = (rest * (1.0 - self.cache) * share for share in self.shares)
         return (*models, rest * self.cache, self.neural_cache)
 
 
-def list_choices(
-    start: MixtureChoice, *, models: bool, cache: bool, neural_cache: bool = False
-) -> list[MixtureChoice]:
-    """Interpolation weights to choose from; those of the start come first.
-
-    Args:
-        models: whether the λ of the models may change.
-        cache: whether the λ of the cache may change; each value is tried with all λ of the models.
-        neural_cache: whether λ and θ of the neural cache may change; likewise, with the cache of the start.
-    """
-    shares, caches, neural = [start.shares], [start.cache], (start.neural_cache, start.flatness)
-    if models:
-        indices = range(len(start.shares))
-        shares += [scale_shares(start.shares, index, share) for index in indices for share in SHARES]
-    caches += CACHE_SHARES if cache else ()
-    pairs = [(share, *neural) for share in caches]
-    if neural_cache:
-        pairs += [(start.cache, 0.0, start.flatness), *((start.cache, *chosen) for chosen in NEURAL_CACHES)]
-    return list(dict.fromkeys(MixtureChoice(one, *chosen) for chosen in pairs for one in shares))
-
-
 def scale_shares(start: Sequence[float], index: int, share: float) -> tuple[float, ...]:
-    """Interpolation weights with one of them given, the others in the proportions of the start.
+    """Set one interpolation weight, and scale the others, so that these keep the proportions of the start.
 
     >>> scale_shares((0.5, 0.3, 0.2), 0, 0.9)
     (0.9, 0.06, 0.04)
@@ -244,43 +240,47 @@ def scale_shares(start: Sequence[float], index: int, share: float) -> tuple[floa
 
 
 STREAMS, LMS, MIX, ALL = "streams", "lm", "mix", "all"
-"""Names for several weights: all streams that the weights name, all language models that they name, the λ,
-and everything."""
+"""Names that stand for several weights: ``streams`` for all streams that have a weight, ``lm`` for all
+language models that have one, ``mix`` for the λ, and ``all`` for everything."""
 DEFAULT_FREE = (STREAMS, LMS, "word", OOV, EMPTY, MIX, PHRASES, CACHE)
 """Weights that are tuned by default; the neural cache is not, because networks run again for each θ."""
 OCCASIONAL = (PHRASES, GENERATED, SOUND_MATCH)
-"""Components that only some lists have. The last two keep their weights: these need a bound on false alarms,
-under which `rescorer candidates` learns them."""
+"""Components that only some lists have. The weights of ``generated`` and ``sound_match`` are not tuned here,
+because they need a bound on false alarms: `rescorer candidates` learns them."""
 
 
 @dataclass(frozen=True, slots=True)
 class TuningList:
-    """One list as arrays, in the recogniser's order, which breaks ties."""
+    """One list as arrays, in the order of the recogniser, which breaks ties."""
 
     components: Mapping[str, np.ndarray]
-    """(N,) float64 by name, unweighted; those that only fixed weights of 0 count may be missing."""
+    """(N,) float64 by name, unweighted. A component may be missing if its weight is fixed at 0."""
     errors: np.ndarray
     """(N,) int64, errors of each hypothesis, in words or other units."""
     offset: np.ndarray | None = None
-    """(N,) added to each total, such as what merging equal hypotheses adds; None for nothing."""
+    """(N,) added to the total of each hypothesis, for example by merging equal hypotheses; None for 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The weights of a problem by name, of which one, the scale, is fixed."""
+    """The weights of a tuning problem by name; one of them, the scale, is fixed."""
 
     start: Weights
+    """Complete weights that tuning starts from."""
     names: tuple[str, ...]
     free: frozenset[str]
+    """Names of the weights that may change, and ``mix``, ``cache`` or ``neural_cache`` if the λ may."""
     scale: str
-    """Weight that stays as it is, because only proportions matter; empty if the start has none above 0."""
+    """Weight that does not change, because only proportions matter; empty if all weights are 0 at the
+    start."""
     streams: tuple[str, ...]
-    """Those of the names that are streams."""
+    """All names of streams among ``names``."""
     models: tuple[str, ...]
-    """Models of the λ that may change, in the order of ``MixtureChoices.lambdas``. A model with λ 0 and a
-    weight of its own stays out of the mixture."""
+    """Models whose λ may change, in the order of ``MixtureChoices.lambdas``. A model with λ 0 that has a
+    weight outside the mixture stays out of the mixture."""
     either_sign: frozenset[str] = frozenset()
-    """Language models that may be added or subtracted: chosen by name, and without a weight at the start."""
+    """Language models whose weight may become positive or negative: the user chose them by name, and they
+    have no weight at the start."""
 
     @classmethod
     def choose(
@@ -290,14 +290,15 @@ class Parameters:
         streams: Iterable[str] = (),
         occasional: Collection[str] = (),
     ) -> Parameters:
-        """Choose what may change.
+        """Choose the weights that may change.
 
         Args:
             start: complete weights, with the λ of the mixture.
             free: names of weights, or ``streams``, ``lm``, ``mix``, ``all``.
-            streams: streams of the lists, which ``all`` adds to those that the weights name.
-            occasional: those of ``OCCASIONAL`` that some list has, so that their weights count, free or not;
-                and ``cache`` and ``neural_cache`` if their λ may be searched, because there are sessions.
+            streams: streams of the lists; ``all`` includes those that have no weight yet.
+            occasional: names of ``OCCASIONAL`` components that some list has, so that their weights count,
+                free or not; also ``cache`` and ``neural_cache`` if the lists have sessions, so that their λ
+                can be searched.
 
         Raises:
             ConfigError: a name is unknown.
@@ -345,7 +346,7 @@ class Parameters:
 
     @property
     def tunes_mixture(self) -> bool:
-        """Whether the λ make a difference and may change."""
+        """Whether the λ of the models make a difference and may change."""
         return MIX in self.free and len(self.models) > 1 and self._uses_mixture
 
     @property
@@ -360,19 +361,26 @@ class Parameters:
 
     @property
     def _uses_mixture(self) -> bool:
-        """Whether the mixture counts; rerankers were trained on that of the start."""
+        """Whether the mixture has a weight and may change; rerankers need the mixture of the start."""
         uses = f"lm:{MIXTURE}" in self.free or self.start.lm.get(MIXTURE, 0.0) != 0.0
         return uses and not any(self.start.rerankers.values())
 
     def choose_mixtures(self) -> list[MixtureChoice]:
-        """Interpolation weights to choose from; those of the start come first."""
-        start, shares = self.start, tuple(self.start.mixture[name] for name in self.models)
-        return list_choices(
-            MixtureChoice(shares, start.cache, start.neural_cache, start.flatness),
-            models=self.tunes_mixture,
-            cache=self.tunes_cache,
-            neural_cache=self.tunes_neural_cache,
-        )
+        """List the candidates for the interpolation weights; the start comes first.
+
+        The λ of one model at a time are varied. Each λ of the cache is tried with all λ of the models, and so
+        is each pair of λ and θ of the neural cache, with the start's λ of the cache.
+        """
+        start, shares = self.start, [tuple(self.start.mixture[name] for name in self.models)]
+        if self.tunes_mixture:
+            indices = range(len(self.models))
+            shares += [scale_shares(shares[0], index, share) for index in indices for share in SHARES]
+        lambdas = [start.cache, *(CACHE_SHARES if self.tunes_cache else ())]
+        caches = [(share, start.neural_cache, start.flatness) for share in lambdas]
+        if self.tunes_neural_cache:
+            pairs = ((0.0, start.flatness), *NEURAL_CACHES)
+            caches += [(start.cache, *pair) for pair in pairs]
+        return list(dict.fromkeys(MixtureChoice(one, *cache) for cache in caches for one in shares))
 
     def values(self, weights: Weights) -> np.ndarray:
         """The weights as an array, (K,)."""
@@ -390,7 +398,7 @@ class Parameters:
         return np.array([table.get(name, 0.0) for name in self.names])
 
     def apply(self, solution: Solution, choices: Sequence[MixtureChoice] = ()) -> Weights:
-        """The weights of a solution; ``choices`` are those of ``choose_mixtures``, if these were tuned."""
+        """Return the weights of a solution; ``choices`` are those of ``choose_mixtures``, if λ were tuned."""
         values = dict(zip(self.names, solution.weights.tolist(), strict=False))
         tuned = {name: value for name, value in values.items() if name in self.free}
         start = self.start
@@ -418,8 +426,10 @@ class Parameters:
         )
 
     def bounds(self) -> list[tuple[float, float]]:
-        """Lowest and highest value of each weight: a language model keeps its sign, if it has one, and
-        phrases are never a handicap."""
+        """Return the lowest and highest value of each weight.
+
+        A language model keeps the sign that it has, and the weight of phrases is never negative.
+        """
         start = self.values(self.start)
         limits = []
         for name, value in zip(self.names, start.tolist(), strict=True):
@@ -440,12 +450,12 @@ def build_problem(
     mixtures: Sequence[MixtureChoice] = (),
     mixture_log_probs: np.ndarray | None = None,
 ) -> TuningProblem:
-    """Collect the arrays of some lists.
+    """Build the arrays of a tuning problem from lists.
 
     Args:
-        mixtures: choices of interpolation weights.
-        mixture_log_probs: (G, H) the mixture's component of all hypotheses under each of these choices; None
-            if these are fixed.
+        mixtures: candidates for the interpolation weights.
+        mixture_log_probs: (G, H) the mixture's component of all hypotheses under each candidate; None if the
+            interpolation weights are fixed.
 
     Raises:
         ConfigError: there are no lists, or a component is not finite.
@@ -473,8 +483,10 @@ def build_problem(
 
 
 def _get(item: TuningList, name: str) -> np.ndarray:
-    """The component that a weight counts; no unknown words if these were not counted, and nothing that only
-    other lists have."""
+    """Return the component that a weight applies to.
+
+    It is 0 if unknown words were not counted, or if only other lists have the component.
+    """
     key = {"word": WORDS}.get(name, name.removeprefix("lm:"))
     if key in (OOV, *OCCASIONAL) and key not in item.components:
         return np.zeros(len(item.errors))

@@ -1,7 +1,7 @@
-"""Inspect lists before they are scored: say what looks wrong, why, and what to do about it.
+"""Inspect lists before they are scored, and report what looks wrong, why, and what to do about it.
 
-Lists come in one by one; an ``Inspection`` comes out, with statistics and findings. ``list_statistics`` and
-``list_tally`` gather statistics, this module judges them.
+``inspect_lists`` reads lists one by one and returns an ``Inspection`` with statistics and findings. The
+statistics are those of ``list_statistics`` and ``word_statistics``; this module judges them.
 """
 
 from __future__ import annotations
@@ -10,29 +10,31 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
 from rescorer.errors import InputError, pluralise
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings
 from rescorer.evaluation.list_errors import format_size
-from rescorer.evaluation.list_statistics import ErrorStats, ListStats, StreamStats, WordStats
-from rescorer.evaluation.list_tally import (
+from rescorer.evaluation.list_statistics import (
     FIRST_PASS,
     NEAR_NATS,
-    EqualTexts,
+    ErrorStats,
+    ListStats,
     ListTally,
     ModelStats,
     ModelTally,
     NGramCorrelation,
+    StreamStats,
     WeightStats,
-    describe_equated,
 )
+from rescorer.evaluation.word_statistics import EqualTexts, WordStats, describe_equated
 from rescorer.formats.common import NATS_PER_UNIT
 from rescorer.formats.pieces import UNKNOWN_PIECE, join_text
-from rescorer.list_checks import shorten_names
 from rescorer.text import COUNTING_ADVICE, Normaliser
 from rescorer.types import NBestList, Weights
+from rescorer.unread_scores import shorten_names
 
 Severity = Literal["warning", "note"]
 
@@ -42,43 +44,45 @@ class Finding:
     """Something unusual about the lists."""
 
     severity: Severity
-    """``warning``: something is probably wrong; ``note``: worth knowing."""
+    """``warning`` if something is probably wrong; ``note`` if it is worth knowing."""
     code: str
     """Stable name of the kind of finding, for programs."""
     message: str
     advice: str = ""
-    """A remedy."""
+    """How to mend it."""
     stream: str = ""
     """The stream concerned; empty if the finding is not about a stream."""
 
 
 MAX_ODD_SHARE = 0.05
-"""Largest share of lists, or of hypotheses, that may be unusual without a warning."""
+"""A warning is given if more than this share of the lists, or of the hypotheses, is unusual."""
 MOST_LISTS = 0.8
-"""Share of lists above which something is systematic."""
+"""If something is true of more than this share of the lists, it is systematic."""
 LM_NAME = re.compile(r"(?:^|[^a-z])(?:[a-z]{0,3}lm|ngram|graph|language)(?:[^a-z]|$)", re.IGNORECASE)
 """Matches names of streams that hold language-model scores, whose usual size per word is known."""
 MIN_LM_NATS_PER_WORD, MAX_LM_NATS_PER_WORD = 3.0, 12.0
-"""Usual range of a language model: perplexities of 20 to 160,000."""
+"""Usual range of a language model's score per word: perplexities of 20 to 160,000."""
 MAX_NATS_PER_WORD = 2400.0
-"""Largest usual size for an acoustic model: 30 frames of 80 nats."""
+"""Largest usual score of an acoustic model per word: 30 frames of 80 nats."""
 MIN_LENGTH_R = 0.3
-"""Correlation above which scores grow with length, like costs and like sums of densities above 1 (legal)."""
+"""If the correlation with length is above this, scores grow with length: they are costs, or sums of densities
+above 1, which are valid scores."""
 MIN_LISTS_TO_COMPARE = 10
-"""Number of lists needed to compare a stream with the n-gram of a bundle."""
+"""Number of lists needed to compare a stream with the n-gram model of a bundle."""
 MIN_LM_R, MIN_SAME_R = 0.5, 0.9
-"""Minimum correlations with the n-gram for comparing units: for streams named like a language model, and for
-other streams."""
+"""Units of a stream are compared with the n-gram model's if their correlation is at least this: for streams
+that are named like a language model, and for other streams."""
 UNIT_TOLERANCE = 1.1
 """Units that differ by less than this factor count as equal; log2 and natural logarithms differ by 1.44."""
 BASES = {"10": "log10", "2": "log2", "1.0001": "Sphinx's 1.0001", "bytelog": "bytelogs"}
 COST_ADVICE = "Declare it as a cost: --stream NAME=FIELD:e:cost."
 MIN_ERROR_R, MIN_ERROR_T = 0.05, 3.0
-"""Correlation with errors, and number of standard errors, above which the sign of the scores looks wrong."""
+"""The sign of scores looks wrong if their correlation with errors is above this, and is more than so many
+standard errors above 0."""
 
 
 def judge_order(stats: ListStats, streams: Sequence[StreamStats]) -> Iterator[Finding]:
-    """Check whether lists are ordered by the score that the first pass ranked by, if that is known."""
+    """Check whether lists are ordered by the score of the first pass, if that score is known."""
     if not streams and stats.lists:
         message = "the lists have an order but no scores; only the language models can be weighted"
         yield Finding("note", "no_streams", message)
@@ -107,11 +111,8 @@ def judge_order(stats: ListStats, streams: Sequence[StreamStats]) -> Iterator[Fi
 def judge_stream(
     stream: StreamStats, n_lists: int, correlation: NGramCorrelation | None
 ) -> Iterator[Finding]:
-    """Check one stream; ``correlation`` with the n-gram is None without a bundle."""
-
-    def warning(code: str, message: str, advice: str) -> Finding:
-        return Finding("warning", code, f"{stream.name}: {message}", advice, stream.name)
-
+    """Check one stream; ``correlation`` is that with the bundle's n-gram model, None without a bundle."""
+    warning = partial(_warn, stream)
     if stream.lists < n_lists:
         message = f"missing from {n_lists - stream.lists:,} of {pluralise(n_lists, 'list')}"
         yield warning("stream_missing", message, "Lists without it are refused if its weight is not 0.")
@@ -135,9 +136,9 @@ def judge_stream(
         advice = f"{COST_ADVICE} Leave it if the scores are sums of densities above 1."
         yield warning("cost", message, advice)
     elif correlation is not None and is_comparable(stream, correlation):
-        yield from _judge_correlation(stream, correlation, warning)
+        yield from _judge_correlation(stream, correlation)
     else:
-        yield from _judge_size(stream, warning)
+        yield from _judge_size(stream)
     if stream.error_correlation is not None and stream.error_t is not None:
         r, t = stream.error_correlation, stream.error_t
         if r > MIN_ERROR_R and t > MIN_ERROR_T:
@@ -145,13 +146,15 @@ def judge_stream(
             yield warning("error_sign", message, "Check its sign: higher scores must be better.")
 
 
-def _judge_correlation(
-    stream: StreamStats, correlation: NGramCorrelation, warning: Callable[[str, str, str], Finding]
-) -> Iterator[Finding]:
+def _warn(stream: StreamStats, code: str, message: str, advice: str) -> Finding:
+    return Finding("warning", code, f"{stream.name}: {message}", advice, stream.name)
+
+
+def _judge_correlation(stream: StreamStats, correlation: NGramCorrelation) -> Iterator[Finding]:
     guesses = guess_units(correlation)
     if correlation.r < 0.0:
         message = f"falls where the bundle's n-gram rises (r {correlation.r:+.2f} within lists), like a cost"
-        yield warning("cost", message, COST_ADVICE)
+        yield _warn(stream, "cost", message, COST_ADVICE)
     elif guesses:
         low, high = correlation.units_per_nat
         span = f"{low:.3g}" if high < 1.01 * low else f"{low:.3g} to {high:.3g}"
@@ -164,17 +167,18 @@ def _judge_correlation(
             f"natural logarithms; candidates: {candidates}"
         )
         advice = "Declare the base, --stream NAME=FIELD:BASE, or divide by the LM weight in the scores."
-        yield warning("base", message, advice)
+        yield _warn(stream, "base", message, advice)
     elif not is_in_nats(correlation) or correlation.r < MIN_SAME_R:
         # else the n-gram confirms the units, however small the scores per word are
-        yield from _judge_size(stream, warning)
+        yield from _judge_size(stream)
 
 
 def is_comparable(stream: StreamStats, correlation: NGramCorrelation) -> bool:
-    """Whether a stream may hold language-model scores and correlates enough with the n-gram to compare units.
+    """Whether the units of a stream can be compared with those of the n-gram model.
 
-    Acoustic scores often fall where the language model rises: a hypothesis is in a list because one of the
-    two scores is good.
+    They can if the two correlate enough, and if the stream may hold scores of a language model. Acoustic
+    scores often fall where the language model's rise, because a hypothesis is in the list if at least one of
+    the two is good.
     """
     is_lm = LM_NAME.search(stream.name)
     enough = abs(correlation.r) >= (MIN_LM_R if is_lm else MIN_SAME_R)
@@ -182,9 +186,9 @@ def is_comparable(stream: StreamStats, correlation: NGramCorrelation) -> bool:
 
 
 def guess_units(correlation: NGramCorrelation) -> dict[str, float]:
-    """Candidate units of a stream that is not in nats, most likely first, with their number per nat.
+    """Guess the units of a stream that is not in nats: units per nat by name, the most likely first.
 
-    The base may not have been declared, or a base that was declared may be wrong for the file.
+    Either the base was not declared, or the declared base is wrong for the file.
     """
     if is_in_nats(correlation):
         return {}
@@ -199,12 +203,12 @@ def is_in_nats(correlation: NGramCorrelation) -> bool:
 
 
 def fits_units(correlation: NGramCorrelation, units_per_nat: float) -> bool:
-    """Whether one nat of the n-gram may correspond to this many units of the stream."""
+    """Whether one nat of the n-gram model's ln P may correspond to this many units of the stream."""
     low, high = correlation.units_per_nat
     return low / UNIT_TOLERANCE <= units_per_nat <= high * UNIT_TOLERANCE
 
 
-def _judge_size(stream: StreamStats, warning: Callable[[str, str, str], Finding]) -> Iterator[Finding]:
+def _judge_size(stream: StreamStats) -> Iterator[Finding]:
     size = abs(stream.per_word)
     if LM_NAME.search(stream.name) and stream.name != FIRST_PASS:
         if size < MIN_LM_NATS_PER_WORD:
@@ -214,14 +218,14 @@ def _judge_size(stream: StreamStats, warning: Callable[[str, str, str], Finding]
                 f"{math.exp(-stream.per_word_as('10')):,.3g}"
             )
             advice = "Declare the base, --stream NAME=FIELD:10, unless the domain is narrow."
-            yield warning("base", message, advice)
+            yield _warn(stream, "base", message, advice)
         elif size > MAX_LM_NATS_PER_WORD:
             message = (
                 f"{stream.per_word:.3g} nats per word is high for a language model; if it is log2, it is "
                 f"{stream.per_word_as('2'):.3g}, if bytelogs {stream.per_word_as('bytelog'):.3g}"
             )
             advice = "Declare the base, or divide by the LM weight that the scores were multiplied by."
-            yield warning("scale", message, advice)
+            yield _warn(stream, "scale", message, advice)
     elif size > MAX_NATS_PER_WORD:
         message = (
             f"{format_size(stream.per_word, 0)} nats per word is high for any model; if it is log2, it is "
@@ -231,12 +235,15 @@ def _judge_size(stream: StreamStats, warning: Callable[[str, str, str], Finding]
         )
         hint = "whole numbers are often Sphinx's or bytelogs: " if stream.whole_numbers else ""
         advice = f"Declare the base ({hint}--stream NAME=FIELD:BASE), or tune its weight."
-        yield warning("scale", message, advice)
+        yield _warn(stream, "scale", message, advice)
 
 
 def looks_like_cost(stream: StreamStats) -> bool:
-    """Whether scores look like costs: positive, growing with length, and not contradicted by order or
-    errors."""
+    """Whether scores look like costs.
+
+    Costs are positive and grow with length. Scores that sort the lists well, or that are high where there are
+    few errors, are not costs.
+    """
     if stream.per_word <= 0.0 or stream.minimum < 0.0:
         return False
     if LM_NAME.search(stream.name):
@@ -248,16 +255,17 @@ def looks_like_cost(stream: StreamStats) -> bool:
 
 
 MAX_DUPLICATE_SHARE = 0.1
-"""Largest share of duplicate hypotheses without a warning."""
+"""A warning is given if more than this share of the hypotheses are duplicates."""
 MAX_UNCOVERED_SHARE = 0.001
-"""Largest share of tokens that may be marks of one kind without a warning."""
+"""A warning is given if more than this share of the tokens are marks of one kind."""
 OOV_NOTE_RATE, OOV_WARNING_RATE = 0.02, 0.15
 MIN_LISTS_TO_JUDGE = 20
-"""Number of lists needed to judge their order: in a few lists, first hypotheses can be worse by chance."""
+"""The order of lists is judged only if there are this many: in fewer lists, first hypotheses can be bad by
+chance."""
 MAX_ADDED_T = 2.0
-"""Number of standard errors up to which errors added to the first pass by weights may be due to chance."""
+"""If weights add errors to the first pass, that may be chance up to this many standard errors."""
 MAX_SPREAD_RATIO = 4.0
-"""Ratio between the spreads of two terms above which the larger term alone decides how their sum ranks."""
+"""If the spread of a term is this many times that of another, it alone decides how their sum ranks."""
 ADVICE_BY_KIND = {
     "filler": "--fillers english or switchboard drops hesitations, --normaliser with `drop` others.",
     "variant": 'Set `variants` of the normaliser, write variants as word(2), or list them in its "replace".',
@@ -555,8 +563,8 @@ class Inspection:
     models: ModelStats | None
     """None without a bundle."""
     equal: Mapping[str, EqualTexts]
-    """Different texts with the same words: by ``normaliser``, in which errors are counted, and by that of the
-    ``bundle`` if it is another one."""
+    """Different texts with the same words: under the key ``normaliser`` by the words in which errors are
+    counted, and under ``bundle`` by the words that models read, if these are others."""
     findings: tuple[Finding, ...]
     """Warnings first."""
 
@@ -566,7 +574,7 @@ class Inspection:
         return any(finding.severity == "warning" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to plain data; rates in percent, scores in nats."""
+        """Convert to plain data; rates are in percent, scores in nats."""
         return {
             **asdict(self.lists),
             "prefix_sharing": round(self.lists.prefix_sharing, 3),
@@ -593,11 +601,11 @@ def inspect_lists(
     """Read lists once, keeping only sums, ids and distinct tokens in memory.
 
     Args:
-        lists: lists and errors as a reader yields them; the errors are counted.
-        vocabulary: known words; None for those of the bundle. Without either, OOV words are not reported.
-        models: scores the lists with a bundle; None to skip the comparison with its n-gram and weights.
-        first_pass: weights that define the first pass; None for the order of the lists, and for the
-            only stream if there is one.
+        lists: lists and errors, as a reader yields them; the errors are counted.
+        vocabulary: known words; None for those of the bundle. Without either, unknown words are not reported.
+        models: scores the lists with a bundle; None to skip the comparison with a bundle.
+        first_pass: weights that define the first pass. None stands for the order of the lists, and for their
+            stream if they have only one.
         on_rejected: called with the error of each rejected list.
     """
     tally = ListTally(normaliser, first_pass, counting, models)
@@ -613,5 +621,4 @@ def inspect_lists(
     vocabulary = models.vocabulary if models and vocabulary is None else vocabulary
     words = tally.word_stats(vocabulary)
     stats = tally.list_stats(), tally.stream_stats(), words, tally.error_stats(), model_stats
-    equal = tally.equal_texts()
-    return Inspection(*stats, equal=equal, findings=judge(*stats, equal))
+    return Inspection(*stats, equal=tally.equal_texts, findings=judge(*stats, tally.equal_texts))

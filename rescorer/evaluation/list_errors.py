@@ -1,6 +1,8 @@
-"""Errors of lists: of every hypothesis, of the oracle, and summed in total and per group.
+"""Count the errors of lists, sum them in total and per group, and format error rates.
 
-Rates, gains, intervals and p-values are written here, as text for tables and sentences and as JSON data.
+``evaluate_list`` counts the errors of every hypothesis of a list, and ``build_report`` sums those of one
+system. Rates, gains, intervals and p-values are formatted here, as text for tables and sentences and as JSON
+data.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rescorer.combination import WORDS, totals
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings, WordErrors
 from rescorer.evaluation.statistics import MIN_UNITS_FOR_INTERVAL, Gain, Interval
@@ -30,14 +31,20 @@ from rescorer.formats.nist import (
 from rescorer.ranking import best_first, find_empty, select_and_order
 from rescorer.trie import Words
 from rescorer.types import ErrorUnit, Hypothesis, NBestList, Weights
+from rescorer.weights import WORDS, totals
 
 T = TypeVar("T")
 ListKey = tuple[str, tuple[str, ...], int]
-"""Id, canonical words of the reference, and number of earlier lists of the file with the same two."""
+"""Id of a list, canonical words of its reference, and the number of earlier lists in the file with the same
+id and reference."""
 
 
 def index_lists(lists: Iterable[tuple[str, tuple[str, ...], T]]) -> dict[ListKey, T]:
-    """Index lists, given with their id and reference, by a key that is the same in all systems' files."""
+    """Index lists by a key that is the same in the files of all systems.
+
+    Args:
+        lists: id, words of the reference, and what is indexed, for each list.
+    """
     seen: Counter[tuple[str, tuple[str, ...]]] = Counter()
     indexed: dict[ListKey, T] = {}
     for list_id, reference, item in lists:
@@ -60,7 +67,7 @@ class EvaluatedList:
     group: str
     hypotheses: tuple[WordErrors, ...]
     first_pass: WordErrors
-    """Errors of the hypothesis that the recogniser ranked first, which may have been dropped since."""
+    """Errors of the hypothesis that the recogniser ranked first, even if the list has lost it."""
     unit: ErrorUnit = "word"
     """The unit that was counted: ``word``, ``character`` or ``mixed``."""
 
@@ -71,23 +78,23 @@ class EvaluatedList:
 
     @property
     def oracle(self) -> WordErrors:
-        """Errors of the hypothesis with the fewest."""
+        """Errors of the best hypothesis."""
         return min(self.hypotheses, key=lambda counts: counts.errors)
 
     @property
     def worst(self) -> WordErrors:
-        """Errors of the hypothesis with the most."""
+        """Errors of the worst hypothesis."""
         return max(self.hypotheses, key=lambda counts: counts.errors)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which hypotheses of a list take part in its ranking; see ``select_and_order``."""
+    """Says which hypotheses of a list take part in its ranking; see ``select_and_order``."""
 
     merge: bool = False
-    """Merge hypotheses with equal canonical words, adding their probabilities."""
+    """Whether hypotheses with equal canonical words are merged, so that their probabilities add up."""
     drop_empty: bool = False
-    """Drop hypotheses without canonical words."""
+    """Whether hypotheses without canonical words are dropped."""
 
     def __bool__(self) -> bool:
         return self.merge or self.drop_empty
@@ -95,14 +102,14 @@ class Selection:
     def order(
         self, words: Sequence[Words], totals: np.ndarray, *, keep_order: bool = False
     ) -> tuple[list[int], np.ndarray]:
-        """Return the positions of the selected hypotheses, best first, and all totals after merging."""
+        """Return the positions of the selected hypotheses, best first, and the totals (H,) after merging."""
         dropped = find_empty(words) if self.drop_empty else ()
         merge_by = words if self.merge else None
         return select_and_order(totals, merge_by, dropped, keep_order=keep_order)[:2]
 
 
 ALL = Selection()
-"""Neither merge nor drop."""
+"""Selects all hypotheses."""
 
 
 def evaluate_list(
@@ -114,24 +121,29 @@ def evaluate_list(
 ) -> EvaluatedList:
     """Count the errors of every hypothesis against the reference of the list.
 
-    For each hypothesis, a reference with alternatives counts as the reading that matches it best.
+    If the reference has alternatives, each hypothesis is compared with the reading that matches it best.
 
     Args:
         words: converts reference and hypotheses to canonical words: ``Normaliser.normalise``.
         first_pass_weights: weights that define the first pass; None for the recogniser's order.
-        words_read: converts hypotheses to the words that the first pass counts; None: ``words``.
+        words_read: converts hypotheses to the words that count in the first pass; None for ``words``.
 
     Raises:
         InvalidList: there is no reference, its alternatives or the ranks are malformed, or a weighted stream
             is missing.
     """
     if nbest.reference is None:
-        message = "no reference; give references with --reference FILE"
-        raise InvalidList(message, list_id=nbest.id, field="reference")
+        raise missing_reference(nbest)
     count = counting.counter_for(nbest.reference, words, nbest.id)
     errors = tuple(count(hypothesis.text) for hypothesis in nbest.hypotheses)
     first = find_first_pass(nbest, words_read or words, first_pass_weights)
     return EvaluatedList(nbest.id, nbest.group, errors, errors[first], counting.unit)
+
+
+def missing_reference(nbest: NBestList) -> InvalidList:
+    """Make the error for a list that needs a reference and has none."""
+    message = "no reference; give references with --reference FILE"
+    return InvalidList(message, list_id=nbest.id, field="reference")
 
 
 def score_first_pass(nbest: NBestList, words: Sequence[Words], weights: Weights) -> np.ndarray:
@@ -157,9 +169,10 @@ def score_first_pass(nbest: NBestList, words: Sequence[Words], weights: Weights)
 def find_first_pass_totals(
     nbest: NBestList, words: Sequence[Words], weights: Weights | None = None
 ) -> np.ndarray | None:
-    """Find the scores by which the recogniser ranked, (H,): by ``weights``, or the only stream.
+    """Find the scores by which the recogniser ranked, (H,).
 
-    None if there are no weights and several streams, or none at all.
+    Given weights, these are the totals under the weights. Otherwise they are the scores of the only stream,
+    or None if the list does not have exactly one stream.
     """
     if weights is None and len(nbest.streams) != 1:
         return None
@@ -178,8 +191,9 @@ def find_first_pass_order(
 ) -> list[int]:
     """Find the indices of the hypotheses in the order in which the recogniser ranked them.
 
-    That is by ``weights`` if given, else by the ``original_rank`` fields of a re-ranked list, else the order
-    of the list. Generated hypotheses, which the recogniser did not rank, come last.
+    Given weights, the totals under the weights decide. Otherwise the fields ``original_rank`` of a re-ranked
+    list do or, without such fields, the order of the list. Generated hypotheses, which the recogniser did not
+    rank, come last.
 
     Raises:
         InvalidList: a weighted stream is missing, or only some hypotheses have a rank.
@@ -212,7 +226,7 @@ PERCENT_DECIMALS = 2
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Errors summed over lists; totals add with ``+``."""
+    """Errors summed over lists. Totals can be added with ``+``."""
 
     lists: int
     hypotheses: int
@@ -221,7 +235,7 @@ class Totals:
     first_pass: WordErrors
     """Errors of the hypothesis that the recogniser ranked first."""
     oracle: WordErrors
-    """Errors of the best hypothesis of each list: no re-ranking of the lists can have fewer."""
+    """Errors of the best hypothesis of each list, which no re-ranking can improve upon."""
     worst: WordErrors
     """Errors of the worst hypothesis of each list."""
 
@@ -242,13 +256,13 @@ class Totals:
     def recovered_share(self) -> float | None:
         """Share of the gap between first pass and oracle that the system closes.
 
-        Negative if the system adds errors; None if there is no gap.
+        It is negative if the system adds errors, and None if there is no gap.
         """
         gap = self.first_pass.errors - self.oracle.errors
         return (self.first_pass.errors - self.system.errors) / gap if gap else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to plain numbers; rates in percent, None if undefined."""
+        """Convert to plain numbers; rates are in percent, and None if they are undefined."""
         system = self.system
         return {
             "lists": self.lists,
@@ -275,12 +289,12 @@ class Report:
 
     total: Totals
     groups: Mapping[str, Totals]
-    """Totals per speaker or other group, in input order; the empty string for lists without a group."""
+    """Totals per speaker or other group, in input order. Lists without a group are under the empty string."""
     unit: str = "word"
     """The unit that was counted: ``word``, ``character`` or ``mixed``."""
 
     def to_dict(self) -> dict[str, Any]:
-        """``Totals.to_dict`` of all lists, and of each group under ``groups`` if any list has a group."""
+        """Convert the totals to plain numbers; those of groups, if there are groups, are under ``groups``."""
         named = {group or NO_GROUP: totals.to_dict() for group, totals in self.groups.items()}
         return self.total.to_dict() | ({"groups": named} if any(self.groups) else {})
 
@@ -297,7 +311,7 @@ def build_report(lists: Iterable[EvaluatedList]) -> Report:
 
 
 def to_percent(share: float | None) -> float | None:
-    """``share`` in percent, rounded; None if it is undefined or infinite."""
+    """Convert a share to percent and round it; None if it is undefined or infinite."""
     return None if share is None or not math.isfinite(share) else round(100.0 * share, PERCENT_DECIMALS)
 
 
@@ -307,16 +321,17 @@ Timed = TimedWord | Choice
 def align_recordings(
     recordings: Iterable[Recording | FormatError], segments: Iterable[Segment | DamagedSegment]
 ) -> Iterator[NBestList | InputError]:
-    """Yield a list with one hypothesis for each scored segment, or one error for a damaged recording.
+    """Yield a list with one hypothesis for each scored segment, or one error for each damaged recording.
 
-    The group of a list is its speaker; its id is the speaker with a running number, as in sclite.
+    The group of a list is its speaker, and its id is the speaker with a running number, as in sclite.
 
-    Words and segments of a file and channel are matched in file order, and their names regardless of case: a
-    word belongs to the first segment that ends after the middle of the word, and remaining words belong to
-    the last segment. Alternatives stay together, and their latest middle counts.
+    A recording is one channel of a file; names of files and channels match regardless of case. Words and
+    segments of a recording are matched in file order. A word belongs to the first segment that ends after the
+    middle of the word, and remaining words belong to the last segment. Alternatives stay together: the latest
+    of their middles counts.
 
-    A recording is damaged if a line of it cannot be read, of the ctm or of the stm: its words would be
-    assigned to other segments.
+    A recording is damaged if one of its lines in the ctm or the stm cannot be read. Its words could then be
+    assigned to wrong segments.
 
     Raises:
         InputError: a file and channel has words but no segments, or no line of the stm can be read.
@@ -352,9 +367,10 @@ def align_recordings(
 def _group_segments(
     segments: Iterable[Segment | DamagedSegment],
 ) -> tuple[dict[Channel, list[Segment]], dict[Channel, LostRecording]]:
-    """The segments of each channel, and the channels with damaged ones.
+    """Group segments by channel, and find the channels with damaged segments.
 
-    A damaged line that does not name its channel belongs to the one before it, or else to the first.
+    A damaged line that does not name its channel belongs to the channel of the line before it. If there is no
+    such line, it belongs to the first channel.
     """
     grouped: dict[Channel, list[Segment]] = {}
     lost: dict[Channel, LostRecording] = {}
@@ -377,7 +393,7 @@ def _group_segments(
 
 
 def _fold(channel: Channel) -> Channel:
-    """Names of files and channels are the same regardless of case, as in sclite."""
+    """Convert the names of a file and a channel to lower case, because sclite ignores their case."""
     return channel[0].lower(), channel[1].lower()
 
 
@@ -395,13 +411,13 @@ def _assign_words(segments: Sequence[Segment], words: Sequence[Timed]) -> Iterat
 
 UNKNOWN = "-"
 MAX_NUMBER_CHARS = 12
-"""Longest number in a table or a message; what is larger is shown as a power of ten."""
+"""Longest number in a table or a message; larger numbers are shown with a power of ten."""
 MIN_P = 0.001
 """Smaller p-values are shown as less than this."""
 
 
 def format_size(value: float, decimals: int = PERCENT_DECIMALS) -> str:
-    """Fixed decimals with commas; a power of ten if that takes more than ``MAX_NUMBER_CHARS`` characters.
+    """Format a number with fixed decimals and commas or, if it would be too long, with a power of ten.
 
     >>> format_size(-1234.5), format_size(-1.8905e40), format_size(1234567890, 0), format_size(math.inf)
     ('-1,234.50', '-1.89e+40', '1234567890', 'inf')
@@ -413,9 +429,9 @@ def format_size(value: float, decimals: int = PERCENT_DECIMALS) -> str:
 
 
 def format_number(value: float, decimals: int = PERCENT_DECIMALS) -> str:
-    """Fixed decimals, thousands separated by commas, and a true minus sign, which zero does not have.
+    """Format a number with fixed decimals, commas between thousands, and a true minus sign.
 
-    What is not finite, such as a rate without reference words, is a hyphen.
+    Zero has no sign. A number that is not finite, such as a rate without reference words, becomes a hyphen.
 
     >>> format_number(-1234.5, 1), format_number(-0.001)
     ('−1,234.5', '0.00')
@@ -427,7 +443,7 @@ def format_number(value: float, decimals: int = PERCENT_DECIMALS) -> str:
 
 
 def format_signed(value: float, decimals: int = PERCENT_DECIMALS) -> str:
-    """Like ``format_number``, with a plus sign if the number is positive.
+    """Format a number like ``format_number``, but with a plus sign if it is positive.
 
     >>> format_signed(1.234), format_signed(-0.5), format_signed(0.001)
     ('+1.23', '−0.50', '0.00')
@@ -441,7 +457,7 @@ def _is_zero(text: str) -> bool:
 
 
 def format_percent(share: float) -> str:
-    """A share in percent, without the sign %.
+    """Format a share in percent, without the sign %.
 
     >>> format_percent(0.12345)
     '12.35'
@@ -450,7 +466,7 @@ def format_percent(share: float) -> str:
 
 
 def format_interval(interval: Interval) -> str:
-    """The ends of the interval of a rate in percent; a dash if the lists say nothing about them.
+    """Format the ends of the interval of a rate in percent, or a hyphen if the interval is unknown.
 
     >>> format_interval(Interval(0.1, 0.2)), format_interval(Interval(0.0, math.inf))
     ('10.00–20.00', '-')
@@ -461,7 +477,7 @@ def format_interval(interval: Interval) -> str:
 
 
 def format_gain(gain: Gain) -> str:
-    """A gain in percentage points with half of its interval, if that is known.
+    """Format a gain in percentage points, with half the width of its interval if that is known.
 
     >>> format_gain(Gain(-0.001, Interval(-0.007, 0.005), 0.7, 9))
     '−0.10 ± 0.60'
@@ -471,10 +487,10 @@ def format_gain(gain: Gain) -> str:
 
 
 def explain_unknown(gain: Gain, unit: str) -> str:
-    """Why a gain has neither interval nor p-value.
+    """Explain in a clause why a gain has neither an interval nor a p-value.
 
     Args:
-        unit: what was drawn: ``list`` or ``group``.
+        unit: whether the bootstrap drew lists or whole groups: ``list`` or ``group``.
 
     >>> explain_unknown(Gain(0.25, Interval(-math.inf, math.inf), 1.0, 2), "group")
     'only 2 groups differ, and an interval or a test needs at least 6'
@@ -488,7 +504,7 @@ def explain_unknown(gain: Gain, unit: str) -> str:
 
 
 def describe_unknown(system: str, baseline: str, gain: Gain, unit: str) -> str:
-    """Say in one sentence that nothing can be shown about a gain, and why; arguments as above.
+    """Say in a sentence that nothing can be shown about a gain, and why; see ``explain_unknown``.
 
     >>> describe_unknown("a", "b", Gain(-0.0017, Interval(-math.inf, math.inf), 1.0, 4), "group")
     'nothing can be shown about a against b (−0.17 points): only 4 groups differ, and an interval or a test \
@@ -499,7 +515,7 @@ needs at least 6'
 
 
 def format_p(p_value: float) -> str:
-    """A p-value with three decimals, or its upper limit if it is smaller than these can show.
+    """Format a p-value with three decimals, or as less than 0.001.
 
     >>> format_p(0.0424), format_p(0.0001)
     ('0.042', '<0.001')
@@ -508,7 +524,7 @@ def format_p(p_value: float) -> str:
 
 
 def describe_p(p_value: float) -> str:
-    """A p-value as an equation, for sentences.
+    """Format a p-value as an equation, for sentences.
 
     >>> describe_p(0.0424), describe_p(0.0001)
     ('p = 0.042', 'p < 0.001')
@@ -518,12 +534,12 @@ def describe_p(p_value: float) -> str:
 
 
 def interval_to_list(interval: Interval) -> list[float | None] | None:
-    """Convert an interval of rates to JSON data: its ends in percent, or null if they are infinite."""
+    """Convert an interval of rates to JSON data: both ends in percent, or null if they are infinite."""
     return [to_percent(interval.low), to_percent(interval.high)] if interval.is_finite else None
 
 
 def gain_to_dict(gain: Gain) -> dict[str, Any]:
-    """Convert a gain to JSON data; rates in percent, interval and p-value null if unknown."""
+    """Convert a gain to JSON data; rates are in percent, and an unknown interval and p-value are null."""
     return {
         "gain": to_percent(gain.gain),
         "gain_interval": interval_to_list(gain.interval),
@@ -532,5 +548,5 @@ def gain_to_dict(gain: Gain) -> dict[str, Any]:
 
 
 def round_p(p_value: float) -> float:
-    """A p-value with three significant digits."""
+    """Round a p-value to three significant digits."""
     return float(f"{p_value:.3g}")

@@ -1,20 +1,45 @@
-"""Statistics of lists, their streams and their words."""
+"""Statistics of lists, their errors and score streams, and of how the lists agree with a bundle.
+
+``ListTally`` adds up statistics list by list. If there is a bundle, ``ModelTally`` scores the lists with the
+bundle's models and adds up the comparison. The dataclasses whose names end in ``Stats`` are the results.
+"""
 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
-from rescorer.evaluation.list_errors import Totals, to_percent
+from rescorer.errors import InvalidList
+from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings
+from rescorer.evaluation.list_errors import EvaluatedList, Totals, find_first_pass_totals, to_percent
+from rescorer.evaluation.scored_lists import collect_components
+from rescorer.evaluation.word_statistics import (
+    EqualTexts,
+    WordStats,
+    WordTally,
+    make_bundle_twin,
+    make_mild_normaliser,
+)
 from rescorer.formats.common import NATS_PER_UNIT
-from rescorer.formats.pieces import FoundMarkup, MarkupTally
-from rescorer.text import EVENT_PATTERNS, FILLERS, Normaliser
+from rescorer.list_checks import check_list
+from rescorer.models.bundle import Bundle, ModelKind
+from rescorer.models.network_files import read_config
+from rescorer.pipeline import Rescorer
+from rescorer.ranking import best_first
+from rescorer.text import Normaliser, SpacingTally
+from rescorer.trie import Words, build_trie
+from rescorer.types import Hypothesis, NBestList, RescoredList, Weights
+from rescorer.unread_scores import (
+    find_partial_scores,
+    find_unread_fields,
+    find_unread_lists,
+    find_untuned_weights,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +60,11 @@ class ListStats:
     id_in_text: int = 0
     """Lists in which every hypothesis starts with the id of the list."""
     tab_in_text: int = 0
-    """Lists in which every text has a tab, as where a column of a table was read as a word."""
+    """Lists in which every text has a tab, which means that a column of a table was read as a word."""
     duplicates: int = 0
-    """Hypotheses with the same text as an earlier one of their list."""
+    """Hypotheses with the same text as an earlier hypothesis of their list."""
     duplicates_normalised: int = 0
-    """Hypotheses with the same canonical words as an earlier one of their list."""
+    """Hypotheses with the same canonical words as an earlier hypothesis of their list."""
     empty: int = 0
     """Hypotheses without canonical words."""
     with_empty: int = 0
@@ -47,10 +72,10 @@ class ListStats:
     only_empty: int = 0
     """Lists in which every hypothesis is empty."""
     empty_near_best: int = 0
-    """Lists in which the best empty hypothesis scores above the best other one, or at most
-    ``list_tally.NEAR_NATS`` below."""
+    """Lists in which the best empty hypothesis scores higher than every other hypothesis, or at most
+    ``NEAR_NATS`` lower than the best of them."""
     ranked: int = 0
-    """Lists whose hypotheses have a field with their rank."""
+    """Lists in which every hypothesis has a field with its rank."""
     without_first: int = 0
     """Ranked lists that lack the first rank."""
     with_gaps: int = 0
@@ -59,20 +84,20 @@ class ListStats:
     """Distinct prefixes within each list, summed over lists; ``</s>`` counts as a word."""
 
     unread: tuple[tuple[str, int], ...] = ()
-    """Names of hypothesis fields that look like scores, each with the number of lists that have it but no
-    streams."""
+    """Fields of hypotheses that look like scores, in lists without streams. Each name comes with the number
+    of such lists."""
     unread_option: str = ""
-    """The most likely of these fields with its base and sign, as ``--stream NAME=`` takes it."""
+    """The most likely field of ``unread`` with its base and sign, in the form of the option
+    ``--stream NAME=``."""
     partial_scores: tuple[tuple[str, int], ...] = ()
-    """Names of fields that are called like scores and that only some hypotheses of a list without streams
-    have, each with the number of lists."""
+    """Fields that have the name of a score, but that only some hypotheses of a list have, in lists without
+    streams. Each name comes with the number of such lists."""
     unread_lists: tuple[tuple[str, int], ...] = ()
-    """Descriptions of arrays that look like hypotheses and were not read as such, each with the number of
-    lists."""
+    """Descriptions of arrays that look like hypotheses but were not read, each with the number of lists."""
 
     @property
     def prefix_sharing(self) -> float:
-        """Number of words and ``</s>`` per distinct prefix: the factor by which a trie reduces the work."""
+        """Number of words and ``</s>`` per distinct prefix, the factor by which a trie saves work."""
         return (self.words + self.hypotheses) / self.prefixes if self.prefixes else 1.0
 
 
@@ -82,11 +107,12 @@ class ErrorStats:
 
     totals: Totals
     random_errors: float
-    """Expected errors if one hypothesis per list is drawn at random."""
+    """Expected number of errors if one hypothesis per list is drawn at random."""
     errors_at_depth: tuple[int, ...]
-    """Oracle errors of the first 1, 2, … hypotheses per list."""
+    """Errors of the oracle that may choose from the first 1, 2, … hypotheses of each list."""
     without_first_word: int
-    """Lists in which no hypothesis is correct, but one equals the reference without its first word."""
+    """Lists without a correct hypothesis, but with a hypothesis that only lacks the first word of the
+    reference."""
     unit: str
 
     @property
@@ -95,15 +121,13 @@ class ErrorStats:
         return self.random_errors / words if words else 0.0
 
     def depth_for(self, share: float) -> int:
-        """Return the smallest number of hypotheses per list whose oracle has ``share`` of the full-list
-        oracle's gain."""
+        """Return the number of hypotheses per list that is enough for a share of the oracle's gain."""
         first, last = self.errors_at_depth[0], self.errors_at_depth[-1]
         enough = first - share * (first - last)
         return next(i for i, errors in enumerate(self.errors_at_depth, start=1) if errors <= enough)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data with the same keys as ``rescorer evaluate`` where that command reports the same
-        figure."""
+        """Convert to plain data; figures that ``rescorer evaluate`` also reports have the same keys there."""
         totals = self.totals
         return {
             "with_reference": totals.lists,
@@ -120,35 +144,36 @@ class ErrorStats:
 
 @dataclass(frozen=True, slots=True)
 class StreamStats:
-    """One stream over all lists, in nats as read; the field names are keys of the JSON report."""
+    """Statistics of one stream over all lists, in nats; the field names are keys of the JSON report."""
 
     name: str
     lists: int
     minimum: float
     maximum: float
     per_word: float
-    """Sum of all scores divided by the number of words, where ``</s>`` counts as a word."""
+    """Sum of all scores divided by the number of words; ``</s>`` counts as a word."""
     spread: float
-    """Difference between the best and the worst score, mean over lists."""
+    """Mean over lists of the difference between the best and the worst score."""
     whole_numbers: bool
     """Whether no score has decimals."""
     compared: int
-    """Lists whose scores are not all equal; the next three fields count only such lists."""
+    """Lists whose scores are not all equal. The fields ``first_is_best``, ``descending`` and ``ascending``
+    count only such lists."""
     first_is_best: int
     """Lists whose first hypothesis has the best score."""
     descending: int
-    """Lists in which no score is higher than the one before."""
+    """Lists in which no score is higher than the score before it."""
     ascending: int
-    """Lists in which no score is lower than the one before: sorted in the wrong direction."""
+    """Lists in which no score is lower than the score before it, so that they are sorted backwards."""
     length_correlation: float | None
     """Pearson's r between score and number of words over all hypotheses."""
     error_correlation: float | None
-    """Pearson's r between score and errors, mean over lists; below 0 if good scores mean few errors."""
+    """Mean over lists of Pearson's r between score and errors; below 0 if good scores mean few errors."""
     error_t: float | None
     """``error_correlation`` divided by its standard error."""
 
     def per_word_as(self, base: str, sign: float = 1.0) -> float:
-        """Convert ``per_word`` to nats as if the scores had another base or, with sign -1, were costs."""
+        """Convert ``per_word`` to nats as if scores had another base or, if the sign is -1, were costs."""
         return self.per_word * NATS_PER_UNIT[base] * sign
 
     def to_dict(self) -> dict[str, Any]:
@@ -211,7 +236,7 @@ class StreamTally:
 
 
 def correlate(left: np.ndarray, right: np.ndarray) -> float | None:
-    """Compute Pearson's r; None if one side does not vary or has values so large that they overflow."""
+    """Compute Pearson's r; None if one side does not vary, or has values that are so large as to overflow."""
     if not (np.ptp(left) > 0 and np.ptp(right) > 0):
         return None  # checked before subtracting means, whose rounding errors look like variation
     with np.errstate(over="ignore", invalid="ignore"):
@@ -239,256 +264,453 @@ def mean_and_t(values: Sequence[float]) -> tuple[float | None, float | None]:
     return mean, mean / (deviation / math.sqrt(len(values))) if deviation > 0 else None
 
 
-MAX_EXAMPLES = 20
-"""Maximum number of OOV words to keep, and of examples to keep per kind of token."""
-
-FILLER = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]|\{[^{}\s]+\}|\([^()\s]*[^()\d\s][^()\s]*\)|\+\+?[^+\s]+\+\+?|"
-                    r"[!%#]\w+|\*\w+\*|-\w+-", re.IGNORECASE)  # fmt: skip
-MARK_PATTERNS = (*EVENT_PATTERNS, *(pattern for pattern in FILLERS["english"] if "[" in pattern[:2]), "sil")
-"""Tokens that are marks rather than words wherever they are left: events, and fillers in brackets."""
-BUCKWALTER = re.compile(r"(?=.*[|>&<}{~*$])['|>&<}{`~*$_A-Za-z]*[A-Za-z]['|>&<}{`~*$_A-Za-z]*")
-X_SAMPA = re.compile(
-    r"(?!.*(?:@@|##|<\|))(?=.*(?:[@{}\\]|[A-Za-z]:.|[A-Za-z]_[a-z]|\"[A-Za-z].*(?<!\")$))[!-~]+"
-)
-ALTERNATION_MARKS = frozenset("{/}")
-"""Marks of alternatives in files of NIST, whose braces stand alone: ``{ c / @ }``."""
-MIN_LETTERS_SHARE = 0.2
-"""Smallest share of tokens with a sign among their letters for which signs seem to be letters."""
-VARIANT = re.compile(r"(.*\w)(?:\(\d+\)|[#~]\d+)")
-MULTIWORD = re.compile(r"[^\W\d_]+(?:'\w+)?(?:[_+=~^|][^\W\d_]+(?:'\w+)?)+")
-JOINER = re.compile(r"[_+=~^|]")
+Direction = Literal["forward", "backward"]
 
 
 @dataclass(frozen=True, slots=True)
-class TokenStats:
-    """Tokens of one kind."""
+class BundleModel:
+    """One language model of a bundle; the field names are keys of the JSON report."""
 
-    count: int
-    """Number of occurrences."""
-    distinct: int
-    examples: tuple[tuple[str, int], ...]
-    """The most frequent ones, with their counts."""
+    name: str
+    kind: ModelKind
+    network: str
+    """Kind of the network, such as ``lstm``; empty for an n-gram model."""
+    direction: Direction
+    """Whether the model reads a sentence from its beginning or from its end."""
+    topics: int = 0
+    """Number of topics of the preceding text that the network reads in addition; 0 for none."""
+
+
+def describe_models(bundle: Bundle) -> tuple[BundleModel, ...]:
+    """Describe each language model of a bundle from its manifest and the configurations of its networks.
+
+    Raises:
+        BundleError: the configuration of a network cannot be read.
+    """
+    described = []
+    for name, kind in bundle.model_kinds.items():
+        direction: Direction = "backward" if name in bundle.backward else "forward"
+        network, topics = "", 0
+        if kind == "neural":
+            path = bundle.manifest["models"][name]["path"].rstrip("/")
+            config = read_config(bundle.files.subfolder(path))
+            network, topics = config.kind, config.topics
+        described.append(BundleModel(name, kind, network, direction, topics))
+    return tuple(described)
+
+
+N_JUDGED_LISTS = 100
+"""The kind of scores is judged by this many lists."""
+LISTS_PER_BATCH = 64
+"""Number of lists scored together: enough to share prefixes and batches, few enough to keep in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class NGramCorrelation:
+    """Correlation of a stream with the n-gram model's ln P within lists.
+
+    The mean over each list is subtracted from both quantities. This removes the part that all hypotheses of a
+    list have in common.
+    """
+
+    lists: int
+    """Number of lists in which neither the stream nor the n-gram model's scores are constant."""
+    r: float
+    """Pearson's r."""
+    ratio: float
+    """Spread of the stream divided by the spread of the n-gram model's ln P."""
+
+    @property
+    def units_per_nat(self) -> tuple[float, float]:
+        """Smallest and largest number of units of the stream that may correspond to one nat.
+
+        Stream and n-gram model are noisy measurements of the same quantity. A regression of the one on the
+        other attributes all noise to one of them, and the truth lies between the two possible regressions
+        (Frisch, 1934). If the stream is the same model in another base, r is 1 and both numbers are equal.
+        """
+        r = abs(self.r)
+        return self.ratio * r, self.ratio / r if r else math.inf
 
     @classmethod
-    def from_counts(cls, counts: Counter[str]) -> TokenStats:
-        return cls(counts.total(), len(counts), tuple(counts.most_common(MAX_EXAMPLES)))
+    def from_moments(cls, moments: np.ndarray) -> NGramCorrelation | None:
+        """Compute the correlation from sums of ``ModelTally``; None if a sum is too small or too large."""
+        lists, stream, ngram, both = moments.tolist()
+        if not (0.0 < stream < math.inf and 0.0 < ngram < math.inf and math.isfinite(both)):
+            return None
+        ratio = math.sqrt(stream) / math.sqrt(ngram)
+        r = both / math.sqrt(ngram) / math.sqrt(stream)
+        return cls(int(lists), max(-1.0, min(1.0, r)), ratio)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"count": self.count, "distinct": self.distinct, "examples": dict(self.examples)}
+
+@dataclass(slots=True)
+class WeightStats:
+    """Results of re-ranking lists with one set of weights; the field names are keys of the JSON report."""
+
+    name: str
+    others: tuple[str, ...]
+    """Names of the other sets of weights in the bundle."""
+    lists: int = 0
+    """Re-ranked lists."""
+    refused: int = 0
+    """Lists that could not be re-ranked."""
+    reason: str = ""
+    """The reason why the first refused list could not be re-ranked."""
+    referenced: int = 0
+    """Re-ranked lists with references; only these lists count in ``first_errors``, ``errors`` and
+    ``added_t``."""
+    first_errors: int = 0
+    """Errors of the first pass."""
+    errors: int = 0
+    """Errors after re-ranking."""
+    added_t: float | None = None
+    """Mean number of errors that re-ranking adds per list, divided by its standard error."""
+    model_spread: float = 0.0
+    """Standard deviation, within a list, of the sum of all models' weighted scores; mean over lists, in
+    nats."""
+    stream_spread: float = 0.0
+    """The same quantity for the sum of the weighted streams."""
+    untuned: str = ""
+    """A warning if the scores look like those of an end-to-end model, but the weights were never tuned for
+    such scores; otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True)
-class UnknownWords:
-    """Canonical words that the n-gram of a bundle does not know."""
+class ModelStats:
+    """The lists compared with a bundle."""
 
-    words: int
-    """Number of words in all hypotheses, known or not."""
-    unknown: TokenStats
-    other_case: int
-    """Unknown words that the bundle knows in lower or upper case."""
-    reference_words: int
-    reference_unknown: int
-
-    @property
-    def rate(self) -> float:
-        return self.unknown.count / self.words if self.words else 0.0
-
-    @property
-    def reference_rate(self) -> float | None:
-        return self.reference_unknown / self.reference_words if self.reference_words else None
+    bundle: str
+    models: tuple[BundleModel, ...]
+    """The bundle's language models."""
+    correlations: Mapping[str, NGramCorrelation]
+    """Correlation with the n-gram, by stream."""
+    weights: WeightStats
 
     def to_dict(self) -> dict[str, Any]:
-        reference_rate = self.reference_rate
         return {
-            "oov_percent": round(100 * self.rate, 2),
-            "reference_oov_percent": None if reference_rate is None else round(100 * reference_rate, 2),
-            "known_in_other_case": self.other_case,
-            "unknown_words": self.unknown.to_dict(),
+            "bundle": self.bundle,
+            "models": [asdict(model) for model in self.models],
+            "like_the_ngram": {
+                name: {"r": round(found.r, 4), "units_a_nat": [round(n, 4) for n in found.units_per_nat]}
+                for name, found in self.correlations.items()
+            },
+            "weights": asdict(self.weights),
         }
 
 
-@dataclass(frozen=True, slots=True)
-class MarkupStats:
-    """A kind of toolkits' markup in the hypotheses or the references."""
+class ModelTally:
+    """Scores lists with a bundle in small batches, and adds up how the lists compare with the bundle."""
 
-    found: FoundMarkup
-    in_references: bool = False
-    is_known: bool = False
-    """Whether the bundle knows most of the marked tokens as words."""
+    def __init__(self, rescorer: Rescorer, weights: Weights) -> None:
+        self._rescorer, self._weights = rescorer, weights
+        self._pending: list[tuple[NBestList, np.ndarray | None, int]] = []
+        self._moments: dict[str, np.ndarray] = {}
+        """By stream, (4,): number of lists, then the sums of stream², n-gram² and stream * n-gram, from which
+        the mean of each list was subtracted."""
+        self._spreads = np.zeros(2)
+        """Sums over lists of ``model_spread`` and ``stream_spread``."""
+        self._added_errors: list[float] = []
+        others = tuple(sorted(set(rescorer.bundle.weights) - {weights.name}))
+        self._stats = WeightStats(weights.name, others)
+        self.normaliser = rescorer.bundle.normaliser
+        """Gives the words that the models read."""
+        self._first: list[NBestList] = []
+        """The first ``N_JUDGED_LISTS`` lists."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.found.kind.name,
-            "in": "references" if self.in_references else "hypotheses",
-            "texts": self.found.texts,
-            "of": self.found.of_texts,
-            "examples": list(self.found.examples),
-            "known": self.is_known,
-        }
+    @property
+    def vocabulary(self) -> frozenset[str]:
+        """The words that the bundle's n-gram knows."""
+        bundle = self._rescorer.bundle
+        return frozenset(self._rescorer.models[bundle.ngram].vocabulary())
 
-
-@dataclass(frozen=True, slots=True)
-class WordStats:
-    """All tokens of the hypotheses and references."""
-
-    tokens: int
-    uncovered: Mapping[str, TokenStats]
-    """Tokens that the normaliser's settings do not handle, by kind: filler, variant, multiword, case."""
-    unknown: UnknownWords | None
-    """None without a vocabulary."""
-    integers: TokenStats = TokenStats(0, 0, ())
-    """Tokens of the hypotheses, if all are whole numbers, like word ids, and the references are not."""
-    letters: str = ""
-    """Name of the alphabet that the tokens seem to be written in, in which signs are letters."""
-    spacing: str = ""
-    """A remark about words without spaces between them; see ``rescorer.text.units``."""
-    markup: tuple[MarkupStats, ...] = ()
-    unknown_pieces: Mapping[str, int] = field(default_factory=dict)
-    """Tokens of the hypotheses that stand for something unknown, such as ``⁇``, with their counts."""
-
-    def to_dict(self) -> dict[str, Any]:
-        uncovered = {kind: tokens.to_dict() for kind, tokens in self.uncovered.items()}
-        return {
-            "uncovered": uncovered,
-            "integers": self.integers.to_dict(),
-            "letters": self.letters,
-            "markup": [markup.to_dict() for markup in self.markup],
-            "unknown_pieces": dict(self.unknown_pieces),
-        } | (self.unknown.to_dict() if self.unknown else {})
-
-
-class WordTally:
-    """Counts tokens; keeps each distinct one once."""
-
-    def __init__(self, drops: Callable[[str], bool] | None = None) -> None:
-        """``drops`` says whether a token has no words; see ``MarkupTally``."""
-        self._hypothesis_tokens: Counter[str] = Counter()
-        self._reference_tokens: Counter[str] = Counter()
-        given = () if drops is None else (drops,)
-        self._hypothesis_markup, self._reference_markup = MarkupTally(*given), MarkupTally(*given)
-
-    def add(self, texts: Iterable[str], reference: Iterable[str] = ()) -> None:
-        """Add a list: the texts of its hypotheses, and the tokens of its reference."""
-        for text in texts:
-            self._hypothesis_tokens.update(text.split())
-            self._hypothesis_markup.add(text)
-        tokens = tuple(reference)
-        self._reference_tokens.update(tokens)
-        if tokens:
-            self._reference_markup.add(" ".join(tokens))
-
-    def stats(
-        self, normaliser: Normaliser, vocabulary: frozenset[str] | None = None, read: Normaliser | None = None
-    ) -> WordStats:
-        """Judge the tokens.
+    def add(self, nbest: NBestList, errors: np.ndarray | None, first: int) -> None:
+        """Add a list.
 
         Args:
-            normaliser: gives the words in which errors are counted.
-            read: gives the words that models read, which can be unknown; None: the same.
+            nbest: the list.
+            errors: (H,) errors of each hypothesis; None without a reference.
+            first: index of the hypothesis that the first pass ranks first.
         """
-        tokens = self._hypothesis_tokens + self._reference_tokens
-        kinds: dict[str, Counter[str]] = {}
-        for token, count in tokens.items():
-            if kind := classify_uncovered(token, normaliser, vocabulary, tokens):
-                kinds.setdefault(kind, Counter())[token] += count
-        return WordStats(
-            tokens=tokens.total(),
-            uncovered={kind: TokenStats.from_counts(kinds[kind]) for kind in sorted(kinds)},
-            unknown=None if vocabulary is None else self._count_unknown(read or normaliser, vocabulary),
-            integers=TokenStats.from_counts(self._find_integer_ids()),
-            letters=find_letters(tokens) if loses_signs(normaliser) else "",
-            markup=tuple(self._find_markup(read or normaliser, vocabulary or frozenset())),
-            unknown_pieces=self._hypothesis_markup.unknown,
+        self._pending.append((nbest, errors, first))
+        if len(self._first) < N_JUDGED_LISTS:
+            self._first.append(nbest)
+        if len(self._pending) >= LISTS_PER_BATCH:
+            self._score_pending()
+
+    def stats(self) -> ModelStats:
+        self._score_pending()
+        bundle = self._rescorer.bundle
+        untuned = find_untuned_weights(self._first, self._weights)
+        model_spread, stream_spread = (self._spreads / max(1, self._stats.lists)).tolist()
+        weights = replace(
+            self._stats,
+            referenced=len(self._added_errors),
+            added_t=mean_and_t(self._added_errors)[1],
+            model_spread=model_spread,
+            stream_spread=stream_spread,
+            untuned=untuned.describe() if untuned else "",
+        )
+        correlations = {
+            name: correlation
+            for name, moments in self._moments.items()
+            if (correlation := NGramCorrelation.from_moments(moments)) is not None
+        }
+        return ModelStats(bundle.label, describe_models(bundle), correlations, weights)
+
+    def _score_pending(self) -> None:
+        lists = [nbest for nbest, *_ in self._pending]
+        results = self._rescorer.rescore_each(lists, self._weights)
+        refused = [i for i, result in enumerate(results) if isinstance(result, InvalidList)]
+        bare = [replace(lists[i], streams={}) for i in refused]  # language models alone need no streams
+        models_alone = replace(self._weights, streams={}, rerankers={})
+        without_streams = dict(zip(refused, self._rescorer.rescore_each(bare, models_alone), strict=True))
+        ngram = self._rescorer.bundle.ngram
+        for i, (nbest, errors, first) in enumerate(self._pending):
+            result = results[i]
+            if isinstance(result, InvalidList):
+                self._stats.refused += 1
+                self._stats.reason = self._stats.reason or f"{result.field}: {result.message}"
+                scored = without_streams[i]
+                if isinstance(scored, RescoredList):
+                    self._add_correlations(nbest, collect_components(scored)[ngram])
+                continue
+            self._add_correlations(nbest, collect_components(result)[ngram])
+            self._add_spreads(nbest, result)
+            if errors is not None:
+                chosen = errors[result.best.original_rank]
+                self._stats.errors += int(chosen)
+                self._stats.first_errors += int(errors[first])
+                self._added_errors.append(float(chosen - errors[first]))
+        self._pending.clear()
+
+    def _add_correlations(self, nbest: NBestList, ngram: np.ndarray) -> None:
+        """Add a list to the correlations; ``ngram`` is (H,) ln P."""
+        y = ngram - ngram.mean()
+        for name, values in nbest.streams.items():
+            with np.errstate(over="ignore", invalid="ignore"):  # huge scores overflow: no correlation
+                x = np.array(values) - np.mean(values)
+                sums = np.array([1.0, x @ x, y @ y, x @ y])
+                if np.ptp(values) > 0 and np.ptp(ngram) > 0:
+                    self._moments[name] = self._moments.get(name, np.zeros(4)) + sums
+
+    def _add_spreads(self, nbest: NBestList, result: RescoredList) -> None:
+        total = np.empty(len(nbest.hypotheses))
+        for hypothesis in result.hypotheses:
+            total[hypothesis.original_rank] = hypothesis.total
+        streams = np.zeros(len(total))
+        for name, weight in self._weights.streams.items():
+            if weight:
+                streams += weight * np.array(nbest.streams[name])
+        self._stats.lists += 1
+        self._spreads += (total - streams).std(), streams.std()
+
+
+SAMPLE_LISTS = 100
+"""The base and sign of a field that was not read are guessed from this many lists."""
+NEAR_NATS = 3.0
+"""If an empty hypothesis scores at most this much lower than the best other hypothesis, a small change of
+the weights may let the empty one win."""
+RANK_FIELDS = ("original_rank", "rank")
+FIRST_PASS = "first pass"
+"""Name under which the weighted sum that defines the first pass is treated like another stream."""
+
+
+class ListTally:
+    """Adds up statistics list by list; the ``…_stats`` methods return the results."""
+
+    def __init__(
+        self,
+        normaliser: Normaliser,
+        first_pass: Weights | None = None,
+        counting: CountingSettings = DEFAULT_COUNTING,
+        models: ModelTally | None = None,
+    ) -> None:
+        self.normaliser, self.first_pass, self.counting = normaliser, first_pass, counting
+        self._models = models
+        self._read = models.normaliser if models else normaliser
+        mild = make_mild_normaliser(normaliser.settings)
+        self.equal_texts = {"normaliser": EqualTexts(normaliser, mild)}
+        """Texts that the normaliser makes equal, and those that the bundle's normaliser makes equal if it is
+        another one."""
+        if self._read.settings != normaliser.settings:
+            self.equal_texts["bundle"] = EqualTexts(self._read, make_bundle_twin(self._read, normaliser))
+        self._counts: Counter[str] = Counter()
+        self._longest = 0
+        self._ids: set[str] = set()
+        self._unread = UnreadTally()
+        self._lowest_ranks: Counter[int] = Counter()
+        self._streams: dict[str, StreamTally] = {}
+        self._words = WordTally(drops=lambda token: not normaliser.normalise_token(token))
+        self._spacing = SpacingTally()
+        self._totals = Totals.zero()
+        self._random_errors = 0.0
+        self._errors_at_depth = np.zeros(0, dtype=np.int64)
+        self._oracle_errors = 0
+        self._without_first_word = 0
+
+    def reject(self) -> None:
+        """Count a list that could not be read."""
+        self._counts["rejected"] += 1
+
+    def add(self, nbest: NBestList) -> None:
+        """Count a list.
+
+        Raises:
+            InvalidList: the list is invalid; nothing of it has been counted.
+        """
+        check_list(nbest, self.first_pass or Weights("first pass"))
+        words = [self.normaliser.normalise(hypothesis.text) for hypothesis in nbest.hypotheses]
+        total = find_first_pass_totals(nbest, words, self.first_pass)
+        order = range(len(words)) if not self.first_pass or total is None else best_first(total).tolist()
+        evaluated = None
+        if nbest.reference is not None:  # in the order of the first pass
+            count = self.counting.counter_for(nbest.reference, self.normaliser.normalise, nbest.id)
+            counts = tuple(count(nbest.hypotheses[i].text) for i in order)
+            evaluated = EvaluatedList(nbest.id, nbest.group, counts, counts[0], self.counting.unit)
+        self._add_texts(nbest, words)
+        self._add_empty(words, total)
+        if ranks := read_ranks(nbest.hypotheses):
+            self._lowest_ranks[min(ranks)] += 1
+            self._counts.update(ranked=1, with_gaps=max(ranks) - min(ranks) >= len(ranks))
+        self._unread.add(nbest)
+        errors = None
+        if evaluated is not None:
+            ordered_errors = np.array([counts.errors for counts in evaluated.hypotheses])
+            self._add_errors(evaluated, ordered_errors)
+            self._add_first_words(nbest, words)
+            errors = np.empty(len(words))
+            errors[list(order)] = ordered_errors
+        n_words = np.array([len(hypothesis) for hypothesis in words], dtype=np.float64)
+        streams = {name: np.array(values, dtype=np.float64) for name, values in nbest.streams.items()}
+        if self.first_pass and total is not None:
+            streams[FIRST_PASS] = total
+        for name, scores in streams.items():
+            self._streams.setdefault(name, StreamTally(name)).add(scores, n_words, errors)
+        if self._models is not None:
+            self._models.add(nbest, errors, order[0])
+
+    def list_stats(self) -> ListStats:
+        lowest = min(self._lowest_ranks, default=0)
+        without_first = sum(lists for rank, lists in self._lowest_ranks.items() if rank > min(lowest, 1))
+        return ListStats(
+            **self._counts,
+            longest_list=self._longest,
+            without_first=without_first,
+            unread=tuple(self._unread.scores.most_common()),
+            unread_option=self._unread.option,
+            partial_scores=tuple(self._unread.partial_scores.most_common()),
+            unread_lists=tuple(self._unread.lists.most_common()),
         )
 
-    def _find_markup(self, normaliser: Normaliser, vocabulary: frozenset[str]) -> Iterator[MarkupStats]:
-        for found in self._hypothesis_markup.found():
-            is_word = found.kind.count is not None
-            marked = [token for token in self._hypothesis_tokens if is_word and found.kind.sign in token]
-            known = sum(set(normaliser.normalise_token(token)) == {token} <= vocabulary for token in marked)
-            yield MarkupStats(found, is_known=known > len(marked) / 2)
-        for found in self._reference_markup.found():
-            yield MarkupStats(found, in_references=True)
+    def stream_stats(self) -> tuple[StreamStats, ...]:
+        return tuple(tally.stats() for tally in self._streams.values())
 
-    def _find_integer_ids(self) -> Counter[str]:
-        """Return the hypotheses' tokens if they look like ids of a symbol table, otherwise nothing."""
-        spoken, heard = (
-            all(token.isascii() and token.isdigit() for token in tokens)
-            for tokens in (self._reference_tokens, self._hypothesis_tokens)
+    def word_stats(self, vocabulary: frozenset[str] | None = None) -> WordStats:
+        """Return the statistics of words; ``vocabulary`` has the words that the bundle knows, if any."""
+        spacing = self._spacing.describe() if self.counting.unit == "word" else ""
+        return replace(self._words.stats(self.normaliser, vocabulary, self._read), spacing=spacing)
+
+    def error_stats(self) -> ErrorStats | None:
+        """Return the error statistics; None without references."""
+        if not self._totals.lists:
+            return None
+        errors = self._random_errors, tuple(self._errors_at_depth.tolist()), self._without_first_word
+        return ErrorStats(self._totals, *errors, self.counting.unit)
+
+    def _add_texts(self, nbest: NBestList, words: Sequence[Words]) -> None:
+        texts = [hypothesis.text for hypothesis in nbest.hypotheses]
+        self._longest = max(self._longest, len(texts))
+        self._counts.update(
+            lists=1,
+            hypotheses=len(texts),
+            words=sum(map(len, words)),
+            single=len(texts) == 1,
+            same_id=nbest.id in self._ids,
+            id_in_text=all(text.split(maxsplit=1)[:1] == [nbest.id] for text in texts),
+            tab_in_text=all("\t" in text for text in texts),
+            duplicates=len(texts) - len(set(texts)),
+            duplicates_normalised=len(words) - len(set(words)),
+            prefixes=build_trie(words).n_edges,
         )
-        found = heard and not (self._reference_tokens and spoken)
-        return self._hypothesis_tokens if found else Counter()
+        self._ids.add(nbest.id)
+        self._spacing.add(words[0])
+        self._words.add(texts)
+        for tally in self.equal_texts.values():
+            tally.add(texts if nbest.reference is None else [*texts, nbest.reference])
 
-    def _count_unknown(self, normaliser: Normaliser, vocabulary: frozenset[str]) -> UnknownWords:
-        words = _normalise_counts(self._hypothesis_tokens, normaliser)
-        reference_words = _normalise_counts(self._reference_tokens, normaliser)
-        unknown = Counter({word: count for word, count in words.items() if word not in vocabulary})
-        in_other_case = (n for word, n in unknown.items() if {word.lower(), word.upper()} & vocabulary)
-        return UnknownWords(
-            words=words.total(),
-            unknown=TokenStats.from_counts(unknown),
-            other_case=sum(in_other_case),
-            reference_words=reference_words.total(),
-            reference_unknown=sum(count for word, count in reference_words.items() if word not in vocabulary),
+    def _add_empty(self, words: Sequence[Words], total: np.ndarray | None) -> None:
+        empty = np.array([not hypothesis for hypothesis in words])
+        self._counts.update(
+            empty=int(empty.sum()), with_empty=bool(empty.any()), only_empty=bool(empty.all())
         )
+        if total is not None and empty.any() and not empty.all():
+            self._counts["empty_near_best"] += bool(total[empty].max() > total[~empty].max() - NEAR_NATS)
+
+    def _add_errors(self, evaluated: EvaluatedList, errors: np.ndarray) -> None:
+        """Add the errors of a list, (H,) in the order of the first pass."""
+        self._totals += Totals.from_list(evaluated)
+        self._random_errors += float(errors.mean())
+        best = np.minimum.accumulate(errors)
+        n_new_depths = len(best) - len(self._errors_at_depth)
+        if n_new_depths > 0:  # shorter lists so far have reached their oracle there
+            self._errors_at_depth = np.append(
+                self._errors_at_depth, np.full(n_new_depths, self._oracle_errors)
+            )
+        self._errors_at_depth[: len(best)] += best
+        self._errors_at_depth[len(best) :] += best[-1]
+        self._oracle_errors += int(best[-1])
+
+    def _add_first_words(self, nbest: NBestList, words: Sequence[Words]) -> None:
+        readings = self.counting.expand(nbest.reference or "", nbest.id)
+        references = {self.normaliser.normalise(" ".join(reading)) for reading in readings}
+        self._spacing.add(self.normaliser.normalise(" ".join(readings[0])))
+        self._words.add((), readings[0])
+        without_first = {reference[1:] for reference in references} - {()}
+        if references.isdisjoint(words) and not without_first.isdisjoint(words):
+            self._without_first_word += 1
 
 
-def classify_uncovered(
-    token: str, normaliser: Normaliser, vocabulary: frozenset[str] | None, seen: Mapping[str, int]
-) -> str:
-    """Name the kind of mark that the normaliser's settings leave in a token; empty if there is none.
+class UnreadTally:
+    """Counts fields that no reader uses, although they look like scores or hypotheses."""
 
-    Args:
-        vocabulary: words that the bundle knows, if any; a token made only of such words has no mark.
-        seen: all tokens, to distinguish a capitalised name from text in mixed case.
+    def __init__(self) -> None:
+        self.scores: Counter[str] = Counter()
+        """Number of lists without streams in which a field has numbers, by field."""
+        self.partial_scores: Counter[str] = Counter()
+        """Number of lists without streams in which only some hypotheses have a field, by field."""
+        self.lists: Counter[str] = Counter()
+        """Number of lists with an array that looks like hypotheses, by description of the array."""
+        self._sample: list[NBestList] = []
+        self._descriptions: dict[str, str] = {}
+
+    def add(self, nbest: NBestList) -> None:
+        for unread in find_unread_lists([nbest]):
+            self.lists[self._descriptions.setdefault(unread.name, unread.description)] += 1
+        if nbest.streams:
+            return
+        if len(self._sample) < SAMPLE_LISTS:
+            self._sample.append(nbest)
+        self.scores.update(field.label for field in find_unread_fields([nbest]) if field.is_likely)
+        self.partial_scores.update(find_partial_scores([nbest]).keys())
+
+    @property
+    def option(self) -> str:
+        """The most likely field with its base and sign, as in ``--stream``; empty if there is none."""
+        likely = [f for f in find_unread_fields(self._sample) if f.is_likely and not f.parent]
+        return f"{likely[0].name}{likely[0].units}" if likely else ""
+
+
+def read_ranks(hypotheses: Sequence[Hypothesis]) -> set[int]:
+    """Read the ranks of hypotheses, and of other hypotheses that were merged into them.
+
+    The result is empty if a hypothesis has no rank.
     """
-    words = normaliser.normalise_token(token)
-    if not words or (vocabulary is not None and all(word in vocabulary for word in words)):
-        return ""
-    if _matches(MARK_PATTERNS, token):
-        return "filler"
-    if vocabulary is None and _matches(normaliser.settings.keep, token):
-        return ""
-    if (variant := VARIANT.fullmatch(token)) and words != normaliser.normalise_token(variant[1]):
-        return "variant"
-    if FILLER.fullmatch(token):
-        return "filler"
-    if MULTIWORD.fullmatch(token) and words != normaliser.normalise(JOINER.sub(" ", token)):
-        return "multiword"
-    mixed = normaliser.settings.case == "keep" and token != token.lower()
-    return "case" if mixed and (token.lower() in seen or (vocabulary and token.lower() in vocabulary)) else ""
-
-
-def loses_signs(normaliser: Normaliser) -> bool:
-    """Whether a normaliser takes signs of an alphabet for punctuation, or its capitals for small letters."""
-    settings = normaliser.settings
-    return not settings.letters and (settings.punctuation, settings.case) != ("keep", "keep")
-
-
-def find_letters(tokens: Mapping[str, int]) -> str:
-    """Name the alphabet in which signs are letters that tokens seem to be written in; empty if it is none.
-
-    Buckwalter has no other signs than its own; X-SAMPA is recognised by signs at places of letters in many
-    tokens that are not in Buckwalter.
-    """
-    if tokens.keys() >= ALTERNATION_MARKS:
-        tokens = {token: count for token, count in tokens.items() if token not in ALTERNATION_MARKS | {"@"}}
-    total = sum(tokens.values())
-    for name, pattern in (("buckwalter", BUCKWALTER), ("x-sampa", X_SAMPA)):
-        found = (token for token in tokens if pattern.fullmatch(token) and not FILLER.fullmatch(token))
-        count = sum(map(tokens.__getitem__, found))
-        if count > MIN_LETTERS_SHARE * total:
-            return name
-    return ""
-
-
-def _matches(patterns: Iterable[str], token: str) -> bool:
-    return any(re.fullmatch(pattern, token, re.IGNORECASE) for pattern in patterns)
-
-
-def _normalise_counts(counts: Counter[str], normaliser: Normaliser) -> Counter[str]:
-    words: Counter[str] = Counter()
-    for token, count in counts.items():
-        for word in normaliser.normalise_token(token):
-            words[word] += count
-    return words
+    for name in RANK_FIELDS:
+        ranks: set[int] = set()
+        for hypothesis in hypotheses:
+            values: Any = hypothesis.fields.get("merged_ranks") or [hypothesis.fields.get(name)]
+            if not isinstance(values, list) or not all(type(rank) is int for rank in values):
+                break
+            ranks.update(values)
+        else:
+            return ranks
+    return set()

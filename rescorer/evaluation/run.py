@@ -1,8 +1,8 @@
 """Evaluate files of lists under the same settings: errors, rows of systems, intervals and verdicts.
 
-Lists of each file come in with ``add_file`` or ``add_scored_file``; ``compare`` then makes the rows, on the
-lists that all files share, and ``to_dict`` converts everything to JSON data. Nothing here reads options or
-prints.
+``Evaluation.add_file`` and ``add_scored_file`` take the lists of each file. ``compare`` then makes the rows
+on the lists that all files share, and ``to_dict`` converts the results to JSON data. The module neither reads
+options nor prints.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from rescorer.combination import phrase_weight
 from rescorer.errors import InputError, pluralise
 from rescorer.evaluation.error_analysis import (
     AlignedList,
@@ -27,9 +26,8 @@ from rescorer.evaluation.error_rate import CountingSettings, WordErrors
 from rescorer.evaluation.false_alarms import describe_over_boosting, find_over_boosting
 from rescorer.evaluation.folds import count_tuning_lists
 from rescorer.evaluation.list_errors import ListKey, Selection, find_shared_lists, index_lists, to_percent
-from rescorer.evaluation.list_tally import describe_equated, find_equated
 from rescorer.evaluation.scored_lists import (
-    ScoredList,
+    MeasuredList,
     count_lists,
     score_lists,
     score_references,
@@ -53,23 +51,25 @@ from rescorer.evaluation.systems import (
     drop_models,
     weights_by_system,
 )
+from rescorer.evaluation.word_statistics import describe_equated, find_equated
 from rescorer.extensions import used_rerankers
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import replace_by_base
 from rescorer.text import Normaliser, remark_on_spacing
 from rescorer.types import NBestList, Weights
+from rescorer.weights import phrase_weight
 
 OWN_LISTS = ", all its lists"
-"""Ends the names of rows about all lists of a file, where most rows are about those that files share."""
+"""Ends the names of rows about all lists of a file, if other rows are about the lists that files share."""
 
 
 @dataclass(frozen=True)
 class EvaluatedFile:
     """The lists of a file that could be evaluated."""
 
-    lists: Mapping[ListKey, ScoredList]
-    compare: Callable[[Sequence[ScoredList]], Comparison]
-    """Makes the rows of some of the lists."""
+    lists: Mapping[ListKey, MeasuredList]
+    compare: Callable[[Sequence[MeasuredList]], Comparison]
+    """Makes the rows for some of the lists."""
     unknown: Collection[str] | None
     """Words of the references that the language models do not know; None without models."""
 
@@ -80,7 +80,7 @@ class FileResults:
 
     file: str
     suffix: str
-    """Added to the names of the rows; not empty if they are about other lists than most rows."""
+    """Added to the names of the rows; empty, or ``OWN_LISTS``."""
     comparison: Comparison
     significance: Significance
     results: Sequence[Result]
@@ -89,18 +89,18 @@ class FileResults:
 
     @property
     def label(self) -> str:
-        """The file, and which of its lists if not those of most rows."""
+        """Name of the file, with the suffix of its rows."""
         return self.file + self.suffix
 
 
 @dataclass
 class Evaluation:
-    """The files, and the rows that ``compare`` makes of them."""
+    """Files of lists that are evaluated together, and the rows that ``compare`` makes of them."""
 
     counting: CountingSettings
     normaliser: Normaliser
-    """Gives the words that errors are counted in, and by which equal references of several files are
-    recognised."""
+    """Converts texts to the words in which errors are counted. References are also compared in these words,
+    to find the lists that several files share."""
     selection: Selection
     first_pass: Weights | None
     """Weights that define the first pass; None for the order of the lists."""
@@ -113,14 +113,18 @@ class Evaluation:
     files: dict[str, EvaluatedFile] = field(default_factory=dict)
     parts: list[FileResults] = field(default_factory=list)
     n_shared: int = 0
-    """Number of lists that all files have; 0 if there are none, and each row is about lists of its own."""
+    """Number of lists that all files have. If it is 0, each row is about all lists of its file."""
     perplexity: dict[str, Any] = field(default_factory=dict)
     """Scores of the references, by file."""
     warnings: dict[str, str] = field(default_factory=dict)
     """Warnings about the weights, by file."""
 
     def add_file(self, file: str, lists: Sequence[NBestList], *, is_only_file: bool) -> None:
-        """Add the lists of a file as they are, apart from hypotheses to merge or drop."""
+        """Add the lists of a file in the order that their hypotheses have.
+
+        Args:
+            is_only_file: whether the file also gets rows of rules and of the oracle.
+        """
         normalise = self.normaliser.normalise
         scored, errors = count_lists(normalise, lists, self.first_pass, self.counting, self.selection)
         for error in errors:
@@ -136,7 +140,12 @@ class Evaluation:
         *,
         with_tuning: bool,
     ) -> None:
-        """Add the lists of a file with the scores of all models, which compare texts by the normaliser."""
+        """Score the lists of a file with all models of a bundle, and add them.
+
+        Args:
+            weights: weights of the systems that are compared; see ``weights_by_system``.
+            with_tuning: whether systems also get rows with weights tuned by cross-validation.
+        """
         settings = self.first_pass, self.counting, self.selection
         scored, errors = score_lists(rescorer, lists, weights, *settings, generate=self.generate)
         for error in errors:
@@ -177,8 +186,8 @@ class Evaluation:
     def _add(
         self,
         file: str,
-        scored: Sequence[ScoredList],
-        compare: Callable[[Sequence[ScoredList]], Comparison],
+        scored: Sequence[MeasuredList],
+        compare: Callable[[Sequence[MeasuredList]], Comparison],
         unknown: Collection[str] | None = None,
     ) -> None:
         """Add the lists of a file, unless there are none."""
@@ -187,16 +196,20 @@ class Evaluation:
             self.files[file] = EvaluatedFile(index_lists(keys), compare, unknown)
 
     def compare(self, own_lists: bool) -> None:
-        """Make the rows: on the lists that all files have, or on each file's own if there are none."""
+        """Make the rows on the lists that all files have or, if there are none, on all lists of each file.
+
+        Args:
+            own_lists: whether files that have further lists also get rows about all their lists.
+        """
         shared = find_shared_lists([evaluated.lists for evaluated in self.files.values()])
         self.n_shared = len(shared)
         parts = [
-            _judge(file, evaluated, [evaluated.lists[key] for key in shared] or None)
+            judge_file(file, evaluated.compare, [evaluated.lists[key] for key in shared or evaluated.lists])
             for file, evaluated in self.files.items()
         ]
         if own_lists and shared and len(self.files) > 1:
             parts += [
-                _judge(file, evaluated, suffix=OWN_LISTS)
+                judge_file(file, evaluated.compare, list(evaluated.lists.values()), OWN_LISTS)
                 for file, evaluated in self.files.items()
                 if len(evaluated.lists) > len(shared)
             ]
@@ -206,7 +219,7 @@ class Evaluation:
         ]
 
     def row_name(self, part: FileResults, row: Row) -> str:
-        """The name under which a row is shown: with its file, if there are several files."""
+        """Return the name under which a row is shown; if there are several files, it names the file."""
         several = len(self.files) > 1 and row.name != part.file
         return (f"{part.file}: {row.name}" if several else row.name) + part.suffix
 
@@ -224,7 +237,7 @@ class Evaluation:
 
     @property
     def spacing(self) -> str:
-        """Advice if words were counted in texts without spaces between words, otherwise empty."""
+        """Advice if words were counted in texts without spaces between words; otherwise empty."""
         if self.counting.unit != "word":
             return ""
         lists = (pair for evaluated in self.files.values() for pair in evaluated.lists.items())
@@ -236,16 +249,16 @@ class Evaluation:
         return {file: len(evaluated.lists) - self.n_shared for file, evaluated in self.files.items()}
 
     def align(self, part: FileResults, system: str | None) -> Iterator[AlignedList]:
-        """Align the texts of a row with the references; raises ConfigError as ``choose_row``."""
+        """Align the texts of a row with the references; raise ConfigError as in ``choose_row``."""
         row, aligner = self._choose(part, system)
         return align_rows(part.comparison.scored, part.comparison.first_pass, row, aligner)
 
     def analyse(self, part: FileResults, system: str | None) -> ErrorAnalysis:
-        """Analyse the errors of a row; raises ConfigError as ``choose_row``."""
+        """Analyse the errors of a row; raise ConfigError as in ``choose_row``."""
         return analyse_errors(part.comparison, *self._choose(part, system), self.files[part.file].unknown)
 
     def _choose(self, part: FileResults, system: str | None) -> tuple[Row, Aligner]:
-        """The row whose errors are analysed, and what aligns texts as errors were counted."""
+        """Find a row by name, and make an aligner that counts the same errors as the evaluation."""
         rows = [result.row for result in part.results]
         row = rows[choose_row([(self.row_name(part, row), row) for row in rows], system)]
         return row, Aligner(self.normaliser.normalise, self.counting)
@@ -254,7 +267,7 @@ class Evaluation:
         """Convert the report to JSON data, with the same keys for one file and for several.
 
         Args:
-            rejected: why each list that cannot be evaluated was rejected.
+            rejected: for each list that could not be evaluated, the reason.
         """
         drawn = [(part.file, part.significance.bootstrap) for part in self.parts]
         return {
@@ -287,11 +300,19 @@ class Evaluation:
         }
 
 
-def _judge(
-    file: str, evaluated: EvaluatedFile, lists: Sequence[ScoredList] | None = None, suffix: str = ""
+def judge_file(
+    file: str,
+    compare: Callable[[Sequence[MeasuredList]], Comparison],
+    lists: Sequence[MeasuredList],
+    suffix: str = "",
 ) -> FileResults:
-    """Make the rows of some lists of a file, of all if there are none, and judge them."""
-    comparison = evaluated.compare(lists or list(evaluated.lists.values()))
+    """Make the rows of some lists of a file, and judge them; verdicts are not corrected yet.
+
+    Args:
+        compare: makes the rows.
+        suffix: as in ``FileResults``.
+    """
+    comparison = compare(lists)
     significance = Significance(comparison)
     results, verdicts = judge_rows(comparison, significance), find_verdicts(comparison, significance)
     oracle = find_oracle_by_depth(comparison.scored)

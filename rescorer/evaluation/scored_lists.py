@@ -1,9 +1,10 @@
-"""Lists and texts scored once by all models, so that comparisons only apply other weights.
+"""Score lists and texts once by all models, so that systems can be compared by applying other weights.
 
-Scores of models are cached on disk by content, so that a second tuning runs no language model. One file holds
-the scores of one batch of hypotheses, word by word: mixtures are computed from them under any λ. Its name is
-a hash of everything that the scores depend on: the canonical words and contexts of the batch, the files of
-the models, device and precision. A file that cannot be used is computed again.
+A cache on disk keeps the scores of the models, so that a second tuning runs no language model. Each of its
+files holds the scores of one batch of hypotheses, word by word, from which a mixture can be computed under
+any λ. The name of a file is a hash of everything that the scores depend on: the canonical words and contexts
+of the batch, the files of the models, the device and the precision. If a file cannot be used, its scores are
+computed again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from rescorer.combination import totals
 from rescorer.decision import expected_errors, fewest_errors_first
 from rescorer.errors import FormatError, InvalidList
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings
@@ -41,10 +41,14 @@ from rescorer.ranking import Ranking, posteriors
 from rescorer.scoring.options import RescoreOptions
 from rescorer.trie import EdgeScores, HypothesisTrie, Words
 from rescorer.types import MAXIMUM, NBestList, RescoredList, TextScore, Weights
+from rescorer.weights import totals
 
 
 def collect_components(rescored: RescoredList) -> dict[str, np.ndarray]:
-    """The components of a list by name, each (H,) float64 in input order; the list must not be merged."""
+    """Return the components of a rescored list by name, each (H,) float64 in input order.
+
+    No hypotheses of the list may have been merged or dropped.
+    """
     hypotheses = sorted(rescored.hypotheses, key=lambda hypothesis: hypothesis.original_rank)
     return {
         name: np.array([hypothesis.components[name] for hypothesis in hypotheses])
@@ -54,11 +58,11 @@ def collect_components(rescored: RescoredList) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True, slots=True)
 class TextTotals:
-    """Sums over texts, which can be added with ``+``, unlike perplexities.
+    """Sums of log-probabilities over texts. They can be added with ``+``, which perplexities cannot.
 
     Every word and every ``</s>`` is a token. Words that no model knows count as ``<unk>``, one more word of
-    the vocabulary. All models are given the union of their vocabularies, so that their perplexities are
-    comparable.
+    the vocabulary. All models have the union of their vocabularies, so that their perplexities can be
+    compared.
     """
 
     n_sentences: int = 0
@@ -83,7 +87,7 @@ class TextTotals:
         )
 
     def perplexity(self, model: str) -> float:
-        """exp of the mean -ln P per token; raises FormatError if there are no tokens."""
+        """Compute exp of the mean -ln P per token; raise FormatError if there are no tokens."""
         if not self.n_tokens:
             raise FormatError("no text to compute the perplexity of")
         return to_perplexity(self.log_probs[model], self.n_tokens)
@@ -102,7 +106,7 @@ class TextTotals:
 
 
 def to_perplexity(log_prob: float, n_tokens: int) -> float:
-    """exp of the mean -ln P per token; infinite if it is larger than any number."""
+    """Compute exp of the mean -ln P per token; infinity if that is larger than any float."""
     try:
         return math.exp(-log_prob / n_tokens)
     except OverflowError:
@@ -117,17 +121,17 @@ def sum_scores(scores: Iterable[TextScore]) -> TextTotals:
 SCHEMA = 1
 MAX_HEADER_BYTES = 1 << 16
 MAX_CACHE_BYTES = 4 << 30
-"""Size of the folder above which its oldest files are deleted."""
+"""The oldest files of the cache are deleted if all files together are larger than this."""
 SUFFIX = ".safetensors"
 IRRELEVANT = (f"{WEIGHTS}/", f"{PHRASES}/")
-"""Folders of a bundle that scores of models do not depend on."""
+"""Folders of a bundle on which the scores of its models do not depend."""
 
 Arrays = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
 """Type and shape of arrays by name."""
 
 
 def find_cache_folder() -> Path:
-    """Default folder: ``rescorer/scores`` in the user's cache folder (XDG base directory specification)."""
+    """Return the default folder: ``rescorer/scores`` in the user's cache folder, as XDG specifies it."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "rescorer" / "scores"
 
@@ -135,10 +139,10 @@ def find_cache_folder() -> Path:
 def load_cached_rescorer(
     bundle_folder: Path | str, device: str, cache: Path, on_note: Callable[[str], None]
 ) -> Rescorer:
-    """Load a bundle whose scores are cached; its models are loaded when a score is missing.
+    """Load a bundle with a cache of scores; the models are loaded only if a score is missing.
 
     Args:
-        cache: folder of the cache, which is created.
+        cache: folder of the cache; created if it does not exist.
         on_note: called with a line about each file of the cache that cannot be read or written.
 
     Raises:
@@ -152,7 +156,7 @@ def load_cached_rescorer(
 
 
 class _LazyModels(Mapping[str, LanguageModel]):
-    """The models of a bundle, all of which are loaded when the first one is needed."""
+    """The models of a bundle; all are loaded when the first one is needed."""
 
     def __init__(self, bundle: Bundle, device: str) -> None:
         self._bundle, self._device = bundle, device
@@ -172,7 +176,7 @@ class _LazyModels(Mapping[str, LanguageModel]):
 
 
 class CachingTrieScorer(TrieScorer):
-    """Score tries by the models of a bundle, or read their scores from files.
+    """Scores tries with the models of a bundle, or reads the scores from files of an earlier run.
 
     Args:
         folder: folder of the files.
@@ -251,7 +255,7 @@ class CachingTrieScorer(TrieScorer):
             return None
 
     def _write(self, path: Path, scores: Mapping[str, EdgeScores]) -> None:
-        """Write a file in one step; a folder that cannot be written is mentioned once."""
+        """Write a file in one step; if the folder cannot be written, note that once and write no more."""
         from safetensors.numpy import save
 
         if not self._can_write:
@@ -276,7 +280,7 @@ class CachingTrieScorer(TrieScorer):
 
 
 def delete_oldest(folder: Path, max_bytes: int = MAX_CACHE_BYTES) -> None:
-    """Delete the files that were not used for longest, until the others fit."""
+    """Delete the least recently used files until the others fit."""
     files = []
     for path in folder.glob(f"*{SUFFIX}"):
         status = path.lstat()
@@ -296,11 +300,12 @@ def describe_arrays(
     backward: Collection[str] = (),
     remembers: Collection[str] = (),
 ) -> Arrays:
-    """Type and shape of every array of a file, by name; no name of a model contains a slash.
+    """Return the type and shape of every array of a file, by name, such as ``log_probs/ngram``.
 
     Args:
+        names: names of the models, none of which contains a slash.
         backward: names of the backward models.
-        remembers: names of those that can have a neural cache.
+        remembers: names of the models that can have a neural cache.
     """
     arrays: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
     for name in names:
@@ -317,7 +322,7 @@ def describe_arrays(
 
 
 def unpack_scores(tensors: Mapping[str, np.ndarray], name: str, backward: bool = False) -> EdgeScores:
-    """The scores of a model among the arrays of a file."""
+    """Read the scores of a model from the arrays of a file."""
     prefix = f"encoding/{name}/"
     encodings = {key.removeprefix(prefix): tensors[key] for key in tensors if key.startswith(prefix)}
     log_probs, unknown = tensors[f"log_probs/{name}"], tensors[f"unknown/{name}"]
@@ -325,8 +330,8 @@ def unpack_scores(tensors: Mapping[str, np.ndarray], name: str, backward: bool =
 
 
 @dataclass(frozen=True)
-class ScoredList:
-    """The errors and components of a list, both in input order."""
+class MeasuredList:
+    """A list with the errors and the components (scores) of its hypotheses, in input order."""
 
     nbest: NBestList
     evaluated: EvaluatedList
@@ -334,28 +339,28 @@ class ScoredList:
     components: Mapping[str, np.ndarray]
     """(H,) float64 by name."""
     words: Sequence[Words]
-    """Words of each hypothesis as texts are compared and errors are counted."""
+    """Words of each hypothesis, as they are compared and as errors are counted."""
     first_pass_order: Sequence[int]
-    """Indices of the hypotheses, best first, as the recogniser ranked them."""
+    """Indices of the hypotheses in the order of the recogniser, best first."""
     first_pass_totals: np.ndarray | None
-    """(H,), by which the recogniser ranked; None if only the order is known."""
+    """(H,) scores by which the recogniser ranked the hypotheses; None if only their order is known."""
     selection: Selection
-    """Which hypotheses take part in rankings."""
+    """Says which hypotheses take part in rankings."""
     context: Words = ()
-    """The words said before, as models read them."""
+    """The words that were said before, as models read them."""
     words_read: Sequence[Words] = ()
-    """Words of each hypothesis as models read them; empty: as they are compared."""
+    """Words of each hypothesis, as models read them; empty if these are ``words``."""
     counting: CountingSettings = DEFAULT_COUNTING
-    """The way the errors were counted."""
+    """Settings by which the errors were counted."""
 
     @property
     def read(self) -> Sequence[Words]:
-        """Words of each hypothesis as models read them; without models, ``words``."""
+        """Words of each hypothesis, as models read them; without models, ``words``."""
         return self.words_read or self.words
 
     @property
     def readings(self) -> tuple[Words, ...]:
-        """All readings of the reference, as written."""
+        """All readings of the reference, as written: more than one if the reference has alternatives."""
         return self.counting.expand(self.reference, self.nbest.id)
 
     @property
@@ -365,7 +370,7 @@ class ScoredList:
 
     @property
     def n_recognised(self) -> int:
-        """Number of hypotheses of the recogniser; generated ones come after them."""
+        """Number of hypotheses of the recogniser, which come before generated hypotheses."""
         return sum(hypothesis.generated is None for hypothesis in self.nbest.hypotheses)
 
     @property
@@ -374,9 +379,8 @@ class ScoredList:
         return self.nbest.hypotheses[-1].generated is not None
 
     @property
-    def recognised(self) -> ScoredList:
-        """The list without generated hypotheses, the others at the same positions; itself if there are
-        none."""
+    def recognised(self) -> MeasuredList:
+        """The list without generated hypotheses; the others keep their positions."""
         if not self.has_generated:
             return self
         n, first = self.n_recognised, self.first_pass_totals
@@ -402,13 +406,18 @@ def score_lists(
     selection: Selection = ALL,
     *,
     generate: bool = False,
-) -> tuple[list[ScoredList], list[InvalidList]]:
-    """Score lists that have references; lists that cannot be scored or evaluated are returned as errors.
+) -> tuple[list[MeasuredList], list[InvalidList]]:
+    """Score lists that have references, and count the errors of their hypotheses.
 
     Args:
-        weights: their interpolation weights define the mixture.
+        weights: give the interpolation weights of the mixture.
         first_pass_weights: weights that define the first pass; None for the order of the list.
-        generate: add hypotheses with phrases in place of what sounds like them.
+        counting: settings by which errors are counted.
+        selection: says which hypotheses will take part in rankings.
+        generate: add hypotheses in which phrases replace words that sound like them.
+
+    Returns:
+        The lists, and an error for each list that cannot be scored or evaluated.
     """
     rankings = rescorer.rank_each(lists, RescoreOptions(weights, MAXIMUM, generate=generate))
     extended = (
@@ -426,8 +435,8 @@ def count_lists(
     first_pass_weights: Weights | None = None,
     counting: CountingSettings = DEFAULT_COUNTING,
     selection: Selection = ALL,
-) -> tuple[list[ScoredList], list[InvalidList]]:
-    """Like ``score_lists``, without models: the components are the streams of the lists."""
+) -> tuple[list[MeasuredList], list[InvalidList]]:
+    """Do the same as ``score_lists`` without models: the components are the streams of the lists."""
     components = (
         {name: np.array(values, dtype=np.float64) for name, values in nbest.streams.items()}
         for nbest in lists
@@ -442,10 +451,10 @@ def _count_lists(
     first_pass_weights: Weights | None,
     counting: CountingSettings,
     selection: Selection,
-) -> tuple[list[ScoredList], list[InvalidList]]:
-    """Count errors in words of the first normaliser; the second gives those that models read."""
+) -> tuple[list[MeasuredList], list[InvalidList]]:
+    """Count errors in the words of the first normaliser; the second one gives the words that models read."""
     normalise, read = normalisers
-    scored: list[ScoredList] = []
+    scored: list[MeasuredList] = []
     errors: list[InvalidList] = []
     for nbest, scores in zip(lists, components, strict=True):
         if isinstance(scores, InvalidList):
@@ -466,7 +475,7 @@ def _count_lists(
             continue
         said = (spoken.words for spoken in normalise_previous(nbest.previous, read))
         scored.append(
-            ScoredList(
+            MeasuredList(
                 nbest,
                 evaluated,
                 nbest.reference or "",
@@ -484,22 +493,23 @@ def _count_lists(
 
 
 def score_references(
-    rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights | None = None
+    rescorer: Rescorer, scored: Sequence[MeasuredList], weights: Weights | None = None
 ) -> list[TextScore]:
-    """Score the references with all models, taking the first reading of each."""
+    """Score the first reading of each reference with all models."""
     texts = [" ".join(item.readings[0]) for item in scored]
     return rescorer.score_text(texts, weights=weights)
 
 
-def order_by_weights(scored: ScoredList, weights: Weights) -> list[int]:
-    """Positions of the selected hypotheses of a list, as ``weights`` rank them."""
+def order_by_weights(scored: MeasuredList, weights: Weights) -> list[int]:
+    """Return the positions of the selected hypotheses in the order of their totals under ``weights``."""
     return scored.selection.order(scored.words, totals(scored.components, weights))[0]
 
 
-def order_by_expected_errors(scored: ScoredList, weights: Weights) -> list[int]:
-    """Positions of the selected hypotheses of a list, by minimum Bayes risk in the unit that is counted.
+def order_by_expected_errors(scored: MeasuredList, weights: Weights) -> list[int]:
+    """Return the positions of the selected hypotheses in the order of minimum Bayes risk.
 
-    The posteriors are those of ``weights`` at the temperature of their decision rule.
+    Errors are expected in the unit in which they are counted, under the posteriors of ``weights`` at the
+    temperature of their decision rule.
 
     Raises:
         LimitExceeded: the hypotheses of the list are too many, or too long, to be compared.
@@ -512,8 +522,8 @@ def order_by_expected_errors(scored: ScoredList, weights: Weights) -> list[int]:
     return [positions[k] for k in fewest_errors_first(errors, kept)]
 
 
-def order_by_decision(scored: ScoredList, weights: Weights) -> list[int]:
-    """Positions of the selected hypotheses of a list, by ``weights`` and their decision rule.
+def order_by_decision(scored: MeasuredList, weights: Weights) -> list[int]:
+    """Return the positions of the selected hypotheses in the order of the decision rule of ``weights``.
 
     Raises:
         LimitExceeded: as in ``order_by_expected_errors``.
@@ -523,18 +533,18 @@ def order_by_decision(scored: ScoredList, weights: Weights) -> list[int]:
     return order_by_weights(scored, weights)
 
 
-def order_by_first_pass(scored: ScoredList) -> list[int]:
-    """All positions of a list, as the recogniser ranked them."""
+def order_by_first_pass(scored: MeasuredList) -> list[int]:
+    """Return all positions of a list in the order of the recogniser."""
     return list(scored.first_pass_order)
 
 
-def order_selection_by_first_pass(scored: ScoredList, selection: Selection | None = None) -> list[int]:
-    """Positions of the selected hypotheses, as the recogniser ranked them.
+def order_selection_by_first_pass(scored: MeasuredList, selection: Selection | None = None) -> list[int]:
+    """Return the positions of the selected hypotheses in the order of the recogniser.
 
-    Merging ranks them by the scores of the first pass, if these are known.
+    If equal hypotheses are merged and the scores of the first pass are known, the merged scores decide.
 
     Args:
-        selection: which hypotheses take part; None for the selection of the list.
+        selection: says which hypotheses take part; None for the selection of the list.
     """
     selection = scored.selection if selection is None else selection
     scores = scored.first_pass_totals
@@ -544,29 +554,29 @@ def order_selection_by_first_pass(scored: ScoredList, selection: Selection | Non
     return [i for i in scored.first_pass_order if i in kept]
 
 
-def order_by_file(scored: ScoredList) -> list[int]:
-    """Positions of the selected hypotheses, in input order; merging ranks them by the first pass."""
+def order_by_file(scored: MeasuredList) -> list[int]:
+    """Return the positions of the selected hypotheses in input order, or by the first pass if merged."""
     if scored.selection.merge:
         return order_selection_by_first_pass(scored)
     return scored.selection.order(scored.words, np.zeros(len(scored.words)), keep_order=True)[0]
 
 
-def order_by_errors(scored: ScoredList) -> list[int]:
-    """All positions of a list, fewest errors first: the order of an oracle."""
+def order_by_errors(scored: MeasuredList) -> list[int]:
+    """Return all positions of a list in the order of an oracle, the fewest errors first."""
     errors = [counts.errors for counts in scored.evaluated.hypotheses]
     return sorted(range(len(errors)), key=errors.__getitem__)
 
 
-def rerank(scored: ScoredList, weights: Weights) -> EvaluatedList:
-    """Order the errors of a list as ``weights`` rank its hypotheses."""
+def rerank(scored: MeasuredList, weights: Weights) -> EvaluatedList:
+    """Bring the errors of a list's hypotheses into the order of ``weights``."""
     return reorder(scored.evaluated, order_by_weights(scored, weights))
 
 
-def rank_by_first_pass(scored: ScoredList) -> EvaluatedList:
-    """Move the hypothesis chosen by the first pass to the top of the list."""
+def rank_by_first_pass(scored: MeasuredList) -> EvaluatedList:
+    """Bring the errors of a list's hypotheses into the order of the recogniser."""
     return reorder(scored.evaluated, order_by_first_pass(scored))
 
 
 def reorder(evaluated: EvaluatedList, order: Sequence[int]) -> EvaluatedList:
-    """The errors of the hypotheses at some positions of a list, in the order of the positions."""
+    """Select the errors of hypotheses by their positions, in the order of the positions."""
     return replace(evaluated, hypotheses=tuple(evaluated.hypotheses[i] for i in order))

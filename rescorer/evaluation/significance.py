@@ -1,8 +1,9 @@
-"""Judge systems: intervals, gains over each other, verdicts and paired tests.
+"""Judge systems: intervals of their error rates, gains over each other, verdicts and paired tests.
 
-The rows of a comparison, or recognised texts of several systems, come in; differences beyond chance come out.
-A verdict says in one sentence whether the language models of a system gain more than a rule without them.
-Where a run has several verdicts, each is judged by its p-value corrected for their number (Holm).
+``judge_rows`` and ``find_verdicts`` judge the rows of a comparison. A verdict says in a sentence whether the
+language models of a system gain more than the best rule without them. If a run has several verdicts, their
+p-values are corrected for their number (Holm). ``compare_pairwise`` compares the texts that several systems
+recognised.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from rescorer.types import Hypothesis, NBestList, Weights
 
 
 class Significance:
-    """Bootstrap of all rows of a comparison on the same draws, by group where there are several groups.
+    """Bootstrap of all rows of a comparison on the same draws; if there are several groups, it draws groups.
 
     Args:
         comparison: rows about at least one list.
@@ -69,11 +70,11 @@ class Significance:
         self.bootstrap: Bootstrap = bootstrap(errors, words, units, draws)
 
     def interval(self, row: Row) -> Interval:
-        """Interval of 95 % of the error rate of a row."""
+        """Compute the interval of 95 % of the error rate of a row."""
         return self.bootstrap.interval(self._index(row))
 
     def gain(self, row: Row, over: Row | None = None) -> Gain:
-        """By how much the error rate of a row is lower than that of another; None for the first pass."""
+        """Compute the gain of a row over another row, or over the first pass if that is None."""
         return self.bootstrap.gain(0 if over is None else self._index(over), self._index(row))
 
     def _index(self, row: Row) -> int:
@@ -81,30 +82,31 @@ class Significance:
 
 
 def find_best_baseline(rows: Sequence[Row]) -> Row | None:
-    """The row with the fewest errors of those that need no language model; the first one of several."""
+    """Find the first row with the fewest errors among those that need no language model."""
     baselines = [row for row in rows if row.is_baseline]
     return min(baselines, key=lambda row: row.report.total.system.errors, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A row with what chance may have done to it."""
+    """A row with the interval of its error rate and its gain over the first pass."""
 
     row: Row
     interval: Interval
     """Interval of 95 % of the error rate."""
     gain: Gain | None
-    """Over the first pass; None for the first pass itself, and for the oracle, which knows the references."""
+    """Gain over the first pass. It is None for the first pass, and for the oracle, which knows the
+    references."""
     p_corrected: float = 1.0
     """P-value of the gain, corrected for the number of rows (Holm)."""
 
     @property
     def has_p_value(self) -> bool:
-        """Whether the lists say how often chance alone would give such a gain."""
+        """Whether the row has a gain whose p-value is known."""
         return self.gain is not None and self.gain.interval.is_finite
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON data; rates in percent, intervals null if the lists say nothing about them."""
+        """Convert to JSON data; rates are in percent, and unknown intervals are null."""
         return {
             **self.row.report.to_dict(),
             "kind": self.row.kind,
@@ -119,16 +121,17 @@ class Result:
 NO_GAIN = {"gain": None, "gain_interval": None, "p_value": None}
 
 
+def judge_row(row: Row, significance: Significance) -> Result:
+    """Compute the interval of a row, and its gain over the first pass if the row is a system."""
+    is_system = row.kind not in ("first pass", "oracle")
+    return Result(row, significance.interval(row), significance.gain(row) if is_system else None)
+
+
 def judge_rows(comparison: Comparison, significance: Significance) -> list[Result]:
-    """Compute the interval of each row, and its gain over the first pass if it is a system."""
-    gains = [
-        None if row.kind in ("first pass", "oracle") else significance.gain(row) for row in comparison.rows
-    ]
-    corrected = iter(correct_holm([gain.p_value for gain in gains if gain]).tolist())
-    return [
-        Result(row, significance.interval(row), gain, next(corrected) if gain else 1.0)
-        for row, gain in zip(comparison.rows, gains, strict=True)
-    ]
+    """Judge each row, and correct the p-values of the gains for the number of systems."""
+    results = [judge_row(row, significance) for row in comparison.rows]
+    corrected = iter(correct_holm([result.gain.p_value for result in results if result.gain]).tolist())
+    return [replace(result, p_corrected=next(corrected) if result.gain else 1.0) for result in results]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +142,21 @@ class SystemVerdict:
     baseline: str
     gain: Gain
     unit: str = "list"
-    """The unit that was drawn: ``list`` or ``group``."""
+    """Whether the bootstrap drew lists or whole groups: ``list`` or ``group``."""
     p_corrected: float | None = None
-    """P-value of the gain, corrected for the number of verdicts; None for a verdict that stands alone."""
+    """P-value of the gain, corrected for the number of verdicts; None if this is the only verdict."""
     n_verdicts: int = 1
     """Number of verdicts of the run."""
 
     @property
     def is_shown(self) -> bool:
-        """Whether the difference, in either direction, is more than chance at a level of 5 %."""
-        p_value = self.gain.p_value if self.p_corrected is None else self.p_corrected
-        return self.gain.interval.is_finite and p_value < 1 - LEVEL
+        """Whether the difference is more than chance at a level of 5 %, in either direction."""
+        return self.gain.interval.is_finite and self.p_value < 1 - LEVEL
+
+    @property
+    def p_value(self) -> float:
+        """P-value of the gain, corrected if there are several verdicts."""
+        return self.gain.p_value if self.p_corrected is None else self.p_corrected
 
     @property
     def is_better(self) -> bool:
@@ -161,7 +168,7 @@ class SystemVerdict:
         return self.is_shown and self.gain.gain < 0
 
     def sentence(self) -> str:
-        """The verdict in words."""
+        """Say the verdict in a sentence."""
         if not self.gain.units_changed:
             return f"{self.system!r} makes the same errors as {self.baseline!r}"
         if not self.gain.interval.is_finite:
@@ -176,14 +183,12 @@ class SystemVerdict:
         return f"{self.system!r} adds nothing beyond chance to {self.baseline!r}: {points}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON data; rates in percent, the interval null if the lists say nothing about it."""
+        """Convert to JSON data; rates are in percent, and an unknown interval is null."""
         return {
             "system": self.system,
             "baseline": self.baseline,
             **gain_to_dict(self.gain),
-            "p_value_corrected": round_p(self.gain.p_value if self.p_corrected is None else self.p_corrected)
-            if self.gain.interval.is_finite
-            else None,
+            "p_value_corrected": round_p(self.p_value) if self.gain.interval.is_finite else None,
             "sentence": self.sentence(),
             "verdict": "better" if self.is_better else "worse" if self.is_worse else "not beyond chance",
         }
@@ -192,8 +197,8 @@ class SystemVerdict:
 def find_verdicts(comparison: Comparison, significance: Significance) -> list[SystemVerdict]:
     """Compare every system that uses language models with the best row that needs none.
 
-    The p-values are not corrected yet: see ``correct_verdicts``. If there are rows with held-out
-    weights, only these are compared: others may be tuned on the same lists.
+    The p-values are not corrected yet; see ``correct_verdicts``. If there are rows with held-out weights,
+    only these are compared, because the weights of other rows may have been tuned on the same lists.
     """
     baseline = find_best_baseline(comparison.rows)
     if baseline is None:
@@ -205,9 +210,12 @@ def find_verdicts(comparison: Comparison, significance: Significance) -> list[Sy
 
 
 def correct_verdicts(verdicts: Sequence[Sequence[SystemVerdict]]) -> list[list[SystemVerdict]]:
-    """Correct the verdicts of a run, those of each file together, for their number (Holm).
+    """Correct the p-values of all verdicts of a run for their number (Holm).
 
-    A verdict that stands alone stays as it is.
+    A single verdict stays as it is.
+
+    Args:
+        verdicts: the verdicts of each file.
     """
     n_verdicts = sum(map(len, verdicts))
     if n_verdicts < 2:
@@ -229,19 +237,19 @@ RANK_TESTS: Mapping[RankTestName, Callable[[np.ndarray, np.ndarray], RankTest]] 
 
 @dataclass(frozen=True, slots=True)
 class RecognisedText:
-    """The errors of a system in one list."""
+    """The errors in the text that a system recognised for one list."""
 
     errors: WordErrors
     reading: Tokens
-    """The words of the reference that were aligned."""
+    """The words of the reference that the text was aligned with."""
     places: np.ndarray | None
-    """Errors at each place of the reading, as from ``place_errors``; None if they have no places, because
-    transcription marks were honoured in counting them."""
+    """Errors at each place of ``reading``, from ``place_errors``. The places are unknown (None) if
+    transcription marks changed the number of errors."""
 
 
 DrawnUnit = Literal["list", "group"]
 RecognisedLists = Mapping[ListKey, tuple[RecognisedText, str]]
-"""The text of a system in each list, with the group of the list."""
+"""For each list, the text that a system recognised and the group of the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +262,7 @@ class ComparedSystem:
     """Interval of 95 % of the error rate."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON data; rates in percent, the interval null if the lists say nothing about it."""
+        """Convert to JSON data; rates are in percent, and an unknown interval is null."""
         return {
             "name": self.name,
             "wer": to_percent(self.total.rate),
@@ -269,7 +277,7 @@ class ComparedSystem:
 
 @dataclass(frozen=True, slots=True)
 class ComparedPair:
-    """Two systems, and what the tests say about their difference."""
+    """Two systems, and the results of tests of their difference."""
 
     baseline: str
     system: str
@@ -279,15 +287,15 @@ class ComparedPair:
     matched_pairs: MatchedPairs
     rank_tests: Mapping[RankTestName, RankTest]
     units_needed: int | None
-    """Number of lists or groups that would show a difference of this size; None if no number would."""
+    """Number of lists or groups that would show a difference of this size; None if that is unknown."""
     p_values: Mapping[str, float]
-    """Two-sided, by name of the test: ``bootstrap``, ``matched_pairs`` and those of ``rank_tests``."""
+    """Two-sided p-values by test: ``bootstrap``, ``matched_pairs`` and those of ``rank_tests``."""
     corrected: Mapping[str, float]
-    """The same, each corrected for the number of pairs."""
+    """The p-values, each corrected for the number of pairs."""
 
     @property
     def verdict(self) -> PairVerdict:
-        """Verdict of the bootstrap about the system, corrected for the number of pairs, at a level of 5 %."""
+        """Verdict on the system by the corrected p-value of the bootstrap, at a level of 5 %."""
         if self.corrected["bootstrap"] >= 1 - LEVEL:
             return "not beyond chance"
         return "better" if self.gain.gain > 0 else "worse"
@@ -297,7 +305,7 @@ class ComparedPair:
         return test != "bootstrap" or self.gain.interval.is_finite
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON data; rates in percent, null for what the lists say nothing about."""
+        """Convert to JSON data; rates are in percent, and unknown figures are null."""
         matched = self.matched_pairs
         return {
             "baseline": self.baseline,
@@ -322,18 +330,19 @@ class ComparedPair:
 
 @dataclass(frozen=True, slots=True)
 class PairwiseComparison:
-    """Systems, and all pairs of them."""
+    """Several systems, and the comparisons of all pairs of them."""
 
     systems: Sequence[ComparedSystem]
     pairs: Sequence[ComparedPair]
-    """Each system with each that was given after it."""
+    """Pairs of each system with each later one."""
     n_units: int
+    """Number of lists or groups that the bootstrap drew."""
     unit: str
-    """The unit that was drawn: ``list`` or ``group``."""
+    """Whether the bootstrap drew lists or whole groups: ``list`` or ``group``."""
     rank_test_unit: str
-    """The unit of the rank tests: ``list``, or ``group`` if the lists have groups."""
+    """Whether rank tests compare lists or, if the lists have groups, groups: ``list`` or ``group``."""
     warning: str
-    """Caveat about intervals of few units; may be empty."""
+    """Caveat about intervals from few lists or groups; may be empty."""
 
     def to_dict(self, n_shared: int, others: Mapping[str, int]) -> dict[str, Any]:
         """Convert to JSON data.
@@ -386,8 +395,8 @@ def compare_pairwise(
     Args:
         systems: the same lists of each system, at least one, by name.
         groups: (L,) speaker or other group of each list, if known.
-        by_group: draw whole groups, not lists.
-        tests: further tests, over groups if these are known.
+        by_group: whether the bootstrap draws whole groups instead of lists.
+        tests: rank tests, which compare groups if groups are known.
     """
     counts = [[text.errors for text in texts] for texts in systems.values()]
     errors, words = (
@@ -437,10 +446,10 @@ def compare_pairwise(
 def find_common_places(
     first: Sequence[RecognisedText], second: Sequence[RecognisedText]
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Errors of two systems at the same places of each list.
+    """Count the errors of two systems at the same places of each list.
 
-    Where the systems follow different readings of a reference, or errors have no places, all errors of the
-    list are at one place: the list is then one segment of the matched pairs test.
+    If the systems are aligned with different readings of a reference, or the places of errors are unknown,
+    all errors of the list get one place. The list is then one segment of the matched pairs test.
     """
     places: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     for texts in zip(first, second, strict=True):
@@ -458,10 +467,11 @@ def recognise_lists(
     first_pass: Weights | None,
     on_rejected: Callable[[InvalidList], object],
 ) -> RecognisedLists:
-    """Count the errors of the text that a system chose in each list; with the group of the list.
+    """Count the errors of the text that a system chose for each list.
 
     Args:
-        first_pass: weights that order lists which ``rescorer rescore`` did not write; None for their order.
+        first_pass: weights that order lists, except those that ``rescorer rescore`` wrote; None to keep the
+            order of all lists.
         on_rejected: called with the error of each list that cannot be evaluated.
     """
     recognised = []
@@ -503,9 +513,9 @@ def compare_shared(
 
 
 def find_groups(groups_by_system: Sequence[Sequence[str]]) -> list[str] | None:
-    """The group of each list, from the first system that names it; None if there are fewer than two groups.
+    """Find the group of each list, from the first system that names one; None with fewer than two groups.
 
-    A list without a group counts as one group.
+    A list without a group counts as a group.
     """
     named = [next(filter(None, groups), "") for groups in zip(*groups_by_system, strict=True)]
     if len(set(named)) < 2:

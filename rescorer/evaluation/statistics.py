@@ -1,29 +1,28 @@
 """Intervals and tests that tell a difference between systems from chance.
 
-Errors per list and system come in as arrays; intervals, p-values and powers come out. Nothing here reads or
-prints lists. SciPy is loaded at the first use, because that takes a second, and programs that only serve or
-rescore import this package without ever computing a statistic.
+The input is arrays with the errors of each system on each list; the output is intervals, p-values, and the
+number of lists that a test needs. SciPy is loaded at the first use, because loading it takes a second, and
+programs that serve or rescore import this module without computing a statistic.
 
 The bootstrap follows Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance
-evaluation" (ICASSP 2004): lists are drawn with replacement, every draw has its own numbers of errors and of
-reference words, and two systems are compared on the same draws. Their plain percentiles are too narrow for
-small sets. So the interval of a rate is studentised (each draw is measured in its own standard error), and
-that of a gain is Student's t with the standard error of the draws. ``docs/decisions/intervals.md`` has the
-measured coverage, and names the program that simulated it.
+evaluation" (ICASSP 2004). Lists are drawn with replacement, so that every draw has its own numbers of errors
+and of reference words, and two systems are compared on the same draws. Plain percentiles of the draws are too
+narrow for small sets. So the interval of a rate is studentised: the deviation of each draw is measured in the
+standard error of that draw. The interval of a gain is Student's t with the standard error of the draws.
+``docs/decisions/intervals.md`` has the measured coverage, and names the program that simulated it.
 
 NIST's matched pairs test (MAPSSWE) follows Gillick and Cox, "Some statistical issues in the comparison of
-speech recognition algorithms" (ICASSP 1989), as ``sc_stats -t mapsswe`` does it. The errors of both systems
-are divided into segments that are separated by at least two words that both have right, so that one segment's
-errors say nothing about the next one's; the test asks whether the mean difference of errors per segment can
-be 0.
+speech recognition algorithms" (ICASSP 1989), as implemented in ``sc_stats -t mapsswe``. The texts are divided
+into segments that are separated by at least two words that both systems have right. Errors of one segment
+then say nothing about those of the next, and the test asks whether the mean difference of errors per segment
+can be 0.
 
-The sign test and Wilcoxon's signed-rank test, as in ``sc_stats``, look at which system is better on each
-speaker or list, and need no assumption about the distribution of the differences. They weigh a speaker with
-two utterances like one with a hundred.
+The sign test and Wilcoxon's signed-rank test, as in ``sc_stats``, ask which system is better on each speaker
+or list. They make no assumption about the distribution of the differences, and a speaker with two utterances
+counts as much as one with a hundred.
 
-The number of lists that would show a gain is a normal approximation: a gain of so many standard errors is
-found if chance does not take it below the quantile of the test. The standard error falls with the square root
-of the number of lists.
+The number of lists that would show a gain is a normal approximation. The standard error falls with the square
+root of the number of lists, and the gain is found unless chance takes it below the quantile of the test.
 """
 
 from __future__ import annotations
@@ -37,27 +36,27 @@ import numpy as np
 
 
 def student_quantile(tail: float, degrees: int) -> float:
-    """The value that Student's t with these degrees of freedom exceeds with the probability ``tail``."""
+    """Return the value that Student's t exceeds with the probability ``tail``."""
     return -float(_special().stdtrit(degrees, tail))
 
 
 def student_tail(value: float, degrees: int) -> float:
-    """Probability that Student's t with these degrees of freedom exceeds a value."""
+    """Return the probability that Student's t exceeds a value."""
     return float(_special().stdtr(degrees, -value))
 
 
 def normal_quantile(tail: float) -> float:
-    """The value that a standard normal variable exceeds with the probability ``tail``."""
+    """Return the value that a standard normal variable exceeds with the probability ``tail``."""
     return -float(_special().ndtri(tail))
 
 
 def normal_tail(value: float) -> float:
-    """Probability that a standard normal variable exceeds a value."""
+    """Return the probability that a standard normal variable exceeds a value."""
     return float(_special().ndtr(-value))
 
 
 def binomial_cdf(successes: int, trials: int, probability: float) -> float:
-    """Probability of at most so many successes in independent trials."""
+    """Return the probability of at most so many successes in independent trials."""
     return float(_special().bdtr(successes, trials, probability))
 
 
@@ -69,14 +68,14 @@ def _special() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class MatchedPairs:
-    """Result of the test."""
+    """Result of the matched pairs test."""
 
     segments: int
-    """Number of segments in which at least one of the systems has errors."""
+    """Number of segments in which at least one system has errors."""
     mean: float
-    """Mean difference of errors per segment: positive if the second system is better."""
+    """Mean difference of errors per segment; positive if the second system is better."""
     z: float
-    """``mean`` in standard errors; 0 if all differences are equal, as in ``sc_stats``."""
+    """``mean`` in standard errors; as in ``sc_stats``, it is 0 if all differences are equal."""
     p_value: float
     """Two-sided, from the normal distribution."""
 
@@ -84,11 +83,11 @@ class MatchedPairs:
 def place_errors(kinds: Iterable[str]) -> np.ndarray:
     """Count the errors at each place of a reference of R words: (2 R + 1,) int64.
 
-    Odd places are words (1 if the word is substituted or deleted), even places the gaps before, between and
-    after them (number of words inserted).
+    The odd places are the words: they have 1 if the word is substituted or deleted. The even places are the
+    gaps before, between and after the words: they have the number of insertions.
 
     Args:
-        kinds: of each pair of an alignment, in order: ``correct``, ``substitution``, ``deletion``,
+        kinds: kinds of the pairs of an alignment, in order: ``correct``, ``substitution``, ``deletion`` or
             ``insertion``.
 
     >>> place_errors(["insertion", "correct", "substitution"]).tolist()
@@ -107,9 +106,9 @@ def matched_pairs(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> 
     """Compare two systems by their errors at each place of the same references.
 
     Args:
-        first, second: one array per list from ``place_errors``. Where the systems follow different readings
-            of a reference, or their errors have no places, arrays of length 1 with all errors of the list
-            make it a single segment.
+        first, second: for each list, an array from ``place_errors``. An array of length 1 with all errors
+            makes the list a single segment. Use it if the systems are aligned with different readings of the
+            reference, or if the places of errors are unknown.
 
     Raises:
         ValueError: the systems have different numbers of lists or places.
@@ -124,7 +123,7 @@ def matched_pairs(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> 
 
 
 def segment_errors(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> np.ndarray:
-    """Errors of both systems in each segment with errors: (2, G) int64."""
+    """Count the errors of both systems in each segment that has errors: (2, G) int64."""
     lengths = [len(places) for places in first]
     if lengths != [len(places) for places in second]:
         raise ValueError("the two systems have different lists or different numbers of reference words")
@@ -146,10 +145,11 @@ def segment_errors(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) ->
 
 
 def correct_holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Correct p-values of several tests so that the chance of any false finding stays at the level.
+    """Correct the p-values of several tests, so that the probability of any false finding stays at the level.
 
-    After Holm, "A simple sequentially rejective multiple test procedure" (1979): the smallest of N values is
-    multiplied by N, the next one by N - 1, and so on; none becomes smaller than the one before it.
+    The method is that of Holm, "A simple sequentially rejective multiple test procedure" (1979). The smallest
+    of N values is multiplied by N, the next one by N - 1, and so on, and no value becomes smaller than the
+    value before it.
 
     Returns:
         (N,) float64 in input order, at most 1.
@@ -166,7 +166,7 @@ def correct_holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Interval of a probability (Wilson 1927), for independent trials.
+    """Compute an interval of a probability from independent trials (Wilson 1927).
 
     >>> [round(bound, 3) for bound in wilson_interval(90, 100)]
     [0.826, 0.945]
@@ -206,15 +206,15 @@ def mcnemar(first: np.ndarray, second: np.ndarray) -> PairedTest:
 
 
 EQUAL_POINTS = 0.005
-"""Error rates that differ by at most so many percentage points are equal."""
+"""Error rates count as equal if they differ by at most this many percentage points."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankTest:
-    """Result of a test over speakers or lists."""
+    """Result of a sign test or signed-rank test."""
 
     better: int
-    """Number on which the second system has the lower error rate."""
+    """Number of speakers or lists on which the second system has the lower error rate."""
     worse: int
     equal: int
     p_value: float
@@ -224,10 +224,10 @@ class RankTest:
 def sign_test(baseline: Sequence[float] | np.ndarray, system: Sequence[float] | np.ndarray) -> RankTest:
     """Test by the number of speakers on which a system is better: exact binomial test.
 
-    Half of the equal speakers count as better and half as worse; an odd one counts for the system with the
-    higher mean rate. For more than 20 speakers, ``sc_stats`` uses a normal approximation that halves the
-    smaller number once too often, and so calls nearly every difference significant; this test is always
-    exact.
+    Of the speakers with equal rates, half count as better and half as worse; an odd one counts for the system
+    with the higher mean rate. For more than 20 speakers, ``sc_stats`` uses a normal approximation that halves
+    the smaller number once too often, so that it calls nearly every difference significant. This test is
+    always exact.
 
     Args:
         baseline, system: (N,) error rates, as shares, of each speaker or list.
@@ -246,7 +246,8 @@ def sign_test(baseline: Sequence[float] | np.ndarray, system: Sequence[float] | 
 def wilcoxon(baseline: Sequence[float] | np.ndarray, system: Sequence[float] | np.ndarray) -> RankTest:
     """Test by the ranks of the absolute differences: normal approximation, without correction for ties.
 
-    Equal speakers take part in the ranking, and the ranks of half of them count for either system.
+    Speakers with equal rates are ranked, too. The ranks of every second one count for the first system, and
+    the others for the second.
 
     Args:
         baseline, system: (N,) error rates, as shares, of each speaker or list; 8 or more, so that the normal
@@ -269,7 +270,7 @@ def wilcoxon(baseline: Sequence[float] | np.ndarray, system: Sequence[float] | n
 
 
 def _differences(baseline: Sequence[float] | np.ndarray, system: Sequence[float] | np.ndarray) -> np.ndarray:
-    """By how many percentage points the system is better, (N,)."""
+    """Compute by how many percentage points the system is better, (N,)."""
     first, second = np.asarray(baseline, dtype=np.float64), np.asarray(system, dtype=np.float64)
     if first.shape != second.shape:
         raise ValueError(f"{len(first)} rates of one system, but {len(second)} of the other")
@@ -277,19 +278,19 @@ def _differences(baseline: Sequence[float] | np.ndarray, system: Sequence[float]
 
 
 def _rank(values: np.ndarray) -> np.ndarray:
-    """Ranks from 1, (N,) float64; equal values have the mean of theirs."""
+    """Rank values from 1, (N,) float64; equal values get the mean of their ranks."""
     _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[index])
 
 
 def _count(points: np.ndarray) -> tuple[int, int, int]:
-    """Numbers of speakers on which the system is better, worse and equal."""
+    """Count the speakers on which the system is better, worse and equal."""
     better, worse = int(np.sum(points > EQUAL_POINTS)), int(np.sum(points < -EQUAL_POINTS))
     return better, worse, len(points) - better - worse
 
 
 class Coverage(NamedTuple):
-    """Share of intervals of 95 % that contained the truth, in percent."""
+    """Shares of intervals of 95 % that contained the truth in a simulation, in percent."""
 
     rate: float
     """Share for intervals of an error rate."""
@@ -308,12 +309,12 @@ COVERAGE: Mapping[str, Mapping[int, Coverage]] = {
     },
     "list": {10: Coverage(89.5, 75.9), 20: Coverage(94.7, 94.1), 143: Coverage(95.1, 96.7)},
 }
-"""By what was drawn, and how many there were: groups that share 143 lists (30: 1,000 lists), or single
-lists."""
+"""Simulated coverage, by what was drawn (groups or single lists) and by their number. The groups have 143
+lists together, but 1,000 lists if there are 30 groups."""
 
 
 def find_coverage(n_units: int, unit: str) -> tuple[int, Coverage]:
-    """The simulated number of lists or groups that is nearest to a number, and its coverage.
+    """Return the nearest simulated number of lists or groups, and the coverage that was found with it.
 
     Args:
         unit: ``list`` or ``group``.
@@ -327,7 +328,7 @@ def find_coverage(n_units: int, unit: str) -> tuple[int, Coverage]:
 
 
 def describe_coverage(n_units: int, unit: str) -> str:
-    """Say how many intervals from about as many simulated lists or groups contained the truth.
+    """Say in a sentence how many intervals from about as many simulated lists or groups contained the truth.
 
     >>> describe_coverage(12, "list")
     'from 10 simulated lists, 90 % of those of error rates and 76 % of those of gains contained the truth'
@@ -343,78 +344,79 @@ def describe_coverage(n_units: int, unit: str) -> str:
 DRAWS = 10_000
 LEVEL = 0.95
 MIN_UNITS = 30
-"""Smallest number of lists or groups for which the intervals have been shown to cover what they promise."""
+"""Intervals of at least this many lists or groups had their nominal coverage in simulations."""
 MIN_UNITS_FOR_INTERVAL = 6
-"""Smallest number of lists or groups for which intervals and p-values are given. If fewer differ between two
-systems, chance alone would improve all of them, or worsen all, with a probability above 5 % (sign test)."""
+"""Intervals and p-values are given only for at least this many lists or groups. If fewer differ between two
+systems, chance alone improves all of them, or worsens all, with a probability above 5 % (sign test)."""
 USELESS_WIDTH = 2.0
-"""Width of an interval, as a multiple of the error rate, above which it is said to say next to nothing."""
+"""If an interval is wider than this many times the error rate, a warning says that it means little."""
 MAX_COUNTS_PER_CHUNK = 1 << 22
 """Largest number of counts (draws times units) in memory at once: 32 MiB as float64."""
 ROUNDING = 1e-12
-"""Relative size below which a variance is a rounding error of zero."""
+"""A variance of less than this relative size is treated as 0: it comes from rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A confidence interval; its ends are infinite if the data say nothing about the spread."""
+    """A confidence interval; its ends are infinite if the data do not determine it."""
 
     low: float
     high: float
 
     @property
     def is_finite(self) -> bool:
-        """Whether the data say something about the spread."""
+        """Whether the data determine the interval."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     @property
     def half_width(self) -> float:
-        """Half of the distance between the ends: the number after ±."""
+        """Half the distance between the ends, which is the number after ±."""
         return (self.high - self.low) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """By how much the error rate of a system is lower than that of a baseline, on the same lists."""
+    """The difference between the error rates of a baseline and of a system on the same lists."""
 
     gain: float
     """Rate of the baseline minus rate of the system: positive if the system is better. NaN if there are no
     reference words."""
     interval: Interval
-    """Infinite if too few lists or groups differ, or all differ by the same rate."""
+    """Interval of the gain. It is infinite if too few lists or groups differ, or if all differ by the same
+    rate."""
     p_value: float
-    """Two-sided: probability of so large a difference in either direction if there were none; 1 if the
-    interval is infinite."""
+    """Two-sided p-value: the probability of a difference at least this large, in either direction, if the
+    systems were equally good. It is 1 if the interval is infinite."""
     units_changed: int
-    """Number of lists or groups in which the two systems differ; the other ones say nothing."""
+    """Number of lists or groups in which the two systems differ. Only these say something about the gain."""
     standard_error: float = math.inf
     """Standard error of the gain; infinite if it is not known."""
 
     @property
     def lower_bound(self) -> float:
-        """One-sided lower bound of the gain, of level 97.5 % if the interval has 95 %."""
+        """Lower end of the interval. If that has the level 95 %, it is a one-sided bound of 97.5 %."""
         return self.interval.low
 
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """Error rates of systems on the same lists, and on draws from these."""
+    """Error rates of S systems on the same lists, and on D draws from these lists."""
 
     rates: np.ndarray
     """(S,) errors per reference word; infinite or NaN if there are no reference words."""
     n_units: int
     """Number of lists, or of groups if whole groups are drawn."""
     unit: str
-    """The unit that is drawn: ``list`` or ``group``."""
+    """Whether lists or whole groups are drawn: ``list`` or ``group``."""
     drawn_rates: np.ndarray
-    """(D, S) rates of the draws."""
+    """(D, S) error rates on the draws."""
     _columns: _Columns
     _ratios: np.ndarray
-    """(S, D) deviations of the drawn rates in their own standard errors, sorted."""
+    """(S, D) deviation of each drawn rate in the standard error of its draw, sorted."""
 
     @property
     def warning(self) -> str:
-        """A caveat about the intervals if there are few units; empty if there are enough."""
+        """A caveat about the intervals if there are few lists or groups; empty if there are enough."""
         if self.n_units >= MIN_UNITS:
             return ""
         if self.n_units < MIN_UNITS_FOR_INTERVAL:
@@ -432,9 +434,9 @@ class Bootstrap:
         )
 
     def interval(self, system: int, level: float = LEVEL) -> Interval:
-        """Interval of the error rate of a system: studentised bootstrap, not below 0.
+        """Compute an interval of the error rate of a system by studentised bootstrap; it is not below 0.
 
-        Its upper end is infinite if there are too few units, or all have the same rate.
+        The upper end is infinite if there are too few lists or groups, or if all have the same rate.
         """
         rate = float(self.rates[system])
         error = float(self._columns.standard_errors(self._columns.sums)[0, system])
@@ -443,7 +445,7 @@ class Bootstrap:
         tail = (1 - level) / 2
         ratios = self._ratios[system]
         rank = max(math.floor(tail * (len(ratios) + 1)), 1)
-        # where few lists have errors, draws without any have no spread, and Student's t takes their place
+        # if few lists have errors, draws without errors have no spread, and Student's t takes their place
         student = student_quantile(tail, self.n_units - 1)
         least, greatest = (
             float(ratio) if math.isfinite(ratio) else math.copysign(student, ratio)
@@ -454,10 +456,10 @@ class Bootstrap:
     def gain(self, baseline: int, system: int, level: float = LEVEL) -> Gain:
         """Compare two systems on the same draws.
 
-        The interval is Student's t with the standard error of the drawn differences. Only units in which the
-        systems differ count as degrees of freedom: three lists that all improve do not prove a gain, however
-        many lists are equal. Where the interval of 95 % leaves out 0, the p-value is below 5 %. If fewer than
-        ``MIN_UNITS_FOR_INTERVAL`` units differ, the interval is infinite.
+        The interval is Student's t with the standard error of the drawn differences. Only lists or groups in
+        which the systems differ count as degrees of freedom: three lists that all improve do not prove a
+        gain, however many lists are equal. If fewer than ``MIN_UNITS_FOR_INTERVAL`` differ, the interval is
+        infinite. If the interval of 95 % does not contain 0, the p-value is below 5 %.
         """
         rates = self.rates[[baseline, system]]
         changed = self._columns.count_differences(baseline, system)
@@ -475,9 +477,9 @@ class Bootstrap:
         return Gain(gain, Interval(gain - reach, gain + reach), p_value, changed, error)
 
     def share_of_better_draws(self, baseline: int, system: int) -> float:
-        """Share of the draws in which the system is better, ties by half.
+        """Compute the share of the draws in which the system is better; ties count half.
 
-        Bisani and Ney call it the probability of improvement.
+        Bisani and Ney call this share the probability of improvement.
         """
         with np.errstate(invalid="ignore"):  # infinite rates, without reference words
             differences = self.drawn_rates[:, baseline] - self.drawn_rates[:, system]
@@ -485,9 +487,9 @@ class Bootstrap:
 
 
 def choose_units(groups: Sequence[str]) -> list[Hashable] | None:
-    """Choose what every command draws: whole groups, or single lists (None) if the lists have no two groups.
+    """Choose the units that a bootstrap draws: groups or, with fewer than two groups, single lists (None).
 
-    A list without a group counts as one group.
+    A list without a group counts as a group.
 
     >>> choose_units(["a", "", "a", ""]), choose_units(["a", "a"])
     (['a', 1, 'a', 3], None)
@@ -505,13 +507,14 @@ def bootstrap(
 ) -> Bootstrap:
     """Draw lists, or whole groups of lists, with replacement, and count the errors of all systems on them.
 
-    Time grows with draws times (units times systems), memory with draws times systems.
+    The time grows with the numbers of draws, of lists or groups, and of systems; the memory grows with the
+    numbers of draws and of systems.
 
     Args:
         errors: (S, L) errors of S systems on the same L lists.
-        reference_words: (L,); or (S, L) where the reading of a reference with alternatives, and so its
-            length, depends on the system.
-        groups: (L,) speaker or other group of each list; give them if lists of a group resemble each other.
+        reference_words: (L,), or (S, L) if references have alternatives, so that the number of words depends
+            on the system.
+        groups: (L,) speaker or other group of each list. Give groups if lists of a group resemble each other.
 
     Raises:
         ValueError: the shapes differ, there is no list, or fewer than 2 draws are asked for.
@@ -536,7 +539,10 @@ def bootstrap(
 
 
 def draw_counts(n_units: int, draws: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield how often each unit occurs in draws of ``n_units`` with replacement: chunks of shape (D, U)."""
+    """Draw ``n_units`` units with replacement, several times; yield how often each unit occurs.
+
+    Each chunk is (D, U): D draws of U units.
+    """
     generator = np.random.default_rng(seed)
     chunk = max(MAX_COUNTS_PER_CHUNK // n_units, 1)
     for start in range(0, draws, chunk):
@@ -547,7 +553,7 @@ def draw_counts(n_units: int, draws: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def sum_by_group(columns: np.ndarray, groups: Sequence[Hashable]) -> np.ndarray:
-    """Sum columns of lists, (C, L), over the lists of each group: (C, G), groups in input order.
+    """Sum columns (C, L) over the lists of each group: (C, G), the groups in input order.
 
     Raises:
         ValueError: there is not one group per list.
@@ -561,10 +567,10 @@ def sum_by_group(columns: np.ndarray, groups: Sequence[Hashable]) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Errors and words of each unit, and the products that standard errors need."""
+    """Errors and words of each list or group, with the products that standard errors need."""
 
     values: np.ndarray
-    """(U, 5 S): for each system errors and words, then their squares and their product."""
+    """(U, 5 S): errors, words, squared errors, squared words, and errors times words of the S systems."""
     sums: np.ndarray
     """(1, 5 S): sums over all units."""
 
@@ -590,15 +596,15 @@ class _Columns:
         return len(self.values)
 
     def rates(self, sums: np.ndarray) -> np.ndarray:
-        """Errors per word, (D, S); NaN or infinite without words."""
+        """Compute errors per word, (D, S); NaN or infinite without words."""
         errors, words, *_ = np.split(sums, 5, axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(errors / words)
 
     def standard_errors(self, sums: np.ndarray) -> np.ndarray:
-        """Standard errors of the rates, (D, S), as ratio estimates: from the residuals errors - rate * words.
+        """Compute the standard errors of the rates, (D, S), from the residuals errors - rate * words.
 
-        After Cochran, Sampling Techniques, 6.4.
+        They are those of ratio estimates in Cochran, Sampling Techniques, 6.4.
         """
         errors, words, error_squares, word_squares, products = np.split(sums, 5, axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -608,26 +614,26 @@ class _Columns:
             return np.asarray(np.sqrt(residuals * self.n_units / max(self.n_units - 1, 1)) / words)
 
     def count_differences(self, first: int, second: int) -> int:
-        """Number of units in which two systems differ in errors or words."""
+        """Count the lists or groups in which two systems differ in errors or words."""
         n_systems = self.values.shape[1] // 5
         differs = self.values[:, [first, first + n_systems]] != self.values[:, [second, second + n_systems]]
         return int(differs.any(axis=1).sum())
 
 
 POWER = 0.8
-"""Usual probability with which a planned experiment should find what it looks for."""
+"""Probability with which an experiment should find a gain of the expected size, as usually planned."""
 
 
 def units_needed(
     gain: float, standard_error: float, n_units: int, power: float = POWER, level: float = LEVEL
 ) -> int | None:
-    """Number of lists (or groups) like these that would show a gain of this size with the given power.
+    """Estimate how many lists (or groups) like these would show a gain of some size with the given power.
 
-    None if no number would: the gain is not positive, or its standard error is not known.
+    The result is None if the gain is not positive, or if its standard error is not known.
 
     Args:
-        gain: to be found, for instance the one measured.
-        standard_error: of a gain measured on ``n_units`` lists.
+        gain: size of the gain, for instance the one that was measured.
+        standard_error: standard error of a gain that is measured on ``n_units`` lists.
     """
     if gain <= 0 or not math.isfinite(standard_error):
         return None

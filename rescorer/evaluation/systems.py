@@ -1,8 +1,8 @@
 """Compare systems on the same lists: first pass, rules, each model, the mixture, tuned weights, oracle.
 
-Scored lists and weights come in; one row per system, with a report, comes out. Some rows need no language
-model, so that no model is credited with what a simple rule does: leaving out empty hypotheses, merging equal
-ones, or a word insertion penalty can gain as much as rescoring.
+The input is scored lists and weights; the output is one row per system, with its errors. Some rows need no
+language model. They show what a simple rule gains, so that no model gets the credit for it: leaving out empty
+hypotheses, merging equal hypotheses, or a word insertion penalty can gain as much as rescoring.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 
-from rescorer.combination import CACHE, COUNTED, MIXTURE, NEURAL_CACHE, RERANKER, totals
 from rescorer.errors import ConfigError, LimitExceeded, did_you_mean
 from rescorer.evaluation.false_alarms import PhraseBound, find_false_alarms, has_phrases
 from rescorer.evaluation.folds import (
@@ -29,7 +28,7 @@ from rescorer.evaluation.folds import (
 )
 from rescorer.evaluation.list_errors import Report, Selection, build_report
 from rescorer.evaluation.scored_lists import (
-    ScoredList,
+    MeasuredList,
     order_by_errors,
     order_by_expected_errors,
     order_by_file,
@@ -56,20 +55,21 @@ from rescorer.extensions import used_rerankers
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import replace_by_base
 from rescorer.types import DecisionRule, Weights
+from rescorer.weights import CACHE, COUNTED, MIXTURE, NEURAL_CACHE, RERANKER, totals
 
 Kind = Literal["first pass", "baseline", "model", "decision", "file", "oracle"]
-"""The judge: the recogniser, a rule without language models, a language model, a decision rule on top of
-one, the order of a file, or the reference."""
+"""The kind of system that ranks the hypotheses: the recogniser, a rule without language models, a language
+model, a decision rule on top of a language model, the order of a file, or the reference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A system and what it chose."""
+    """A system, the hypotheses that it chose, and their errors."""
 
     name: str
     kind: Kind
     winners: np.ndarray
-    """(L,) int64, position in the input list of the hypothesis that the system ranks first."""
+    """(L,) int64, position of the hypothesis that the system ranks first in each list."""
     report: Report
     held_out: bool = False
     """Whether the weights for each list were tuned without it."""
@@ -78,24 +78,28 @@ class Row:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether the row needs no language model, so that a model must beat it to be worth its cost."""
+        """Whether the row needs no language model. A model must beat such rows to be worth its cost."""
         return self.kind in ("first pass", "baseline")
 
     @property
     def is_rescored(self) -> bool:
-        """Whether language models decide, here or in what wrote the file."""
+        """Whether language models decide, or may have decided when a file was written."""
         return self.kind in ("model", "decision", "file")
 
 
 def build_row(
     name: str,
     kind: Kind,
-    scored: Sequence[ScoredList],
+    scored: Sequence[MeasuredList],
     orders: Iterable[Sequence[int]],
     *,
     held_out: bool = False,
 ) -> Row:
-    """Sum the errors of a system from the order in which it ranks the hypotheses of each list."""
+    """Sum the errors of a system.
+
+    Args:
+        orders: positions of each list's hypotheses in the order of the system, best first.
+    """
     ranked = list(orders)
     lists = (reorder(item.evaluated, order) for item, order in zip(scored, ranked, strict=True))
     winners = np.array([order[0] for order in ranked], dtype=np.int64)
@@ -109,12 +113,12 @@ def choose_row(rows: Sequence[tuple[str, Row]], system: str | None) -> int:
 
     Args:
         rows: rows with the names under which they are shown.
-        system: name of a row, also without the name of its file; None for the last one in which language
-            models rank, which is that with held-out weights if there is one, or the first row if there is
-            none.
+        system: name of a row, with or without the name of its file. None stands for the last row in which
+            language models rank, which has held-out weights if any row has, or for the first row if there is
+            no such row.
 
     Returns:
-        The index of the row; the last one if several have the name.
+        The index of the row; if several rows have the name, the last of them.
 
     Raises:
         ConfigError: there is no such row.
@@ -130,8 +134,8 @@ def choose_row(rows: Sequence[tuple[str, Row]], system: str | None) -> int:
     return found[-1]
 
 
-def count_by_list(row: Row, scored: Sequence[ScoredList]) -> tuple[np.ndarray, np.ndarray]:
-    """Errors and reference words of the winners of a row, (L,) int64 each."""
+def count_by_list(row: Row, scored: Sequence[MeasuredList]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the errors and the reference words of the winners of a row, (L,) int64 each."""
     counts = [item.evaluated.hypotheses[i] for item, i in zip(scored, row.winners.tolist(), strict=True)]
     errors = np.array([count.errors for count in counts], dtype=np.int64)
     return errors, np.array([count.reference_words for count in counts], dtype=np.int64)
@@ -139,23 +143,23 @@ def count_by_list(row: Row, scored: Sequence[ScoredList]) -> tuple[np.ndarray, n
 
 FIRST_PASS, TUNED, HELD_OUT = "first pass", "tuned", "held out"
 
-WeightedList = tuple[ScoredList, Weights]
-"""A list, and the weights that rank it; its mixture has their λ."""
+WeightedList = tuple[MeasuredList, Weights]
+"""A list, and the weights that rank it. The mixture component of the list has the λ of these weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class MixtureScores:
-    """The mixture's log-probabilities of all hypotheses under several choices of λ."""
+    """The mixture's log-probabilities of all hypotheses under several candidates for the λ."""
 
     choices: tuple[MixtureChoice, ...]
-    """Choices of λ; those of the start come first."""
+    """The candidates; the start comes first."""
     log_probs: Sequence[np.ndarray]
-    """(G, N) of each list, for all its hypotheses."""
+    """(G, N) for each list: log-probabilities of its N hypotheses under the G candidates."""
     models: tuple[str, ...] = ()
-    """Model of each share."""
+    """The models, in the order of ``MixtureChoice.shares``."""
 
-    def apply(self, scored: Sequence[ScoredList], choice: int) -> list[ScoredList]:
-        """Replace the mixture's scores of the lists by those under one choice of λ."""
+    def apply(self, scored: Sequence[MeasuredList], choice: int) -> list[MeasuredList]:
+        """Replace the mixture's scores in lists by those under one candidate, given by index."""
         return [
             replace(item, components={**item.components, MIXTURE: log_probs[choice]})
             for item, log_probs in zip(scored, self.log_probs, strict=True)
@@ -168,7 +172,7 @@ class Tuning:
     Args:
         weights: complete weights to start from.
         free: names of the weights that may change; see ``Parameters.choose``.
-        mixture: scores under other λ; None if the λ are fixed.
+        mixture: scores under all candidates for the λ; None if the λ are fixed.
         phrase_bound: bounds the weight of phrases; None for no bound.
 
     Raises:
@@ -177,7 +181,7 @@ class Tuning:
 
     def __init__(
         self,
-        scored: Sequence[ScoredList],
+        scored: Sequence[MeasuredList],
         weights: Weights,
         free: Sequence[str] = DEFAULT_FREE,
         mixture: MixtureScores | None = None,
@@ -207,7 +211,7 @@ class Tuning:
 
     @cached_property
     def cross_validation(self) -> CrossValidation:
-        """Weights of each fold, fitted without it."""
+        """Weights for each fold, fitted on the other folds."""
         return cross_validate_problem(self.problem, self.folds)
 
     @cached_property
@@ -225,13 +229,13 @@ class Tuning:
 
     @cached_property
     def tuned(self) -> list[WeightedList]:
-        """All lists under the weights that they all tuned: their errors are optimistic."""
+        """All lists under the weights that were tuned on all of them, so that their errors are optimistic."""
         solution = self.fitted[1]
         weights = self._apply(solution, np.arange(len(self.scored)))
         return [(item, weights) for item in self._mix(solution)]
 
     def hold_out(self) -> list[WeightedList]:
-        """Each list under the weights that were fitted without its fold."""
+        """Return each list with the weights that were fitted without its fold."""
         by_list: dict[int, WeightedList] = {}
         for fold, weights in zip(self.cross_validation.folds, self.fold_weights, strict=True):
             mixed = self._mix(fold.solution)
@@ -239,8 +243,10 @@ class Tuning:
         return [by_list[index] for index in range(len(self.scored))]
 
     def count_false_alarms(self) -> int:
-        """Number of lists that phrases which were not said make worse, under the weights that were fitted
-        without their fold; 0 without a bound."""
+        """Count the lists that phrases make worse although nobody said them; 0 without a bound.
+
+        Each list is ranked by the weights that were fitted without its fold.
+        """
         if self.phrase_bound is None:
             return 0
         folds = zip(self.cross_validation.folds, self.fold_weights, strict=True)
@@ -250,7 +256,7 @@ class Tuning:
         )
 
     def report(self) -> TuningReport:
-        """Fit weights on all lists, and judge the fitting on held-out ones."""
+        """Fit weights on all lists, and judge this way of fitting on held-out lists."""
         method, solution = self.fitted
         tuned = self.tuned[0][1]
         before = [rerank(item, self.start).system for item in self.scored]
@@ -271,7 +277,11 @@ class Tuning:
         )
 
     def rows(self) -> dict[str, Report]:
-        """Errors of the first pass, the start, and tuned weights on lists held out and on their own lists."""
+        """Return the errors of the first pass, of the start, and of tuned weights.
+
+        Tuned weights have two rows: one on held-out lists, and an optimistic one on the lists that they were
+        tuned on.
+        """
         recognised = [item.recognised for item in self.scored]
         rows = {FIRST_PASS: build_report(rank_by_first_pass(item) for item in recognised)}
         selection = self.scored[0].selection
@@ -286,13 +296,16 @@ class Tuning:
             "tuned, on its own lists (optimistic)": build_report(rerank(*pair) for pair in self.tuned),
         }
 
-    def _mix(self, solution: Solution) -> Sequence[ScoredList]:
-        """All lists with the mixture's scores under the λ of a solution."""
+    def _mix(self, solution: Solution) -> Sequence[MeasuredList]:
+        """Give all lists the mixture's scores under the λ of a solution."""
         return self._mixture.apply(self.scored, solution.mixture) if self._mixture else self.scored
 
     def _apply(self, solution: Solution, lists: np.ndarray) -> Weights:
-        """The weights of a solution; phrases are bounded, and a temperature is chosen, on the lists that
-        tuned it."""
+        """Return the weights of a solution that was tuned on some lists, given by index.
+
+        On these lists, the weight of phrases is bounded, and a temperature is chosen if the decision rule is
+        minimum Bayes risk.
+        """
         weights = self.parameters.apply(solution, self.mixtures)
         used = set(lists.tolist())
         if self.phrase_bound:
@@ -316,16 +329,17 @@ class Tuning:
 
 
 def find_streams(components: Iterable[str], weights: Weights) -> list[str]:
-    """Names of the components that are streams of a list."""
+    """Find the components that are score streams of a list; return their names."""
     others = {*weights.lm, *weights.mixture, *weights.components, MIXTURE, *COUNTED}
     return [name for name in components if name not in others and not name.startswith(RERANKER)]
 
 
-def make_tuning_list(scored: ScoredList, weights: Weights) -> tuple[TuningList, np.ndarray]:
-    """Reduce a list to the selected hypotheses; also return their positions.
+def make_tuning_list(scored: MeasuredList, weights: Weights) -> tuple[TuningList, np.ndarray]:
+    """Reduce a list to its selected hypotheses, and also return their positions.
 
-    Merging adds to the total of the best of equal hypotheses what it adds under ``weights``: an approximation
-    where the weights of streams change. Models and counts are the same for equal hypotheses.
+    Merging raises the total of the best of several equal hypotheses. The amount by which it does so under
+    ``weights`` is kept as an offset. That is an approximation if the weights of streams change; models and
+    counts give equal hypotheses the same scores.
     """
     own = totals(scored.components, weights)
     order, merged = scored.selection.order(scored.words, own)
@@ -336,12 +350,13 @@ def make_tuning_list(scored: ScoredList, weights: Weights) -> tuple[TuningList, 
 
 
 def score_mixtures(
-    rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights, free: Sequence[str] = DEFAULT_FREE
+    rescorer: Rescorer, scored: Sequence[MeasuredList], weights: Weights, free: Sequence[str] = DEFAULT_FREE
 ) -> MixtureScores | None:
-    """Mix the models' scores of every word under each choice of λ; None if tuning does not change the λ.
+    """Mix the models' scores of every word under each candidate for the λ.
 
-    The λ of caches are searched if lists have previous utterances and the mixture is one of forward models,
-    for the neural cache with a network that remembers.
+    The λ of the cache are searched if lists have previous utterances and the mixture consists of forward
+    models; those of the neural cache also need a network that remembers. The result is None if tuning does
+    not change any λ.
 
     Args:
         weights: complete weights that tuning starts from.
@@ -372,23 +387,16 @@ MERGED = "merged only"
 MERGED_EMPTY_OUT = "merged, empty left out"
 
 
-@dataclass(frozen=True, slots=True)
-class Baselines:
-    """Rows without language models, the first pass first."""
-
-    rows: list[Row]
-    notes: list[str]
-    """Which rows are missing because they equal an earlier one, or because they lack scores."""
-
-
 def build_baselines(
-    scored: Sequence[ScoredList], word_only: Weights | None = None, *, with_tuning: bool = False
-) -> Baselines:
-    """Build the rows that need no language model; one that chooses as an earlier one becomes a note.
+    scored: Sequence[MeasuredList], word_only: Weights | None = None, *, with_tuning: bool = False
+) -> tuple[list[Row], list[str]]:
+    """Build the rows that need no language model, the first pass first.
+
+    If a row makes the same choices as an earlier row, or needs scores that are missing, a note replaces it.
 
     Args:
-        word_only: weights of ``drop_models``; None for no row with a word weight.
-        with_tuning: also tune the word weight alone, by cross-validation.
+        word_only: result of ``drop_models``; None for no row with a word weight.
+        with_tuning: add a row in which the word weight alone is tuned by cross-validation.
     """
     first = build_row(FIRST_PASS, "first pass", scored, map(order_by_first_pass, scored))
     can_merge = all(  # equal hypotheses are merged by their scores
@@ -408,11 +416,11 @@ def build_baselines(
     kept, notes = _fold_equal([first, *rows])
     if not can_merge:
         notes.append(f"no row {MERGED!r}: it needs the scores that the recogniser ranked by (--first-pass)")
-    return Baselines(kept, notes)
+    return kept, notes
 
 
 def _fold_equal(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
-    """Split rows into those that differ from all earlier ones, and notes about the others."""
+    """Keep rows that differ from all earlier rows, and write notes about the others."""
     kept: list[Row] = []
     same: dict[str, list[str]] = {}
     for row in rows:
@@ -430,15 +438,14 @@ SELECTIONS = {
     MERGED: Selection(merge=True),
     MERGED_EMPTY_OUT: Selection(merge=True, drop_empty=True),
 }
-"""Which hypotheses take part, by the name of the row."""
+"""The hypotheses that take part in rankings, by name of the row."""
 
 
 def drop_models(weights: Weights, first_pass: Weights | None = None) -> Weights | None:
-    """A weights set without its language models and rerankers, to see what its word weight does alone.
+    """Remove language models and rerankers from weights, to see what the word weight gains alone.
 
     Args:
-        first_pass: weights of the recogniser's score, which is then kept in place of the streams of
-            ``weights``.
+        first_pass: weights that define the first pass. If given, their streams replace those of ``weights``.
 
     Returns:
         None if no stream has a weight, so that only the lengths would decide.
@@ -451,38 +458,39 @@ def drop_models(weights: Weights, first_pass: Weights | None = None) -> Weights 
 
 ORACLE = "oracle"
 ORACLE_GENERATED = "oracle with generated"
-"""The oracle that may also choose generated hypotheses; rows of models may."""
+"""An oracle that may also choose generated hypotheses, as rows of models may."""
 RISK = "MBR"
-"""Minimum Bayes risk: the hypothesis with the fewest expected errors."""
+"""Minimum Bayes risk, which chooses the hypothesis with the fewest expected errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Rows about the same lists."""
 
-    scored: Sequence[ScoredList]
+    scored: Sequence[MeasuredList]
     first_pass: Row
-    """The row that gains are measured from, whether or not it is among the rows."""
+    """The row over which gains are measured; ``rows`` may lack it."""
     rows: list[Row]
     notes: list[str] = field(default_factory=list)
     """Remarks about rows that are missing."""
     held_out: Mapping[str, Sequence[Weights]] = field(default_factory=dict)
-    """Weights of each list that were tuned without its fold, by name of the system."""
+    """For each system, the weights of each list, which were tuned without the fold of the list."""
     mixtures: Mapping[str, MixtureScores] = field(default_factory=dict)
-    """The mixture's scores under the λ that tuning chose from, by name of the system."""
+    """For each system, the mixture's scores under the candidates for the λ that tuning chose from."""
 
 
 def weights_by_system(rescorer: Rescorer, weights: Weights, with_tuning: bool = False) -> dict[str, Weights]:
-    """Apply ``weights`` to each model of the bundle alone, and to the mixture if it has several models.
+    """Make the weights of the systems that are compared: each model of the bundle alone, and the mixture.
 
-    Each gets the weight of the mixture and of all backward models together, which share it between them.
-    Without a mixture, the only model that it would have comes after the others.
+    The weights of the mixture and of all backward models are added up, and each system gives this sum to its
+    model. There is a mixture if it has several models; if it has one, the system of that model is the last of
+    them.
 
-    A last system has the weights as they are if they weigh several language models, such as one to subtract,
-    or name rerankers; the others then use the base weights of the rerankers.
+    One more system has ``weights`` as they are, if they weigh several language models, such as one to
+    subtract, or if they name rerankers. The other systems then use the base weights of the rerankers.
 
     Args:
-        with_tuning: whether the λ may change, so that a mixture has the models of λ 0, too.
+        with_tuning: whether the λ may change, so that models with λ 0 also belong to the mixture.
     """
     weights = rescorer.ranker.effective_weights(weights)
     rerankers = used_rerankers(rescorer.bundle, weights)
@@ -502,7 +510,7 @@ def weights_by_system(rescorer: Rescorer, weights: Weights, with_tuning: bool = 
 
 
 def compare_systems(
-    scored: Sequence[ScoredList],
+    scored: Sequence[MeasuredList],
     systems: Mapping[str, Weights],
     with_tuning: bool,
     word_only: Weights | None = None,
@@ -511,14 +519,13 @@ def compare_systems(
     """Make the rows of the first pass, the baselines, each system, and the oracle.
 
     Args:
-        systems: weights by the name of the system.
-        with_tuning: add a row per system, and for the word weight alone, with cross-validated weights.
+        systems: weights by name of the system.
+        with_tuning: add a row with cross-validated weights for each system and for the word weight alone.
         word_only: as in ``build_baselines``.
-        rescorer: mixes the models' scores, so that the λ of the mixture are tuned too; None keeps the λ.
+        rescorer: mixes the models' scores, so that the λ of the mixture can be tuned; None keeps the λ.
     """
     recognised = [item.recognised for item in scored]
-    baselines = build_baselines(recognised, word_only, with_tuning=with_tuning)
-    rows, notes = list(baselines.rows), list(baselines.notes)
+    rows, notes = build_baselines(recognised, word_only, with_tuning=with_tuning)
     held_out: dict[str, Sequence[Weights]] = {}
     mixtures: dict[str, MixtureScores] = {}
     bound = None
@@ -564,9 +571,9 @@ def compare_systems(
 def name_possible_rows(
     systems: Collection[str], with_tuning: bool, with_generated: bool = False
 ) -> list[str]:
-    """The names of all rows that ``compare_systems`` may make, or ``compare_rules`` without systems.
+    """Name all rows that ``compare_systems`` may make, or ``compare_rules`` if there are no systems.
 
-    Which of them a comparison has depends on the lists: rows that choose the same become one.
+    A comparison may have fewer rows, because rows that make the same choices become one.
     """
     models = [WORD_ONLY, *systems] if systems else []
     risk = [f"{name}, {RISK}" for name in systems]
@@ -582,29 +589,29 @@ def _build_model_row(name: str, lists: Sequence[WeightedList], *, held_out: bool
     return build_row(name, "model", [item for item, _ in lists], orders, held_out=held_out)
 
 
-def compare_file(scored: Sequence[ScoredList], name: str) -> Comparison:
-    """Make the row of a file: its lists in the order that they have."""
+def compare_file(scored: Sequence[MeasuredList], name: str) -> Comparison:
+    """Make the row of a file, in which the first hypothesis of each list wins."""
     first = build_row(FIRST_PASS, "first pass", scored, map(order_by_first_pass, scored))
     return Comparison(scored, first, [build_row(name, "file", scored, map(order_by_file, scored))])
 
 
-def compare_rules(scored: Sequence[ScoredList], name: str) -> Comparison:
-    """Make the row of a file, then the baselines that differ from it and the oracle.
+def compare_rules(scored: Sequence[MeasuredList], name: str) -> Comparison:
+    """Make the row of a file, the baselines that differ from it, and the oracle.
 
-    Where the order of the file is that of the first pass, its row stands for both. Lists of one hypothesis
-    leave no choice, and get one row.
+    If the order of the file is that of the first pass, its row stands for both. If all lists have one
+    hypothesis, there is nothing to choose and only one row.
     """
     if max(len(item.words) for item in scored) == 1:
         return compare_file(scored, name)
-    baselines = build_baselines(scored)
-    first = baselines.rows[0]
+    (first, *baselines), notes = build_baselines(scored)
     row = build_row(name, "file", scored, map(order_by_file, scored))
     if np.array_equal(row.winners, first.winners):
         row = first = replace(row, kind="first pass")
-        baselines.rows.pop(0)
-    return Comparison(scored, first, [row, *baselines.rows, build_oracle(scored)], baselines.notes)
+    else:
+        baselines = [first, *baselines]
+    return Comparison(scored, first, [row, *baselines, build_oracle(scored)], notes)
 
 
-def build_oracle(scored: Sequence[ScoredList], name: str = ORACLE) -> Row:
-    """The row that chooses the hypothesis with the fewest errors of each list."""
+def build_oracle(scored: Sequence[MeasuredList], name: str = ORACLE) -> Row:
+    """Build the row that chooses the hypothesis with the fewest errors of each list."""
     return build_row(name, "oracle", scored, map(order_by_errors, scored))

@@ -1,13 +1,13 @@
-"""Tune weights by nested cross-validation, judge them on lists that did not make them, and report the result.
+"""Tune weights by nested cross-validation, judge them on held-out lists, and report the result.
 
-No list is ranked by weights, or by a choice of objective and strength, that it helped to make (Varma and
-Simon, 2006, "Bias in error estimation when using cross-validation for model selection"). Weights change only
-if the one-sided lower bound of 97.5 % of the held-out gain is above 0. Otherwise the start is kept, and a
-sentence says why.
+When a list is held out, it takes no part in the tuning of the weights that rank it, nor in the choice of
+their objective and strength (Varma and Simon, 2006, "Bias in error estimation when using cross-validation for
+model selection"). The tuned weights are used only if the one-sided lower bound of 97.5 % of the held-out gain
+is above 0. Otherwise the start is kept, and a sentence says why.
 
-Errors are a step function of the weights, so that neighbouring points differ by chance. A point is equal
-within the noise if its errors on the same lists do not exceed those of the chosen weights by 1.96 standard
-errors of the difference.
+Errors are a step function of the weights, so that neighbouring weights differ by chance. Other weights are
+called equal within the noise if their errors on the same lists exceed those of the tuned weights by at most
+1.96 standard errors of the difference.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rescorer.combination import CACHE, NEURAL_CACHE
 from rescorer.decision import distance_matrix, fewest_errors_first
 from rescorer.errors import ConfigError, LimitExceeded
 from rescorer.evaluation.folds import CACHE_SHARES, NEURAL_CACHES, Folds, Parameters
@@ -47,20 +46,21 @@ from rescorer.ranking import posteriors
 from rescorer.runtime import count_cpus
 from rescorer.trie import Words
 from rescorer.types import ErrorUnit, Weights
+from rescorer.weights import CACHE, NEURAL_CACHE
 
 TEMPERATURES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
-"""Temperatures to choose from, in addition to that of the start."""
+"""Temperatures that are tried in addition to that of the start."""
 MAX_DISTANCES = 1 << 28
-"""Largest number of distances to keep, over all lists: 512 MiB."""
+"""Largest number of distances that are kept for all lists together: 512 MiB."""
 
 
 class BayesRiskErrors:
-    """Count the errors of minimum Bayes risk under many weights; distances are computed once.
+    """Counts the errors of minimum Bayes risk under many weights; keeps the distances between hypotheses.
 
     Args:
         words: canonical words of each hypothesis of each list.
-        errors: (N,) of each list.
-        unit: what the expected errors count.
+        errors: (N,) errors of the hypotheses of each list.
+        unit: unit in which errors are expected.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class BayesRiskErrors:
     def count(
         self, index: int, totals: np.ndarray, temperatures: Sequence[float] = TEMPERATURES
     ) -> np.ndarray:
-        """Errors of the choice from list ``index`` at each temperature, (T,) int64.
+        """Count the errors of the choice from list ``index`` at each temperature, (T,) int64.
 
-        A list that is too long to be compared keeps its largest total.
+        If the list is too long to be compared, the hypothesis with the largest total is chosen.
         """
         errors, distances = self._errors[index], self._find_distances(index)
         if distances is None:
@@ -99,8 +99,7 @@ class BayesRiskErrors:
 
 
 MIN_PARALLEL_HYPOTHESES = 100_000
-"""Number of hypotheses from which folds are fitted by several threads; small arrays gain nothing from
-them."""
+"""With at least this many hypotheses, several threads fit the folds; small arrays gain nothing by that."""
 
 T = TypeVar("T")
 
@@ -117,24 +116,24 @@ class FoldResult:
 
 @dataclass(frozen=True, slots=True)
 class CrossValidation:
-    """The effect of tuning on lists that took no part in it."""
+    """The result of tuning without each fold in turn."""
 
     folds: tuple[FoldResult, ...]
     errors: np.ndarray
-    """(L,) int64, errors of each list under the weights of its fold."""
+    """(L,) int64, errors of each list under weights that were fitted without its fold."""
     start_errors: np.ndarray
-    """(L,) int64, under the weights that tuning started from."""
+    """(L,) int64, errors of each list under the weights of the start."""
 
 
 def choose_method(problem: TuningProblem, folds: Folds, methods: Sequence[Method] = METHODS) -> Method:
     """Choose the most cautious method that is as good as the best one on held-out folds, within chance.
 
-    The one-standard-error rule (Breiman et al., 1984): the method with the fewest errors is chosen over a
-    more cautious one only if it saves more errors than one standard error of their difference over units.
-    A method of few lists cannot be judged: if there are fewer than two units, the first one is returned.
+    This is the one-standard-error rule (Breiman et al., 1984). A method with fewer errors than a more
+    cautious one is preferred only if the difference exceeds one standard error, computed over units (see
+    ``Folds``). With fewer than two units, methods cannot be judged, and the first one is returned.
 
     Args:
-        methods: the most cautious one first.
+        methods: methods to choose from, the most cautious one first.
     """
     if folds.n_folds < 2:
         return methods[0]
@@ -151,18 +150,20 @@ def choose_method(problem: TuningProblem, folds: Folds, methods: Sequence[Method
 
 
 def choose_cautious(errors: np.ndarray, units: np.ndarray) -> int:
-    """The first of M methods whose errors are as few as those of the best one, within one standard error.
+    """Return the index of the first of M methods that is as good as the best one (see ``is_as_good``).
 
     Args:
         errors: (M, L) int64 of each method on held-out lists, the most cautious method first.
-        units: (L,) unit of each list; the standard error is that of the difference over units.
+        units: (L,) unit of each list, over which standard errors are computed.
     """
     return int(np.argmax(is_as_good(errors, units)))
 
 
 def is_as_good(errors: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Whether the errors of each method are as few as those of the best one, within one standard error:
-    (M,) bool. Arguments as for ``choose_cautious``."""
+    """Tell for each method whether it has at most one standard error more errors than the best: (M,) bool.
+
+    The standard error is that of the difference over units. The arguments are those of ``choose_cautious``.
+    """
     best = int(np.argmin(errors.sum(axis=1)))
     _, unit = np.unique(units, return_inverse=True)
     lost = np.array([np.bincount(unit, row) for row in errors - errors[best]])  # (M, units)
@@ -170,10 +171,8 @@ def is_as_good(errors: np.ndarray, units: np.ndarray) -> np.ndarray:
     return np.asarray(lost.sum(axis=1) <= standard_errors)
 
 
-def cross_validate_problem(
-    problem: TuningProblem, folds: Folds, methods: Sequence[Method] = METHODS
-) -> CrossValidation:
-    """Hold out each fold in turn: choose a method and fit weights on the others, count errors on the fold.
+def cross_validate_problem(problem: TuningProblem, folds: Folds) -> CrossValidation:
+    """Hold out each fold in turn: choose a method, fit weights on the other folds, and count the errors.
 
     Raises:
         ConfigError: no lists are left to tune on without some fold.
@@ -188,7 +187,7 @@ def cross_validate_problem(
                 "`rescorer evaluate` works"
             )
         part = problem.select(tuning)
-        method = choose_method(part, folds.subdivide(tuning), methods)
+        method = choose_method(part, folds.subdivide(tuning))
         return FoldResult(held_out, method, Fitter(part).fit(method))
 
     results = _map(hold_out, range(folds.n_folds), problem)
@@ -198,17 +197,14 @@ def cross_validate_problem(
     return CrossValidation(tuple(results), errors, problem.list_errors(problem.start))
 
 
-def fit_all(
-    problem: TuningProblem, folds: Folds, methods: Sequence[Method] = METHODS
-) -> tuple[Method, Solution]:
-    """Choose a method by cross-validation and fit weights on all lists."""
-    method = choose_method(problem, folds.subdivide(np.arange(problem.n_lists)), methods)
+def fit_all(problem: TuningProblem, folds: Folds) -> tuple[Method, Solution]:
+    """Choose a method by cross-validation, and fit weights on all lists."""
+    method = choose_method(problem, folds.subdivide(np.arange(problem.n_lists)))
     return method, Fitter(problem).fit(method)
 
 
 def _map(function: Callable[[int], T], items: Iterable[int], problem: TuningProblem) -> list[T]:
-    """Apply a function to each item, by several threads if the arrays are large: numpy then runs in
-    parallel."""
+    """Apply a function to each item, in several threads if the arrays are so large that numpy gains by it."""
     n_threads = count_cpus() if len(problem.errors) >= MIN_PARALLEL_HYPOTHESES else 1
     if n_threads == 1:
         return [function(item) for item in items]
@@ -218,21 +214,21 @@ def _map(function: Callable[[int], T], items: Iterable[int], problem: TuningProb
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Held-out error rates of tuned weights and of the start, and what follows from them."""
+    """Held-out error rates of tuned weights and of the start, and the decision between the two."""
 
     start_rate: float
     """Errors per reference word of the start."""
     rate: float
-    """Errors per reference word of the tuned weights, each list ranked by weights that it did not tune."""
+    """Errors per reference word of tuned weights, on held-out lists."""
     interval: Interval
     """Interval of 95 % of ``rate``."""
     gain: Gain
     n_lists: int
     unit: str
-    """The unit that the bootstrap draws: ``group`` or ``list``."""
+    """Whether the bootstrap draws lists or whole groups: ``list`` or ``group``."""
     n_units: int
     warning: str
-    """A caveat about the intervals if there are few units; empty if there are enough."""
+    """A caveat about the intervals if there are few lists or groups; otherwise empty."""
 
     @property
     def is_better(self) -> bool:
@@ -243,15 +239,15 @@ class Judgement:
     def n_lists_needed(self) -> int | None:
         """Number of lists on which a gain of this size would be found four times out of five.
 
-        None if there is no gain, or its spread is unknown.
+        It is None if there is no gain, or if the standard error of the gain is unknown.
         """
         return units_needed(self.gain.gain, self.gain.standard_error, self.n_lists)
 
     @property
     def n_lists_for_test(self) -> int | None:
-        """Number of such lists that a test would need, if too few of these differ.
+        """Number of lists that a test would need, if too few of the present lists differ between the weights.
 
-        Showing the gain takes at least as many. None if enough differ, or none.
+        To show the gain may take more lists. None if enough lists differ, or if none does.
         """
         differing = self.gain.units_changed
         if not 0 < differing < MIN_UNITS_FOR_INTERVAL:
@@ -259,7 +255,7 @@ class Judgement:
         return math.ceil(self.n_lists * MIN_UNITS_FOR_INTERVAL / differing)
 
     def describe_lists_needed(self) -> str:
-        """Say in one sentence how many lists would show a gain of this size, or why that is not known."""
+        """Say in a sentence how many lists would show a gain of this size, or why that is not known."""
         if needed := self.n_lists_needed:
             return (
                 f"a gain of this size is found four times out of five with {needed:,} lists; "
@@ -277,8 +273,10 @@ class Judgement:
         )
 
     def figures(self) -> dict[str, float]:
-        """Figures to keep with what was judged, in percent; see ``Weights.held_out``. Unknown ones are left
-        out."""
+        """Return the figures to keep with the weights, in percent, without unknown ones.
+
+        They are what ``Weights.held_out`` holds.
+        """
         figures = {
             "start_wer": to_percent(self.start_rate),
             "wer": to_percent(self.rate),
@@ -291,16 +289,16 @@ class Judgement:
         return {name: value for name, value in figures.items() if value is not None}
 
     def caveats(self) -> Iterator[str]:
-        """Yield what to expect of the interval, and how many lists would show the gain."""
+        """Yield a warning about the interval, if there is one, and how many lists would show the gain."""
         if self.warning:
             yield f"warning: {self.warning}"
         yield self.describe_lists_needed()
 
     def explain(self, force: bool = False) -> str:
-        """One sentence: why the weights are kept, or what they gain.
+        """Say in a sentence what the tuned weights gain, or why the start is kept.
 
         Args:
-            force: the tuned weights are written even if they are not better.
+            force: whether the tuned weights are written even if they are not better.
         """
         gain, low = 100 * self.gain.gain, 100 * self.gain.lower_bound
         if self.is_better:
@@ -317,11 +315,12 @@ class Judgement:
 def judge(
     start_errors: np.ndarray, errors: np.ndarray, reference_words: np.ndarray, groups: Sequence[str]
 ) -> Judgement:
-    """Compare held-out errors of tuned weights with those of the start.
+    """Compare the held-out errors of tuned weights with the errors of the start.
 
     Args:
         start_errors, errors: (L,).
-        reference_words: (L,), or (2, L) where the reading of a reference depends on the weights.
+        reference_words: (L,), or (2, L) if references have alternatives, so that the number of their words
+            depends on the hypothesis.
         groups: (L,) speaker or other group of each list, drawn as a whole; see ``choose_units``.
     """
     drawn = bootstrap(np.stack([start_errors, errors]), reference_words, choose_units(groups))
@@ -338,22 +337,22 @@ def judge(
 
 
 STEP = 0.05
-"""Distance between the points that are tried, in natural units."""
+"""Distance between neighbouring points that are tried, in natural units."""
 MAX_STEP = 2.0
 SIGNIFICANT = 1.96
-"""Difference that is not noise, in standard errors."""
+"""A difference of more than this many standard errors is not noise."""
 GRADIENT_STEP = 0.05
 """Step of the finite differences of the gradient, in natural units."""
 MIN_SHARE = 0.1
-"""Smallest share of the longest move for which a weight is named in a direction."""
+"""A direction names only weights that move by at least this share of the longest move."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlatDirection:
-    """Weights that can change, alone or together, without an effect beyond the noise."""
+    """One weight that can change without an effect beyond the noise, or several that can change together."""
 
     ranges: dict[str, tuple[float, float]]
-    """Values at both ends, by name of the weight."""
+    """Values at both ends of the direction, by name of the weight."""
 
     @property
     def is_point(self) -> bool:
@@ -361,7 +360,7 @@ class FlatDirection:
         return all(low == high for low, high in self.ranges.values())
 
     def describe(self) -> str:
-        """For example: ``lm:mixture 9.6 to 12.6 together with word 14.2 to 19.6``."""
+        """Describe the ranges, for example ``lm:mixture 9.6 to 12.6 together with word 14.2 to 19.6``."""
         return " together with ".join(
             f"{name} {low:.4g} to {high:.4g}" for name, (low, high) in self.ranges.items()
         )
@@ -370,10 +369,10 @@ class FlatDirection:
 def find_flat_directions(
     problem: TuningProblem, solution: Solution
 ) -> tuple[list[FlatDirection], FlatDirection | None]:
-    """Find how far each free weight can move alone, and all of them along the flattest direction.
+    """Find how far each free weight can move alone, and how far all can move along the flattest direction.
 
-    The flattest direction is that of the least curvature of the expected errors, in natural units. It is None
-    if fewer than two weights are free.
+    In the flattest direction, the expected errors have the least curvature, in natural units. The second
+    result is None if fewer than two weights are free.
     """
     problem = problem.with_mixture(solution.mixture)
     free = problem.free
@@ -390,9 +389,9 @@ def find_flat_directions(
 
 
 def _find_flattest(problem: TuningProblem, solution: Solution) -> np.ndarray:
-    """Direction of the least curvature of the expected errors, (F,) in natural units, of length 1."""
+    """Find the direction in which the expected errors have the least curvature: (F,), of length 1."""
     objective = ExpectedErrors(problem, strength=0.0)
-    point = np.append(problem.moves(solution.weights)[objective.free], solution.log_sharpness)
+    point = objective.moves_to(solution)
     n = len(point) - 1
     curvature = np.zeros((n, n))
     for k in range(n):
@@ -405,7 +404,7 @@ def _find_flattest(problem: TuningProblem, solution: Solution) -> np.ndarray:
 
 
 def _walk(problem: TuningProblem, weights: np.ndarray, direction: np.ndarray) -> FlatDirection:
-    """Go from ``weights`` to both sides until the errors rise by more than their noise."""
+    """Go from ``weights`` to both sides until the errors rise by more than the noise."""
     errors, slopes = problem.list_errors(weights), problem.totals(direction)
     totals = problem.totals(weights)
     first, last = find_step_bounds(problem, weights, direction)
@@ -437,7 +436,7 @@ class TunedWeight:
     fold_spread: float
     """Standard deviation over the folds."""
     note: str = ""
-    """``fixed: the scale``, ``at 0``, ``on an edge`` or ``on an edge: at its search bound``; may be empty."""
+    """A remark such as ``fixed: the scale``, ``at 0`` or ``on an edge``; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,21 +445,24 @@ class TuningReport:
 
     start: Weights
     tuned: Weights
-    """Fitted on all lists; to be used only if ``judgement.is_better``."""
+    """Weights that were fitted on all lists; use ``decide`` to get them only if they are better."""
     weights: tuple[TunedWeight, ...]
     judgement: Judgement
     method: Method
     """Objective and strength of the tuned weights."""
     fold_methods: tuple[Method, ...]
     flat: tuple[FlatDirection, ...]
-    """The range of each weight, moved alone, without an effect beyond the noise."""
+    """For each free weight, how far it can move alone without an effect beyond the noise."""
     flattest: FlatDirection | None
+    """How far all free weights can move together in the direction of the least curvature."""
     folds: str
-    """By what the lists were divided."""
+    """A sentence about the division of the lists into folds."""
 
     def decide(self, force: bool = False) -> Weights:
-        """The weights to use, with the figures that judge them: the tuned ones if they are better beyond
-        chance, or if forced, else the start."""
+        """Return the weights to use, with the figures that judge them.
+
+        These are the tuned weights if they are better beyond chance, or if ``force`` is set; else the start.
+        """
         figures = self.judgement.figures()
         if self.judgement.is_better or force:
             return replace(self.tuned, held_out=figures)
@@ -496,11 +498,13 @@ class TuningReport:
 def describe_weights(
     parameters: Parameters, tuned: Weights, fold_weights: Sequence[Weights], bounds: np.ndarray
 ) -> tuple[TunedWeight, ...]:
-    """Compare each weight that is free, or the scale, with its value in the folds; λ follow as ``mix:NAME``,
-    and those of caches as ``cache`` and ``neural_cache``, with its θ as ``flatness``.
+    """Compare the tuned value of the scale and of each free weight with the values in the folds.
+
+    The λ follow as ``mix:NAME``, those of the caches as ``cache`` and ``neural_cache``, and the θ of the
+    neural cache as ``flatness``.
 
     Args:
-        bounds: (K, 2) or more rows, lowest and highest value that was tried of each weight.
+        bounds: (K, 2) lowest and highest value that was tried of each weight; further rows are ignored.
     """
     rows = []
 

@@ -1,29 +1,32 @@
-"""Search for weights on arrays that know nothing of lists: exact line searches and smooth objectives.
+"""Search for weights that make few errors.
 
-Components and errors of hypotheses come in; weights with few errors, under a method, come out. The hypotheses
-of all lists lie one after the other in flat arrays; ``offsets`` (L + 1,) int64 says where each list begins,
-and every list has at least one hypothesis.
+The module works on arrays and never sees an n-best list. A ``TuningProblem`` goes in: the components (scores)
+and the errors of all hypotheses. The hypotheses of all lists lie one after the other in flat arrays, and
+``offsets`` (L + 1,) int64 says where each list begins. Every list has at least one hypothesis. ``Fitter``
+finds weights by one of several methods.
 
-Under the maximum, only the proportions between weights matter, so one of them, the scale, may be fixed:
-usually that of the recogniser's score. Rules that use posteriors also depend on the scale. There, a factor on
-all totals takes its place: the sharpness of the expected errors while tuning, and the temperature of a
-decision rule.
+If the hypothesis with the highest total wins, only the proportions between weights matter. One weight can
+then stay fixed and set the scale; usually that is the weight of the recogniser's score. Decision rules that
+use posteriors depend on the scale as well. For them, a factor on all totals sets the scale: the sharpness κ
+in this module, and the temperature of the decision rule afterwards.
 
-The errors of the top hypotheses are minimised exactly, along one line of weights after the other (Och, 2003,
-"Minimum Error Rate Training in Statistical Machine Translation"). Along a line, the total of each hypothesis
-is linear in the step, so the top hypothesis of a list only changes at the corners of the upper envelope of
-these lines; between corners the errors are constant. The lines go in the direction of each weight and in
-random directions, from several starting points. Many points are equally good: a move away from the start must
-save errors in proportion to its squared length, and of equally good steps the middle of the widest stretch is
-taken.
+There are two objectives.
 
-The errors that are expected under posteriors are a smooth function of the weights. The posteriors of a list
-are the softmax of its totals times a sharpness κ, and the loss is Σ_i p_i·errors_i over all lists (minimum
-word error training: Prabhavalkar et al., 2018, "Minimum Word Error Rate Training for Attention-based
-Sequence-to-Sequence Models"; Smith and Eisner, 2006, anneal κ). A sharp softmax is the maximum, which only
-depends on the proportions between weights; the expected errors also depend on their scale. κ stands for that
-scale: it is tuned together with the weights, and the ranking does not need it. Weights are kept close to the
-start by the penalty ``strength`` · Σ_k (move_k / unit_k)², κ by the same penalty on ln κ.
+*The errors of the top hypotheses* are minimised exactly, along one line in the space of weights after the
+other (Och, 2003, "Minimum Error Rate Training in Statistical Machine Translation"). Along a line, the total
+of each hypothesis is a linear function of the step. The top hypothesis of a list therefore changes only at
+the corners of the upper envelope of these functions, and the number of errors is constant between corners.
+The search begins at several points and follows lines in the direction of each weight and in random
+directions. Many points are equally good. So the search moves away from the start only if that saves errors in
+proportion to the squared distance, and among equally good steps it takes the middle of the widest interval.
+
+*The expected errors* under the posteriors are a smooth function of the weights. The posteriors of a list are
+the softmax of its totals times κ, and the loss is Σ_i p_i·errors_i over all lists (minimum word error
+training: Prabhavalkar et al., 2018, "Minimum Word Error Rate Training for Attention-based
+Sequence-to-Sequence Models"; Smith and Eisner, 2006, anneal κ). The larger κ is, the closer the softmax comes
+to choosing the maximum. κ is tuned together with the weights, and ranking does not need it. The penalty
+``strength`` · Σ_k (move_k / unit_k)² keeps the weights close to the start, and the same penalty on ln κ keeps
+κ close to its start.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ from rescorer.ranking import TIE_DECIMALS
 
 
 def make_offsets(lengths: np.ndarray) -> np.ndarray:
-    """Offsets (L + 1,) of lists with these numbers of hypotheses (L,)."""
+    """Return the offsets (L + 1,) of lists, given the number of hypotheses of each list (L,)."""
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
@@ -59,7 +62,7 @@ def sum_per_list(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 def first_maximum_per_list(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Position in ``values`` of the largest value of each list, the first one of several: (L,) int64."""
+    """Position in ``values`` of the largest value of each list, (L,) int64; among equal ones, the first."""
     positions = np.flatnonzero(values == spread_over(maximum_per_list(values, offsets), offsets))
     return np.asarray(positions[np.searchsorted(positions, offsets[:-1])])
 
@@ -79,56 +82,60 @@ def softmax_per_list(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 MAX_UNITS = 100.0
-"""Distance in natural units from the start beyond which no weight is tried."""
+"""No weight is tried that is further than this from its start, in natural units (see ``find_units``)."""
 MAX_COMPONENT = 1e100
 """Largest component, weighted or not; sums of squares of larger ones overflow."""
 ROUNDING = 1e-12
-"""Relative size below which the spread of a component is a rounding error of zero."""
+"""A component whose relative spread is smaller than this is treated as constant: the rest is rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class MixtureChoices:
-    """Interpolation weights λ to choose from, and the mixture's log-probabilities under each of them."""
+    """Several candidates for the interpolation weights λ, with the mixture's log-probabilities under each."""
 
     column: int
     """Index of the weight of the mixture."""
     lambdas: tuple[tuple[float, ...], ...]
-    """Interpolation weights of each choice, one per language model and for a cache; those of the start come
-    first."""
+    """The λ of each candidate: one per language model, then one per cache. The first candidate is the
+    start."""
     log_probs: np.ndarray
-    """(G, H) float64, the component of the mixture under each choice."""
+    """(G, H) float64, the component of the mixture under each of the G candidates."""
 
     def distance(self, choice: int) -> float:
-        """Squared Hellinger distance between a choice and the start, in natural units of half a distance."""
+        """Twice the sum of squared differences between the square roots of a candidate's λ and the start's.
+
+        That is a squared Hellinger distance whose unit is comparable with the natural units of weights.
+        """
         start, other = (np.sqrt(self.lambdas[index]) for index in (0, choice))
         return 2.0 * float(((start - other) ** 2).sum())
 
 
 @dataclass(frozen=True, slots=True)
 class TuningProblem:
-    """Lists with K components per hypothesis, and what may be changed of their K weights."""
+    """Lists with K components per hypothesis, and the bounds within which their K weights may change."""
 
     names: tuple[str, ...]
     """Name of each weight, such as ``lm:mixture``."""
     components: np.ndarray
-    """(K, H) float64, unweighted; the hypotheses of a list are adjacent and in the recogniser's order."""
+    """(K, H) float64, unweighted. The hypotheses of a list are adjacent and in the recogniser's order."""
     errors: np.ndarray
     """(H,) int64, errors of each hypothesis, in words or other units."""
     offsets: np.ndarray
-    """(L + 1,) int64, where each list begins."""
+    """(L + 1,) int64, position at which each list begins."""
     start: np.ndarray
-    """(K,) weights to start from, which the penalty keeps the others close to."""
+    """(K,) weights to start from; the penalty grows with the distance from them."""
     bounds: np.ndarray
-    """(K, 2) lowest and highest value of each weight; equal for weights that are fixed."""
+    """(K, 2) lowest and highest value of each weight; both are equal if the weight is fixed."""
     units: np.ndarray
     """(K,) natural unit of each weight; see ``find_units``."""
     mixtures: MixtureChoices | None = None
+    """Candidates for the λ; None if the λ are fixed."""
     mixture: int = 0
-    """Which choice of λ the components hold."""
+    """Index of the candidate whose log-probabilities ``components`` holds."""
 
     @property
     def free(self) -> np.ndarray:
-        """Indices of the weights that may change and make a difference."""
+        """Indices of the weights that may change and that make a difference in some list."""
         return np.flatnonzero((self.units > 0) & (self.bounds[:, 0] < self.bounds[:, 1]))
 
     @property
@@ -136,7 +143,7 @@ class TuningProblem:
         return len(self.offsets) - 1
 
     def select(self, lists: np.ndarray) -> TuningProblem:
-        """Copy some lists, by their indices; units and start stay those of the whole."""
+        """Return the problem with only some of the lists, given by index; units and start stay the same."""
         lengths = np.diff(self.offsets)[lists]
         offsets = make_offsets(lengths)
         rows = np.repeat(self.offsets[lists] - offsets[:-1], lengths) + np.arange(offsets[-1])
@@ -145,7 +152,7 @@ class TuningProblem:
         return replace(self, **parts, offsets=offsets, mixtures=mixtures)
 
     def with_mixture(self, choice: int) -> TuningProblem:
-        """The same problem under another choice of λ."""
+        """Return the problem under another candidate for the λ, given by index."""
         if choice == self.mixture or self.mixtures is None:
             return self
         components = self.components.copy()
@@ -157,11 +164,11 @@ class TuningProblem:
         return np.asarray(weights @ self.components)
 
     def choose(self, weights: np.ndarray) -> np.ndarray:
-        """Position of the hypothesis with the highest total of each list; ties go to the first: (L,)."""
+        """Find the hypothesis with the highest total in each list; ties go to the first: positions (L,)."""
         return self.choose_by(self.totals(weights))
 
     def choose_by(self, totals: np.ndarray) -> np.ndarray:
-        """Like ``choose``, for given totals (H,)."""
+        """Do the same as ``choose``, for given totals (H,)."""
         return first_maximum_per_list(np.round(totals, TIE_DECIMALS), self.offsets)
 
     def list_errors(self, weights: np.ndarray) -> np.ndarray:
@@ -169,16 +176,16 @@ class TuningProblem:
         return np.asarray(self.errors[self.choose(weights)])
 
     def moves(self, weights: np.ndarray) -> np.ndarray:
-        """Distance of each weight from the start, (K,) in natural units."""
+        """Signed distance of each weight from the start, (K,) in natural units."""
         return np.divide(weights - self.start, self.units, out=np.zeros_like(weights), where=self.units > 0)
 
     def penalty(self, weights: np.ndarray) -> float:
-        """Squared distance from the start in natural units, λ included."""
+        """Squared distance of the weights from the start in natural units, plus the distance of the λ."""
         return float((self.moves(weights) ** 2).sum()) + self.penalty_of_mixture
 
     @property
     def penalty_of_mixture(self) -> float:
-        """The part of the penalty that λ makes."""
+        """The part of the penalty that comes from the λ."""
         return self.mixtures.distance(self.mixture) if self.mixtures else 0.0
 
     def cost(self, weights: np.ndarray, strength: float) -> float:
@@ -195,7 +202,7 @@ def make_problem(
     bounds: Sequence[tuple[float, float]] | np.ndarray,
     mixtures: MixtureChoices | None = None,
 ) -> TuningProblem:
-    """Check the arrays and determine the natural unit of each weight.
+    """Check the arrays of a problem, and determine the natural unit of each weight.
 
     Args:
         names: (K,).
@@ -203,7 +210,7 @@ def make_problem(
         errors: (H,).
         lengths: (L,) number of hypotheses of each list, at least 1.
         start: (K,).
-        bounds: (K, 2), the same twice for a weight that is fixed.
+        bounds: (K, 2); both bounds are equal if the weight is fixed.
 
     Raises:
         ConfigError: there are no lists, shapes do not match, a component is not finite or too large, or a
@@ -238,11 +245,13 @@ def make_problem(
 
 
 def find_units(components: np.ndarray, totals: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Find the natural unit of each weight: it changes the totals by about as much as they vary in a list.
+    """Find the natural unit of each weight.
 
-    Only lists in which a component differs between hypotheses count for its unit. The others say nothing
-    about the weight, so that they must not change how far it may move: otherwise a component that differs in
-    few lists, such as the number of unknown words, could take a huge weight at the price of a moderate one.
+    If a weight changes by its natural unit, the totals change by about as much as they vary within a list.
+
+    The unit of a weight depends only on lists in which the component differs between hypotheses, because the
+    other lists say nothing about the weight. If they counted, a component that differs in few lists, such as
+    the number of unknown words, would have a huge unit, and the penalty would hardly limit its weight.
 
     Args:
         components: (K, H).
@@ -263,7 +272,7 @@ def find_units(components: np.ndarray, totals: np.ndarray, offsets: np.ndarray) 
 
 
 def _find_spread(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Standard deviation within each list, (L,), exactly 0 where it is a rounding error."""
+    """Standard deviation within each list, (L,); exactly 0 if only rounding errors differ."""
     spread = spread_per_list(values, offsets)
     smallest = ROUNDING * max(np.abs(values).max(initial=0.0), 1.0)
     return np.where(spread > smallest, spread, 0.0)
@@ -271,10 +280,10 @@ def _find_spread(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class ErrorCurve:
-    """Errors as a function of the step, constant between neighbouring corners."""
+    """Number of errors as a function of the step along a line; constant between neighbouring corners."""
 
     corners: np.ndarray
-    """(C,) float64, strictly ascending."""
+    """(C,) float64, steps at which the number of errors changes, strictly ascending."""
     errors: np.ndarray
     """(C + 1,) int64: before the first corner, between corners, after the last corner."""
 
@@ -284,11 +293,12 @@ class ErrorCurve:
 
 
 MAX_HALVINGS = 6
-"""Largest number of times that a stretch is halved to rule out hypotheses."""
+"""A range of steps is halved at most this often to rule out hypotheses."""
 FEW_CANDIDATES = 4
-"""Number of candidates per list from which halving a stretch further does not pay."""
+"""With at most this many remaining hypotheses per list, halving a range further does not pay."""
 MIN_CANDIDATES = 20_000
-"""Number of candidates, of all lists, from which it pays: below, calls of numpy take longer than the sums."""
+"""With fewer remaining hypotheses in all lists, halving does not pay: numpy's calls take longer than its
+sums."""
 
 
 def compute_error_curve(
@@ -300,17 +310,18 @@ def compute_error_curve(
     high: float,
     min_candidates: int = MIN_CANDIDATES,
 ) -> ErrorCurve:
-    """Sum, over lists, the errors of the hypothesis with the highest ``intercept + step * slope``.
+    """Sum the errors of the hypotheses with the highest ``intercept + step * slope`` of each list.
 
-    Of hypotheses with identical lines, the first one counts.
+    If several hypotheses of a list have the same line, the first one counts.
 
     Args:
         intercepts: (H,) float64, finite.
         slopes: (H,) float64, finite.
         errors: (H,) integer.
-        offsets: (L + 1,) int64, where each list begins.
+        offsets: (L + 1,) int64, position at which each list begins.
         low, high: first and last step of interest, finite; corners outside are left out.
-        min_candidates: number of candidates above which stretches are halved; does not change the result.
+        min_candidates: number of hypotheses above which ranges are halved. It changes the speed, but not the
+            result.
     """
     lines = _Lines(intercepts, slopes, errors, offsets)
     part = _search(lines, low, high, MAX_HALVINGS, min_candidates)
@@ -322,7 +333,7 @@ def compute_error_curve(
 
 
 class _Lines(NamedTuple):
-    """Total of each hypothesis along a line of weights, and its errors; see ``compute_error_curve``."""
+    """The total of each hypothesis as a function of the step, and its errors; see ``compute_error_curve``."""
 
     intercepts: np.ndarray
     slopes: np.ndarray
@@ -331,7 +342,7 @@ class _Lines(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """Corners of all envelopes on a stretch of the line, in no particular order."""
+    """The corners of all lists' envelopes within a range of steps, in no particular order."""
 
     corners: np.ndarray
     changes: np.ndarray
@@ -343,8 +354,8 @@ class _Stretch(NamedTuple):
 def _search(lines: _Lines, low: float, high: float, halvings: int, min_candidates: int) -> _Stretch:
     """Find the corners between two steps.
 
-    A line that is nowhere above the line on top at ``low``, or nowhere above the one on top at ``high``, is
-    nowhere on top in between: on a short stretch, few lists and hypotheses remain.
+    Take the lines that are on top at ``low`` and at ``high``. A line that never exceeds one of these two
+    within the range is nowhere on top. In a short range, few lists and hypotheses therefore remain.
     """
     intercepts, slopes, errors, offsets = lines
     at_low, at_high = intercepts + low * slopes, intercepts + high * slopes
@@ -376,15 +387,16 @@ def _search(lines: _Lines, low: float, high: float, halvings: int, min_candidate
 
 
 def _top(values: np.ndarray, tie_break: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Position of the largest value per list; of several, the first with the largest ``tie_break``: (L,)."""
-    top = values == spread_over(np.maximum.reduceat(values, offsets[:-1]), offsets)
+    """Position of the largest value of each list, (L,); among equal ones, that of the largest
+    ``tie_break``, and then the first."""
+    top = values == spread_over(maximum_per_list(values, offsets), offsets)
     return first_maximum_per_list(np.where(top, tie_break, -np.inf), offsets)
 
 
 def _walk(lines: _Lines, top: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Follow all upper envelopes from left to right simultaneously, one corner per iteration.
+    """Follow the upper envelopes of all lists from left to right at once, one corner per iteration.
 
-    The line on top is followed by the line that crosses it first, of several by the steepest.
+    The next line of an envelope is the one that crosses the current line first, or the steepest of these.
 
     Args:
         top: (L,) position of the line on top of each list at the left end.
@@ -414,29 +426,30 @@ def _walk(lines: _Lines, top: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 N_RANDOM_STARTS = 2
-"""Number of random starting points around the given ones."""
+"""Number of random starting points in addition to the given ones."""
 START_SPREAD = 0.5
 """Standard deviation of random starting points, in natural units."""
 MAX_ROUNDS = 10
-"""Maximum number of passes over all directions from one starting point; a pass that gains little ends the
-search."""
+"""Maximum number of passes over all directions from one starting point; the search also ends after a pass
+that gains little."""
 WINDOW = 2.0
-"""Distance to search to either side of a point, in natural units."""
+"""Distance to search on either side of a point, in natural units."""
 MIN_GAIN = 0.05
-"""Gain of a pass that makes another one worth while, in units of the square root of the errors: less is
+"""Another pass follows if a pass gains more than this, in units of the square root of the errors; less is
 noise."""
 MIN_INTERVAL_WIDTH = 1e-4
-"""Smallest usable width in natural units; a narrower interval cannot be distinguished from a tie."""
+"""Smallest width of an interval between corners, in natural units; a narrower one is treated as a tie."""
 
 
 def minimise_errors(
     problem: TuningProblem, strength: float, starts: Sequence[np.ndarray] = (), seed: int = 1
 ) -> np.ndarray:
-    """Find weights (K,) with few errors, close to the start of the problem where that adds few errors.
+    """Find weights (K,) with few errors that are as close to the start as that allows.
 
     Args:
         strength: number of errors that a move of one natural unit must save.
-        starts: further points to start from; the result costs no more than any of these and the start.
+        starts: points to start from, in addition to the start of the problem. The result costs no more than
+            any of them.
         seed: random seed of starting points and directions.
     """
     random = np.random.default_rng(seed)
@@ -471,7 +484,7 @@ def _descend(
 
 
 def _directions(problem: TuningProblem, random: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield one direction per free weight, and as many random ones, (K,) of one natural unit."""
+    """Yield one direction (K,) per free weight, then as many random ones; each is one natural unit long."""
     free = problem.free
     for k in free:
         direction = np.zeros(len(problem.start))
@@ -486,9 +499,10 @@ def _directions(problem: TuningProblem, random: np.random.Generator) -> Iterator
 def _best_point(
     problem: TuningProblem, weights: np.ndarray, direction: np.ndarray, strength: float
 ) -> tuple[np.ndarray, float]:
-    """Find the cheapest point on a line, the middle of an interval between two corners, and its cost.
+    """Find the cheapest point on a line, and its cost.
 
-    Among equally cheap intervals, the widest is used; among equally wide ones, the one nearest to the start.
+    The point is the middle of an interval between two corners. Among equally cheap intervals, the widest is
+    taken, and among equally wide ones, the one nearest to the start.
     """
     low, high = find_step_bounds(problem, weights, direction)
     if high - low <= MIN_INTERVAL_WIDTH:
@@ -511,7 +525,7 @@ def _best_point(
 def find_step_bounds(
     problem: TuningProblem, weights: np.ndarray, direction: np.ndarray
 ) -> tuple[float, float]:
-    """First and last step along ``direction`` from ``weights`` within the bounds and the window."""
+    """Return the first and the last step from ``weights`` along ``direction`` within bounds and window."""
     moving = direction != 0
     edges = (problem.bounds[moving] - weights[moving, None]) / direction[moving, None]  # (M, 2)
     return max(-WINDOW, float(edges.min(axis=1).max())), min(WINDOW, float(edges.max(axis=1).min()))
@@ -524,10 +538,9 @@ class Solution:
     weights: np.ndarray
     """(K,)"""
     mixture: int = 0
-    """The choice of λ; see ``MixtureChoices``."""
+    """Index of the candidate for the λ; see ``MixtureChoices``."""
     log_sharpness: float = 0.0
-    """Sharpness κ of the expected errors, as ln κ relative to that of the start; 0 if they were not
-    fitted."""
+    """ln κ relative to the κ of the start, if expected errors were minimised; otherwise 0."""
 
     def list_errors(self, problem: TuningProblem) -> np.ndarray:
         """Errors of the hypothesis that is ranked first in each list, (L,)."""
@@ -535,25 +548,34 @@ class Solution:
 
 
 LOG_SHARPNESS_BOUND = 5.0
-"""Distance that ln κ may move from the start, at which totals vary by about 1 within a list."""
+"""Largest distance of ln κ from its start. At the start of κ, totals vary by about 1 within a list."""
 MAX_ITERATIONS = 60
 
 
 class ExpectedErrors:
-    """The loss and its gradient at moves (F + 1,): the free weights in natural units, then ln κ."""
+    """The penalised expected errors as a function of moves from the start.
+
+    Moves (F + 1,) are the distances of the F free weights from the start in natural units, and then that of
+    ln κ.
+    """
 
     def __init__(self, problem: TuningProblem, strength: float) -> None:
         self.problem, self.strength, self.free = problem, strength, problem.free
         spread = float(spread_per_list(problem.totals(problem.start), problem.offsets).mean())
         self.start_sharpness = 1.0 / spread if spread > 0 else 1.0
 
+    def moves_to(self, solution: Solution) -> np.ndarray:
+        """The moves (F + 1,) that lead to a solution."""
+        return np.append(self.problem.moves(solution.weights)[self.free], solution.log_sharpness)
+
     def weights_at(self, moves: np.ndarray) -> np.ndarray:
+        """The weights (K,) after moves."""
         weights = self.problem.start.copy()
         weights[self.free] += moves[:-1] * self.problem.units[self.free]
         return weights
 
     def loss(self, moves: np.ndarray) -> tuple[float, np.ndarray]:
-        """The penalised expected errors, and their gradient (F + 1,)."""
+        """Compute the penalised expected errors after moves, and their gradient (F + 1,)."""
         problem, offsets = self.problem, self.problem.offsets
         totals = problem.totals(self.weights_at(moves))
         sharpness = self.start_sharpness * float(np.exp(moves[-1]))
@@ -575,19 +597,16 @@ def minimise_expected_errors(
 
     Args:
         strength: number of errors that a move of one natural unit must save; above 0.
-        start: where to begin the descent; None for the start of the problem.
+        start: solution at which the descent begins; None for the start of the problem.
     """
     from scipy.optimize import minimize  # a server never tunes
 
     objective = ExpectedErrors(problem, strength)
     free = objective.free
-    start = start or Solution(problem.start)
-    first = np.append(problem.moves(start.weights)[free], start.log_sharpness)
-    units = problem.units[free, None]
-    limits = (problem.bounds[free] - problem.start[free, None]) / units
+    limits = (problem.bounds[free] - problem.start[free, None]) / problem.units[free, None]
     result = minimize(
         objective.loss,
-        first,
+        objective.moves_to(start or Solution(problem.start)),
         jac=True,
         method="L-BFGS-B",
         bounds=[*limits.tolist(), (-LOG_SHARPNESS_BOUND, LOG_SHARPNESS_BOUND)],
@@ -605,10 +624,10 @@ class Method:
     """A way to fit weights."""
 
     objective: Objective
-    """The quantity to minimise; ``start`` changes nothing."""
+    """The quantity to minimise; ``start`` keeps the weights of the start."""
     strength: float = 0.0
-    """Errors that a move of one natural unit must save, in units of the square root of the errors at the
-    start: about the standard deviation of their number."""
+    """Number of errors that a move of one natural unit must save, divided by the square root of the errors
+    at the start. That root is about the standard deviation of the number of errors."""
 
     def __str__(self) -> str:
         is_start = self.objective == "start"
@@ -620,13 +639,13 @@ METHODS = (
     Method("start"),
     *(Method(objective, strength) for strength in STRENGTHS for objective in ("expected errors", "errors")),
 )  # fmt: skip
-"""Methods to choose from, the most cautious first: it is preferred where several do equally well."""
+"""Methods to choose from, the most cautious first. Among methods that do equally well, the first is used."""
 MAX_MIXTURE_ROUNDS = 3
-"""Maximum number of times that λ is chosen again for changed weights."""
+"""The λ are chosen again for changed weights at most this often."""
 
 
 class Fitter:
-    """Fit one problem by several methods, each of which begins where a more cautious one ended."""
+    """Fits one problem by several methods; each method begins where a more cautious one ended."""
 
     def __init__(self, problem: TuningProblem) -> None:
         self.problem = problem
@@ -634,39 +653,36 @@ class Fitter:
         self._solutions: dict[Method, Solution] = {}
 
     def fit(self, method: Method) -> Solution:
-        """Fit the weights; deterministic."""
+        """Fit the weights by a method; the result is always the same."""
         if method not in self._solutions:
             self._solutions[method] = self._fit(method)
         return self._solutions[method]
 
     def _fit(self, method: Method) -> Solution:
+        start = Solution(self.problem.start)
         can_change = len(self.problem.free) or self.problem.mixtures is not None
         if method.objective == "start" or not can_change:
-            return Solution(self.problem.start)
+            return start
         strength = method.strength * self.scale
         if method.objective == "errors":
-            smooth = self.fit(Method("expected errors", method.strength))
-
-            def search(problem: TuningProblem, start: Solution) -> Solution:
-                weights = minimise_errors(problem, strength, [start.weights])
-                return Solution(weights, problem.mixture)
-
-            def cost(problem: TuningProblem, solution: Solution) -> float:
-                return problem.cost(solution.weights, strength)
-
-            return self._choose_mixture(search, cost, smooth)
-
-        def descend(problem: TuningProblem, start: Solution) -> Solution:
-            return minimise_expected_errors(problem, strength, start)
+            return self._choose_mixture(
+                lambda problem, start: Solution(
+                    minimise_errors(problem, strength, [start.weights]), problem.mixture
+                ),
+                lambda problem, solution: problem.cost(solution.weights, strength),
+                self.fit(Method("expected errors", method.strength)),
+            )
 
         def loss(problem: TuningProblem, solution: Solution) -> float:
             objective = ExpectedErrors(problem, strength)
-            moves = np.append(problem.moves(solution.weights)[objective.free], solution.log_sharpness)
-            return objective.loss(moves)[0] + strength * problem.penalty_of_mixture
+            return objective.loss(objective.moves_to(solution))[0] + strength * problem.penalty_of_mixture
 
-        weaker = [s for s in STRENGTHS if s > method.strength]
-        before = self.fit(Method("expected errors", weaker[-1])) if weaker else Solution(self.problem.start)
-        return self._choose_mixture(descend, loss, before)
+        stronger = [s for s in STRENGTHS if s > method.strength]
+        return self._choose_mixture(
+            lambda problem, start: minimise_expected_errors(problem, strength, start),
+            loss,
+            self.fit(Method("expected errors", stronger[-1])) if stronger else start,
+        )
 
     def _choose_mixture(
         self,
@@ -674,7 +690,7 @@ class Fitter:
         cost: Callable[[TuningProblem, Solution], float],
         start: Solution,
     ) -> Solution:
-        """Fit the weights, choose the best λ for them, and so on while that lowers the cost."""
+        """Fit the weights, choose the best λ for these weights, and repeat while that lowers the cost."""
         problem = self.problem.with_mixture(start.mixture)
         solution = fit(problem, start)
         if self.problem.mixtures is None:

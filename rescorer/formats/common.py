@@ -1,7 +1,7 @@
-"""Shared by all formats: scores in nats, rows that become lists, texts that fit on a line, and writers.
+"""Code that all formats share: units of scores, rows that become lists, checks of values, and writers.
 
-All file formats and the service convert scores to nats here: the log base and sign of a stream, and the check
-of its values.
+A *stream* is one named score of every hypothesis, such as ``acoustic``. All file formats and the service
+check the values of streams here, and convert them from their log base and sign to nats.
 """
 
 from __future__ import annotations
@@ -10,23 +10,26 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TextIO, TypeVar, get_args
 
-from rescorer.errors import ConfigError, FormatError, InvalidList
-from rescorer.formats.io.folders import create_file
+from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
+from rescorer.formats.io.folders import Lists, create_files
+from rescorer.formats.io.json_io import describe_type, is_number
 from rescorer.formats.io.text_io import Source, make_folder, open_output, read_lines
 from rescorer.types import Hypothesis, NBestList
 
 if TYPE_CHECKING:
     import numpy as np
 
+STREAM = "first_pass"
+"""Name of the stream for scores that have no name in their format."""
 LogBase = Literal["e", "2", "10", "1.0001", "bytelog"]
 Base = Literal[LogBase, "prob"]
-"""Base of a logarithm, or ``prob`` for probabilities and confidences that are no logarithms."""
+"""Base of a logarithm, or ``prob`` for probabilities and confidences, which are not logarithms."""
 Sign = Literal["log_prob", "cost"]
 
 NATS_PER_UNIT = MappingProxyType(
@@ -41,17 +44,21 @@ NATS_PER_UNIT = MappingProxyType(
 """Value in nats of one unit in each log base."""
 MAX_SHOWN_CHARACTERS = 40
 """Maximum length of a value that an error message shows in full."""
+TYPE_NAMES: Mapping[type, str] = MappingProxyType({dict: "an object", list: "an array", str: "a string"})
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
     """Log base and sign of the numbers in a stream.
 
-    The base ``prob`` is for numbers above 0 and at most 1, such as confidences, whose logarithm is the score.
+    With the base ``prob``, a number is a probability above 0 and at most 1, such as a confidence, and its
+    natural logarithm is the score.
 
     Raises:
-        ValueError: the base or the sign is unknown, or probabilities are declared as costs; the caller
-            should add where they were declared.
+        ValueError: the base or the sign is unknown, or probabilities are declared as costs. The message does
+            not say where the units were declared, so the caller should add that.
     """
 
     base: Base = "e"
@@ -67,14 +74,14 @@ class Units:
 
     @property
     def nats_per_unit(self) -> float:
-        """Log-probability in nats of a score of 1; there is none for the base ``prob``."""
+        """Log-probability in nats of a score of 1; not defined for the base ``prob``."""
         return NATS_PER_UNIT[self.base] * (1.0 if self.sign == "log_prob" else -1.0)
 
     def to_nats(self, value: float) -> float:
         """Convert a score to nats.
 
         Raises:
-            ValueError: it should be a probability, and is not above 0 and at most 1.
+            ValueError: the base is ``prob``, and the value is not above 0 and at most 1.
         """
         if self.base != "prob":
             return value * self.nats_per_unit
@@ -87,7 +94,7 @@ class Units:
         """Convert nats to a score.
 
         Raises:
-            ValueError: it should be a probability, and no float64 above 0 and at most 1 is one.
+            ValueError: the base is ``prob``, and the nats are positive or their exponential is 0 in float64.
         """
         if self.base != "prob":
             return nats / self.nats_per_unit
@@ -100,7 +107,11 @@ NATURAL = Units()
 
 
 def parse_units(base: str, sign: str, place: str = "") -> Units:
-    """Parse a base and a sign; raise ConfigError, which begins with ``place``, if one of them is unknown."""
+    """Parse a base and a sign.
+
+    Raises:
+        ConfigError: the base or the sign is unknown; the message begins with ``place``.
+    """
     try:
         return Units(base, sign)  # type: ignore[arg-type]  # checked by Units
     except ValueError as error:
@@ -110,16 +121,17 @@ def parse_units(base: str, sign: str, place: str = "") -> Units:
 def stream_to_nats(
     name: str, values: Sequence[Any], units: Units = NATURAL, *, list_id: str = "", field: str = ""
 ) -> tuple[float, ...] | None:
-    """Check one stream of a list and convert it to nats; return None if all values are None.
+    """Check one stream of a list and convert its values to nats; return None if all values are None.
 
     Args:
-        values: One value per hypothesis as read from the input; log-likelihoods of densities may be positive.
-        field: Path of the values for error messages; by default ``streams["name"]``.
+        values: one value per hypothesis as read from the input. Logarithms may be positive, because
+            log-likelihoods of densities are.
+        field: path of the values for error messages; by default ``streams["name"]``.
 
     Raises:
         InvalidList: a value is missing, not a number, NaN or infinite; the error names the hypothesis and
-            the field. For probabilities, also if a value is not above 0 and at most 1: zero has no logarithm,
-            and services write it where they have no confidence at all.
+            the field. If the values are probabilities, each must also be above 0 and at most 1: zero has no
+            logarithm, and services write it where they have no confidence at all.
     """
     if all(value is None for value in values):
         return None
@@ -151,10 +163,10 @@ def stream_to_nats(
 
 
 def _find_problem(value: Any) -> str:
-    """Return the reason why a value is not a valid score, or an empty string."""
+    """Return the reason why a value is not a valid score, or an empty string if the value is valid."""
     if value is None:
         return "no score, though other hypotheses of the list have one"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value):
         text = repr(value)
         shown = text if len(text) <= MAX_SHOWN_CHARACTERS else text[: MAX_SHOWN_CHARACTERS - 3] + "..."
         return f"{shown} is not a number"
@@ -165,21 +177,24 @@ def _find_problem(value: Any) -> str:
 
 
 MAX_SCALED = 2.0**42
-"""Scaled values below this one have at least ten bits after the point."""
+"""Limit of scaled values: a float64 below this limit still has at least ten bits after the binary point."""
 MARGIN = 2.0**-8
-"""Distance from the middle of two decimals, in units of the last one, within which a scaled value does not
-say which is nearer: many times its rounding error."""
+"""Smallest distance of a scaled value from a half at which numpy's rounding can be trusted.
+
+The margin is many times the rounding error of the scaled value.
+"""
 
 
 def round_all(values: np.ndarray, decimals: int) -> np.ndarray:
-    """Round each value, as ``round(value, decimals)`` does: correctly, halves to even.
+    """Round each value exactly as ``round(value, decimals)`` does: correctly, with halves to even.
 
-    The quotient of an integer and a power of ten is the float nearest to that decimal. Python rounds only the
-    values for which the integer is in doubt after the multiplication.
+    Each value is multiplied by a power of ten and rounded to an integer; the integer, divided by the power,
+    is the float nearest to the decimal. Values that lie so close to a half that the multiplication may have
+    changed their rounding are left to Python's ``round``.
 
     Args:
         values: float64 of any shape; infinite values and NaN stay as they are.
-        decimals: at most 22, up to which powers of ten are exact.
+        decimals: at most 22, because larger powers of ten are not exact in float64.
     """
     import numpy as np  # only writers need it; clients do not
 
@@ -196,14 +211,14 @@ def round_all(values: np.ndarray, decimals: int) -> np.ndarray:
 WORD_SEPARATOR = re.compile(r"[ \t\r\f\v]+")
 """ASCII white space. Other Unicode white space is part of a word, as in the tools that write these files."""
 LINE_BREAK = re.compile(r"[\n\r\0]")
-"""Characters that cannot occur in a line; NUL is among them because ``read_lines`` rejects it."""
+"""Characters that a line cannot contain; NUL is among them because ``read_lines`` rejects it."""
 DUPLICATE_ID = "duplicate id; only the first list with this id is read"
-"""Error message of readers for a list whose id has occurred before."""
+"""Message of the error that replaces a list if an earlier list has the same id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One hypothesis of a file; its scores are in the file's units and not yet checked."""
+    """One hypothesis as it was read: its scores are unchecked, and still in the units of the file."""
 
     text: str
     scores: Mapping[str, Any] = field(default_factory=dict)
@@ -217,9 +232,9 @@ def split_words(text: str) -> list[str]:
 
 
 def parse_number(text: str) -> float | str:
-    """Parse a column as a number; return text that is not a number unchanged, for ``build_list`` to reject.
+    """Parse a column as a number; return other text unchanged, so that ``build_list`` rejects it.
 
-    Underscores, which Python allows between digits, are not accepted.
+    Underscores between digits, which Python allows, are not accepted.
     """
     try:
         return text if "_" in text else float(text)
@@ -240,7 +255,7 @@ def parse_finite(text: str) -> float:
 
 
 class KeyedLine(NamedTuple):
-    """A line ``key value`` of an archive, or the error if it cannot be read."""
+    """A line ``key value`` of an archive; a line that cannot be read has an error, and no key or value."""
 
     line: int
     key: str
@@ -249,7 +264,7 @@ class KeyedLine(NamedTuple):
 
 
 def read_keyed_lines(source: Source) -> Iterator[KeyedLine]:
-    """Yield the lines of an archive that are not blank, with single spaces between words."""
+    """Yield the lines of an archive, except blank ones, with single spaces between words."""
     for line, text in read_lines(source):
         if isinstance(text, FormatError):
             yield KeyedLine(line, "", "", text)
@@ -267,6 +282,19 @@ def has_scores(columns: Sequence[str]) -> bool:
     return len(columns) > 2 and all(numbers) and COUNT.fullmatch(columns[2]) is not None
 
 
+def parse_scored_words(columns: Sequence[str], line: int, expected: str) -> Row:
+    """Parse the columns acoustic score, LM score, number of words, words.
+
+    Raises:
+        ValueError: there is no number of words; the message says what was ``expected``.
+    """
+    if len(columns) < 3 or not COUNT.fullmatch(columns[2]):
+        raise ValueError(f"expected {expected}")
+    acoustic, lm, nwords, *words = columns
+    scores = {"acoustic": parse_number(acoustic), "lm": parse_number(lm)}
+    return Row(" ".join(words), scores, {"nwords": int(nwords)}, line)
+
+
 def build_list(
     list_id: str,
     rows: Sequence[Row],
@@ -277,7 +305,12 @@ def build_list(
     group: str = "",
     fields: Mapping[str, Any] | None = None,
 ) -> NBestList | InvalidList:
-    """Build a list from its rows, or return the error; streams not in ``units`` are in nats."""
+    """Build a list from its rows, or return the error if the list is invalid.
+
+    Args:
+        units: units of the streams; a stream without units is in nats.
+        file: name of the file, for the error.
+    """
     if not list_id:
         return InvalidList("is empty; expected an id", field="id", file=file)
     if not rows:
@@ -313,13 +346,52 @@ def add_location(error: InvalidList, file: str, line: int | None) -> InvalidList
 
 
 def parse_at(
-    file: str, line: int | None, parse: Callable[[], NBestList | InvalidList]
+    file: str,
+    line: int | None,
+    parse: Callable[P, NBestList | InvalidList],
+    *args: P.args,
+    **options: P.kwargs,
 ) -> NBestList | InvalidList:
-    """Return the list that a function parses, or its error with file and line."""
+    """Call a parser; return its list, or the error that it raises with file and line added."""
     try:
-        return parse()
+        return parse(*args, **options)
     except InvalidList as error:
         return add_location(error, file, line)
+
+
+FoundLists = Iterator[tuple[str, int | None, NBestList | InputError]]
+"""Lists as a reader finds them: the id, the line if it is known, and the list or an error in its place."""
+
+
+def reject_duplicates(found: FoundLists, file: str) -> Lists:
+    """Yield the lists of a file; put an error in place of a list if an earlier one has the same id.
+
+    A FormatError is yielded as it is, but its id counts, so that the rest of a damaged list is not read as
+    another list.
+    """
+    seen: set[str] = set()
+    for list_id, line, item in found:
+        if list_id in seen and not isinstance(item, FormatError):
+            item = InvalidList(DUPLICATE_ID, list_id=list_id, file=file, line=line)
+        seen.add(list_id)
+        yield item
+
+
+def check_type(value: Any, kind: type[T], list_id: str, field: str = "", hypothesis: int | None = None) -> T:
+    """Return a JSON value that is an object, an array or a string, as expected.
+
+    Raises:
+        InvalidList: the value has another type.
+    """
+    if isinstance(value, kind):
+        return value
+    message = f"expected {TYPE_NAMES[kind]}, got {describe_type(value)}"
+    raise InvalidList(message, list_id=list_id, hypothesis=hypothesis, field=field)
+
+
+def check_text(value: Any, list_id: str, field: str) -> str | None:
+    """Return a JSON value that is a string, or None if the value is missing; raise InvalidList otherwise."""
+    return None if value is None else check_type(value, str, list_id, field)
 
 
 def format_texts(nbest: NBestList) -> list[str]:
@@ -352,7 +424,7 @@ def format_key(nbest: NBestList) -> str:
 
 
 def count_words(hypothesis: Hypothesis, field: str = "nwords") -> int:
-    """Return the number in a field of a hypothesis if it is valid, else the number of words in the text."""
+    """Return the number of words that a field of a hypothesis states, or else count the words of its text."""
     nwords = hypothesis.fields.get(field)
     if isinstance(nwords, int) and not isinstance(nwords, bool) and 0 <= nwords < 10**9:
         return nwords
@@ -363,12 +435,12 @@ def stream_from_nats(nbest: NBestList, name: str, units: Units, missing: float |
     """Return the values of a stream, converted from nats to the units of a file.
 
     Args:
-        missing: Value to write, in the file's units, for lists without the stream; None if the stream is
-            required.
+        missing: the value to write, in the file's units, if the list does not have the stream; None if every
+            list must have the stream.
 
     Raises:
-        InvalidList: the list does not have the stream, and ``missing`` is None, or a score does not exist
-            in the units of the file.
+        InvalidList: the list does not have the stream although it must, or a score cannot be expressed in the
+            units of the file.
     """
     if name in nbest.streams:
         try:
@@ -386,11 +458,17 @@ def check_reserved(
     nbest: NBestList,
     fields: Iterable[str],
     reserved: Collection[str],
-    shown: str,
+    shown: str = "",
     hypothesis: int | None = None,
 ) -> None:
-    """Raise InvalidList if a field has a name that the format uses itself; ``shown`` says which these are."""
-    if not set(fields).isdisjoint(reserved):
+    """Raise InvalidList if a field has a name that the format uses itself.
+
+    Args:
+        reserved: the names that the format uses.
+        shown: these names as the error message lists them; by default the names that clash.
+    """
+    if clashing := sorted(set(fields) & set(reserved)):
+        shown = shown or ", ".join(clashing)
         message = f"the names {shown} are reserved by the format; rename these fields"
         raise InvalidList(message, list_id=nbest.id, hypothesis=hypothesis, field="fields")
 
@@ -399,21 +477,17 @@ Write = Callable[[NBestList], None]
 """Writes one list; raises InvalidList, and writes nothing, if the format cannot hold the list."""
 ListWriter = AbstractContextManager[Write]
 """An output for lists, which closes at the end of the ``with`` block."""
+FormatLines = Callable[[NBestList], Iterable[str]]
+"""Returns the lines of a list without line ends; raises InvalidList if the format cannot hold the list."""
 
 
-def check_new(list_id: str, written: Collection[str]) -> None:
-    """Raise InvalidList if a list with this id has been written before."""
-    if list_id in written:
-        raise InvalidList("already written; expected each id once", list_id=list_id, field="id")
+def _end_lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
 
 
-def line_writer(
-    target: str | Path, format_lines: Callable[[NBestList], Iterable[str]], *, once: bool = True
-) -> ListWriter:
-    """Write each list as lines, given without their line ends; with ``once``, reject an id that returns."""
-    return _open_writer(
-        target, lambda nbest: "".join(f"{line}\n" for line in format_lines(nbest)), ("", "", ""), once
-    )
+def line_writer(target: str | Path, format_lines: FormatLines, *, once: bool = True) -> ListWriter:
+    """Write each list as lines; with ``once``, reject a list if its id has been written before."""
+    return _open_writer(target, lambda nbest: _end_lines(format_lines(nbest)), ("", "", ""), once)
 
 
 def json_writer(
@@ -428,9 +502,9 @@ def json_writer(
     """Write a JSON document with one list per line between ``before`` and ``after``.
 
     Args:
-        format_value: returns the value of a list; text is JSON already.
-        once: whether to reject an id that returns.
-        named: whether lists are members of an object, under their ids.
+        format_value: returns the value that stands for a list; a string is taken for finished JSON.
+        once: whether to reject a list if its id has been written before.
+        named: whether lists are members of an object, with their ids as keys.
     """
 
     def format_list(nbest: NBestList) -> str:
@@ -445,7 +519,7 @@ def json_writer(
 def _open_writer(
     target: str | Path, format_list: Callable[[NBestList], str], marks: tuple[str, str, str], once: bool
 ) -> Iterator[Write]:
-    """Write texts of lists with marks before, between and after them."""
+    """Write the texts of lists; ``marks`` stand before the first, between any two, and after the last."""
     before, between, after = marks
     written: set[str] = set()
     mark = ""
@@ -455,9 +529,9 @@ def _open_writer(
         def write(nbest: NBestList) -> None:
             nonlocal mark
             text = format_list(nbest)
-            if once:
-                check_new(nbest.id, written)
-                written.add(nbest.id)
+            if once and nbest.id in written:
+                raise InvalidList("already written; expected each id once", list_id=nbest.id, field="id")
+            written.add(nbest.id)
             stream.write(mark + text)
             mark = between
 
@@ -467,14 +541,45 @@ def _open_writer(
 
 @contextmanager
 def folder_writer(
-    target: str | Path, format_lines: Callable[[NBestList], Iterable[str]], suffix: str = ""
+    target: str | Path,
+    format_lines: FormatLines,
+    suffix: str = "",
+    further: Mapping[Path, FormatLines] = MappingProxyType({}),
 ) -> Iterator[Write]:
-    """Write each list as the lines of a file that is named after it, with a suffix, in a folder."""
-    folder = make_folder(target)
+    """Write each list as the lines of a file in a folder; the file is named after the list, with a suffix.
+
+    Args:
+        further: other folders, in each of which a function fills a file of the same name.
+    """
+    formats = {make_folder(folder): lines for folder, lines in ((target, format_lines), *further.items())}
 
     def write(nbest: NBestList) -> None:
-        lines = list(format_lines(nbest))
-        with create_file(folder, nbest.id, suffix) as stream:
-            stream.writelines(f"{line}\n" for line in lines)
+        texts = [_end_lines(lines(nbest)) for lines in formats.values()]
+        with create_files(list(formats), nbest.id, suffix) as streams:
+            for stream, text in zip(streams, texts, strict=True):
+                stream.write(text)
 
     yield write
+
+
+@contextmanager
+def archive_writer(
+    target: str | Path, format_archives: Callable[[NBestList], Mapping[str, Iterable[str]]]
+) -> Iterator[Write]:
+    """Write the lines of each list to several files of a folder, each of which is opened for its first line.
+
+    Args:
+        format_archives: returns the lines of a list without line ends, by the names of their files.
+    """
+    folder = make_folder(target)
+    files: dict[str, TextIO] = {}
+    with ExitStack() as stack:
+
+        def write(nbest: NBestList) -> None:
+            for name, lines in format_archives(nbest).items():
+                if name not in files:
+                    make_folder((folder / name).parent)
+                    files[name] = stack.enter_context(open_output(folder / name))
+                files[name].write(_end_lines(lines))
+
+        yield write

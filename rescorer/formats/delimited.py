@@ -4,7 +4,7 @@
     u1,"two, be",-310.2        u1<TAB>two be<TAB>0.81               u1<TAB>to be<TAB>-310.9
 
 Every row is a hypothesis; the rows of a list have the same id and follow each other. ``table_layout``
-finds out what the columns hold. Scores are natural log-probabilities, unless an option or the name of
+finds the roles of the columns. Scores are natural log-probabilities, unless an option or the name of
 their column says otherwise.
 """
 
@@ -28,7 +28,7 @@ from rescorer.formats.common import (
 )
 from rescorer.formats.fields import FieldMap
 from rescorer.formats.io.folders import SAMPLE_LINES, Lists, Sample
-from rescorer.formats.io.json_io import parse_object
+from rescorer.formats.io.json_io import is_number, parse_object
 from rescorer.formats.io.text_io import Source, read_lines, source_name
 from rescorer.formats.table_layout import (
     DELIMITERS,
@@ -62,16 +62,17 @@ def read_lists(
     note: Callable[[str], None] | None = None,
     **columns: str,
 ) -> Lists:
-    """Yield the lists of a table; a row that cannot be read, or an id that returns, is an error for its list.
+    """Yield the lists of a table; an unreadable row, or an id that occurs again, yields an error instead.
 
     Args:
-        base: base of all scores that ``columns`` name, or ``prob``; by default e, or what the names say.
-        sign: their sign.
-        delimiter: character between columns; by default found by the first rows.
-        header: whether the first row has names; by default found by the first rows.
+        base: base of the scores in the columns of the option ``score``, or ``prob``; by default the base that
+            the name of a column states, or else e.
+        sign: sign of these scores.
+        delimiter: character between columns; by default found in the first rows.
+        header: whether the first row has the names of the columns; by default found in the first rows.
         names: columns as ``--map`` and ``--stream`` name them.
-        note: called with what the columns were taken for, unless the options or the names say it.
-        columns: name or number of the column of each role, and ``score``; see ``TableOptions``.
+        note: called with a description of the columns if their roles were guessed.
+        columns: name or number of the column of each role, and of ``score``; see ``TableOptions``.
 
     Raises:
         ConfigError: options are invalid, or name a column that the table does not have.
@@ -104,7 +105,7 @@ def _read_lists(source: Source, options: TableOptions, note: Callable[[str], Non
     if note is not None and layout.is_guessed:
         note(f"{file}: read as a table: {layout.describe()}; --format table:… says otherwise")
     seen: set[str] = set()
-    for list_id, group in groupby(_Reader(layout, file).read(rows), key=lambda row: row.id):
+    for list_id, group in groupby(_find_ids(rows, layout, file), key=lambda row: row.id):
         hypotheses = list(group)
         error = next((row.error for row in hypotheses if row.error is not None), None)
         if error is None and list_id in seen:
@@ -119,14 +120,14 @@ def looks_like(sample: Sample) -> str:
 
 
 def may_have_columns(sample: Sample) -> bool:
-    """Whether a file can be a table with columns that options name: it is not JSON, and has a delimiter."""
+    """Whether a file can be a table if options name its columns: it is not JSON, and has a delimiter."""
     is_json = sample.first[:1] in ("{", "[")
     return not sample.is_folder and not is_json and any(mark in sample.first for mark in DELIMITERS.values())
 
 
 @dataclass(frozen=True, slots=True)
 class _TableRow:
-    """A hypothesis with what its row says about the list, or the error of the row."""
+    """A row of a table with the id of its list, or the error of the row."""
 
     id: str
     line: int
@@ -134,50 +135,39 @@ class _TableRow:
     error: InputError | None = None
 
 
-class _Reader:
-    """Finds out which list each row of a table belongs to."""
+def _find_ids(rows: Iterator[NumberedRow], layout: Layout, file: str) -> Iterator[_TableRow]:
+    """Yield the rows with the ids of their lists; an error without an id belongs to the list before it."""
+    column = layout.columns.get("id")
 
-    def __init__(self, layout: Layout, file: str) -> None:
-        self._layout, self._file = layout, file
-        self._id_column = layout.columns.get("id")
-
-    def read(self, rows: Iterator[NumberedRow]) -> Iterator[_TableRow]:
-        """Yield the rows with their ids; an error without one belongs to the list of the row before."""
-        list_id = ""
-        for number, (line, cells) in enumerate(self._without_headers(rows), start=1):
-            if isinstance(cells, FormatError):
-                known = self._find_id(cells.cells, number) if isinstance(cells, RowError) else ""
-                list_id = known or list_id
-                yield _TableRow(list_id, line, error=FormatError(cells.message, file=self._file, line=line))
-                continue
-            list_id = self._find_id(cells, number)
-            error = None
-            if not list_id:
-                error = FormatError("is empty; expected an id", file=self._file, line=line, field="id")
-            yield _TableRow(list_id, line, cells, error)
-
-    def _find_id(self, cells: Sequence[Any], number: int) -> str:
-        if self._id_column is None:
-            return str(number)
-        value = cells[self._id_column] if self._id_column < len(cells) else ""
+    def find_id(cells: Sequence[Any], number: int) -> str:
+        value = number if column is None else cells[column] if column < len(cells) else ""
         return str(value).strip() if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
 
-    def _without_headers(self, rows: Iterator[NumberedRow]) -> Iterator[NumberedRow]:
-        """Leave out the header, also where tables with the same header follow each other."""
-        names = self._layout.names if self._layout.has_header else ()
-        for line, cells in rows:
-            if isinstance(cells, FormatError) or not names:
-                yield line, cells
-                continue
-            stripped = (cell.strip() if isinstance(cell, str) else cell for cell in cells)
-            if not all(cell == name for cell, name in zip(stripped, names, strict=True)):
-                yield line, cells  # the first cell nearly always says that it is no header
+    list_id = ""
+    rows = (row for row in rows if not _is_header(row[1], layout))
+    for number, (line, cells) in enumerate(rows, start=1):
+        if isinstance(cells, FormatError):
+            list_id = (find_id(cells.cells, number) if isinstance(cells, RowError) else "") or list_id
+            yield _TableRow(list_id, line, error=FormatError(cells.message, file=file, line=line))
+            continue
+        list_id, error = find_id(cells, number), None
+        if not list_id:
+            error = FormatError("is empty; expected an id", file=file, line=line, field="id")
+        yield _TableRow(list_id, line, cells, error)
+
+
+def _is_header(cells: Sequence[Any] | FormatError, layout: Layout) -> bool:
+    """Whether a row is the header, which occurs again if several tables were joined."""
+    if isinstance(cells, FormatError) or not layout.has_header:
+        return False
+    stripped = (cell.strip() if isinstance(cell, str) else cell for cell in cells)
+    return all(cell == name for cell, name in zip(stripped, layout.names, strict=True))
 
 
 def _parse_objects(
     lines: Iterator[NumberedLine], keys: Sequence[str], file: str
 ) -> Iterator[tuple[int, list[Any] | FormatError]]:
-    """Yield the values of JSON objects in the order of ``keys``; other members are left out."""
+    """Yield the values of JSON objects, one object per line, in the order of ``keys``."""
     for number, text in lines:
         if isinstance(text, FormatError):
             yield number, text
@@ -191,7 +181,7 @@ def _parse_objects(
 
 
 def _build(list_id: str, rows: Sequence[_TableRow], layout: Layout, file: str) -> NBestList | InvalidList:
-    """Build a list from its rows, in the order of their ranks if these are known."""
+    """Build a list from its rows, which are sorted if there is a column of ranks."""
     try:
         if (column := layout.columns.get("rank")) is not None:
             rows = sorted(rows, key=lambda row: _parse_rank(row, column, list_id))
@@ -211,19 +201,17 @@ def _build_row(row: _TableRow, layout: Layout, others: Mapping[str, int], list_i
         name = layout.names[layout.columns["text"]]
         raise InvalidList("expected a text", list_id=list_id, field=name, line=row.line)
     scores = {name: _parse_score(row.cells[column]) for name, (column, _) in layout.streams.items()}
-    values = {name: _parse_field(row.cells[column]) for name, column in others.items()}
-    return Row(
-        text, scores, {name: value for name, value in values.items() if value not in ("", None)}, row.line
-    )
+    values = ((name, _parse_field(row.cells[column])) for name, column in others.items())
+    return Row(text, scores, {name: value for name, value in values if value not in ("", None)}, row.line)
 
 
 def _parse_score(cell: Any) -> Any:
-    """Parse a score; None, which is no score, if the cell is empty."""
+    """Parse a score; an empty cell is None, which means that there is no score."""
     return (parse_number(cell.strip()) if cell.strip() else None) if isinstance(cell, str) else cell
 
 
 def _parse_field(cell: Any) -> Any:
-    """Parse a number that is written as Python writes it; other cells stay as they are."""
+    """Parse a number if Python would write it in the same way; other cells stay as they are."""
     if isinstance(cell, str) and cell[-1:].isdigit() and len(cell) < 30:
         number = parse_number(cell)
         for value in (number, int(number) if isinstance(number, float) and number.is_integer() else number):
@@ -235,16 +223,16 @@ def _parse_field(cell: Any) -> Any:
 def _parse_rank(row: _TableRow, column: int, list_id: str) -> float:
     cell = row.cells[column]
     rank = parse_number(cell.strip()) if isinstance(cell, str) else cell
-    if isinstance(rank, bool) or not isinstance(rank, (int, float)) or rank != rank:
+    if not is_number(rank) or rank != rank:
         raise InvalidList("the rank is not a number", list_id=list_id, field="rank", line=row.line)
     return float(rank)
 
 
 def _find_common(role: str, rows: Sequence[_TableRow], layout: Layout, list_id: str) -> str | None:
-    """Return what the rows of a list say about it; None if their cells are empty or there is no column.
+    """Return the reference or the group in the rows of a list; None if there is no column or text.
 
     Raises:
-        InvalidList: rows say different things.
+        InvalidList: rows have different texts.
     """
     if (column := layout.columns.get(role)) is None:
         return None
@@ -262,8 +250,9 @@ def _find_common(role: str, rows: Sequence[_TableRow], layout: Layout, list_id: 
 def writer(target: str | Path, *, delimiter: str = "") -> ListWriter:
     """Write a table with a header: ``id,text``, a column ``scores.NAME`` per stream, ``reference,group``.
 
-    The streams are those of the first list. The delimiter is a comma, or a tab if the file is called so. The
-    writer raises InvalidList for a list with another stream, or an id or text that a table cannot hold.
+    The streams are those of the first list. The default delimiter is a tab if the file name ends in .tsv or
+    .tab, and a comma otherwise. The writer raises InvalidList for a list with another stream, or with an id
+    or text that a table cannot hold.
     """
     name = str(target).removesuffix(".gz")
     mark = delimiter or ("\t" if name.endswith((".tsv", ".tab")) else ",")
@@ -289,7 +278,7 @@ def writer(target: str | Path, *, delimiter: str = "") -> ListWriter:
 
 
 def _check_cells(nbest: NBestList) -> None:
-    """Raise InvalidList if a cell would not be read as it is written."""
+    """Raise InvalidList if a reader would change one of the cells."""
     named: dict[str, str] = {"id": nbest.id, "reference": nbest.reference or "", "group": nbest.group}
     named |= {f"hypotheses[{index}]": hypothesis.text for index, hypothesis in enumerate(nbest.hypotheses)}
     named |= {f"stream {name}": name for name in nbest.streams}
@@ -302,5 +291,5 @@ def _check_cells(nbest: NBestList) -> None:
 
 
 def find_losses(nbest: NBestList, **_: object) -> set[str]:
-    """Describe what a table loses of the parts that it can hold: an empty cell is no reference."""
+    """Describe what a table loses of a list: an empty reference is read back as a missing one."""
     return {"references that are empty"} if nbest.reference == "" else set()

@@ -9,53 +9,54 @@ ESPnet 2 has the folders ``1best_recog``, ``2best_recog``, …, with ``text`` an
 
     2best_recog/text:  u1 HELLO YOU          2best_recog/score:  u1 tensor(-12.9)          in nats
 
-The n-th folder contains the n-th hypothesis of each utterance that has one. Each line of the optional file
-``token`` becomes a field of its hypothesis.
+The n-th folder contains the n-th hypothesis of each utterance that has so many. The folders may also have a
+file ``token``, whose lines become a field of the hypotheses.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 from rescorer.errors import FormatError, InvalidList
 from rescorer.formats.common import (
-    DUPLICATE_ID,
+    STREAM,
+    FoundLists,
     ListWriter,
     Row,
-    Write,
     add_location,
+    archive_writer,
     build_list,
     check_reserved,
+    check_type,
     format_key,
     format_texts,
     json_writer,
     parse_number,
     read_keyed_lines,
+    reject_duplicates,
     split_words,
 )
 from rescorer.formats.io.folders import Lists, Sample
-from rescorer.formats.io.json_io import describe_type, yield_late_errors
-from rescorer.formats.io.text_io import Source, make_folder, open_output, source_name
+from rescorer.formats.io.json_io import JsonStream, without, yield_late_errors
+from rescorer.formats.io.text_io import Source, source_name
 from rescorer.formats.json_documents import expect_object, read_member_lists, read_objects
 from rescorer.formats.pieces import SENTENCE, SENTENCEPIECE, join_text
 from rescorer.types import NBestList
 
-STREAM = "first_pass"
 TENSOR = re.compile(r"tensor\(([^,()]*)(?:,[^()]*)?\)")
 
 
+@yield_late_errors
 def read_espnet1(source: Source) -> Lists:
-    """Yield the list of each utterance, with the stream ``first_pass``; hypotheses keep the order of the
-    outputs.
+    """Yield the list of each utterance, with the stream ``first_pass``.
 
-    Word pieces are joined into words if ``▁`` marks word starts, and sentence marks are removed. A hypothesis
-    keeps its ``rec_text`` as a field if the text differs, and all other keys. ``utt2spk`` becomes the group
-    of the list.
+    Hypotheses are in the order of the outputs. Word pieces are joined into words if ``▁`` marks word starts,
+    and sentence marks are removed. A hypothesis keeps ``rec_text`` as a field if its text differs from it,
+    and all other keys. ``utt2spk`` becomes the group of the list.
 
     After a syntax error, reading stops; if a list has already been yielded, the error is yielded last.
 
@@ -63,12 +64,12 @@ def read_espnet1(source: Source) -> Lists:
         FormatError: the file cannot be read, or is not an object with ``utts``, and no list has been
             yielded yet.
     """
-    return yield_late_errors(_read_lists(source))
-
-
-def _read_lists(source: Source) -> Lists:
     file = source_name(source)
-    seen: set[str] = set()
+    return read_member_lists(file, _find_utterances(source, file), _parse_list)
+
+
+def _find_utterances(source: Source, file: str) -> Iterator[JsonStream]:
+    """Yield a stream before each object ``utts``."""
     for document in read_objects(source, file):
         found = False
         for key in document.read_members():
@@ -77,7 +78,7 @@ def _read_lists(source: Source) -> Lists:
                 continue
             found = True
             expect_object(document, file, key)
-            yield from read_member_lists(document, _parse_list, file, seen)
+            yield document
         if not found:
             raise FormatError("expected a JSON object, got nothing", file=file, field="utts")
 
@@ -88,9 +89,9 @@ def join_pieces(text: str) -> str:
 
 
 def parse_score(value: Any) -> Any:
-    """Convert a number written as text, such as ``-12.9`` or ``tensor(-12.9)``.
+    """Convert a number that is written as text, such as ``-12.9`` or ``tensor(-12.9)``.
 
-    Any other value is returned unchanged; if it is not a number, the list is rejected later.
+    Any other value is returned unchanged; if it is not a number, ``build_list`` rejects the list.
     """
     if not isinstance(value, str):
         return value
@@ -99,29 +100,23 @@ def parse_score(value: Any) -> Any:
 
 
 def _parse_list(list_id: str, record: Any, file: str) -> NBestList | InvalidList:
-    def invalid(message: str, field: str, hypothesis: int | None = None) -> InvalidList:
-        return InvalidList(message, list_id=list_id, field=field, hypothesis=hypothesis, file=file)
-
-    outputs = record.get("output") if isinstance(record, dict) else None
-    if not isinstance(outputs, list):
-        raise invalid(f"expected an array, got {describe_type(outputs)}", "output")
+    outputs = check_type(record.get("output") if isinstance(record, dict) else None, list, list_id, "output")
     rows = []
     references: list[Any] = []
     for index, item in enumerate(outputs):
         if not isinstance(item, dict) or not isinstance(item.get("rec_text"), str):
-            raise invalid("expected an object with a string rec_text", f"output[{index}]", index)
+            message, field = "expected an object with a string rec_text", f"output[{index}]"
+            raise InvalidList(message, list_id=list_id, field=field, hypothesis=index)
         text = join_pieces(item["rec_text"])
         consumed = {"score", "text", "name"} | ({"rec_text"} if item["rec_text"] == text else set())
-        other_fields = {name: value for name, value in item.items() if name not in consumed}
-        rows.append(Row(text, {STREAM: parse_score(item.get("score"))}, other_fields))
+        rows.append(Row(text, {STREAM: parse_score(item.get("score"))}, without(item, consumed)))
         references.append(item.get("text"))
     reference = references[0] if references else None
     if any(other != reference for other in references) or not isinstance(reference, str | None):
-        raise invalid("expected the same string in all outputs", "output[].text")
-    group = record.get("utt2spk", "")
-    if not isinstance(group, str):
-        raise invalid(f"expected a string, got {describe_type(group)}", "utt2spk")
-    fields = {name: value for name, value in record.items() if name not in ("output", "utt2spk")}
+        message = "expected the same string in all outputs"
+        raise InvalidList(message, list_id=list_id, field="output[].text")
+    group = check_type(record.get("utt2spk", ""), str, list_id, "utt2spk")
+    fields = without(record, ("output", "utt2spk"))
     return build_list(list_id, rows, {}, file, reference=reference, group=group, fields=fields)
 
 
@@ -139,12 +134,10 @@ def espnet1_writer(target: str | Path) -> ListWriter:
 
 def _build_output(nbest: NBestList, index: int) -> dict[str, Any]:
     hypothesis = nbest.hypotheses[index]
-    other_fields = {name: value for name, value in hypothesis.fields.items() if name != "rec_text"}
-    rec_text = hypothesis.fields.get("rec_text", hypothesis.text)
+    other_fields = without(hypothesis.fields, ("rec_text",))
     check_reserved(nbest, other_fields, ("score", "text", "name"), "score, text and name", index)
-    if not isinstance(rec_text, str):
-        message = f"expected a string, got {describe_type(rec_text)}"
-        raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="rec_text")
+    rec_text = hypothesis.fields.get("rec_text", hypothesis.text)
+    rec_text = check_type(rec_text, str, nbest.id, "rec_text", index)
     if join_pieces(rec_text) != " ".join(split_words(hypothesis.text)):
         message = f"{rec_text!r} would be read as {join_pieces(rec_text)!r}"
         raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="rec_text")
@@ -165,9 +158,10 @@ FILES = ("text", "score", "token")
 
 
 class Entry(NamedTuple):
-    """One hypothesis, or the error if it cannot be read."""
+    """One hypothesis of one folder; with an error if its lines cannot be read."""
 
     key: str
+    """Id of the utterance; empty if it cannot be read."""
     row: Row
     error: FormatError | None = None
 
@@ -176,43 +170,41 @@ def read_espnet2(source: Source) -> Lists:
     """Yield the list of each utterance, with the stream ``first_pass``, reading all folders in parallel.
 
     All folders must contain the utterances in the same order. An unreadable line in one folder, or a
-    duplicate id, yields an error in place of the list; reading stops with an error if the keys of the files
+    duplicate id, yields an error in place of the list. Reading stops with an error if the keys of the files
     do not match.
 
     Raises:
         FormatError: the source is not a folder with ``1best_recog/text``, or a file cannot be opened.
     """
     paths = find_folders(source)
+    yield from reject_duplicates(_join_folders(paths), str(paths[0] / "text"))
+
+
+def _join_folders(paths: list[Path]) -> FoundLists:
+    """Yield the id, the line and the list of each utterance, or an error in place of the list."""
     first, *others = (_EntryReader(path) for path in paths)
-    file = str(paths[0] / "text")
-    seen: set[str] = set()
     error = None
     while (entry := first.next()) is not None:
         entries = [entry, *(other.next_if(entry.key) for other in others)]
         error = next((entry.error for entry in entries if entry and entry.error), None)
-        if error is not None:
-            yield error
-        elif entry.key in seen:
-            yield InvalidList(DUPLICATE_ID, list_id=entry.key, file=file, line=entry.row.line)
-        else:
-            rows = [(path, entry.row) for path, entry in zip(paths, entries, strict=True) if entry]
-            nbest = build_list(entry.key, [row for _, row in rows], {}, file)
-            if isinstance(nbest, InvalidList) and nbest.hypothesis is not None:
-                path, row = rows[nbest.hypothesis]
-                nbest = add_location(nbest, str(path / "score"), row.line)
-            yield nbest
-        seen.add(entry.key)
+        rows = [(path, entry.row) for path, entry in zip(paths, entries, strict=True) if entry]
+        nbest = error or build_list(entry.key, [row for _, row in rows], {}, str(paths[0] / "text"))
+        if isinstance(nbest, InvalidList) and nbest.hypothesis is not None:
+            path, row = rows[nbest.hypothesis]
+            nbest = add_location(nbest, str(path / "score"), row.line)
+        yield entry.key, entry.row.line, nbest
     for path, other in zip(paths[1:], others, strict=True):
         if error is None and (unmatched := other.next()) is not None:
             message = f"{unmatched.key!r} is missing from {paths[0].name}, or the order differs"
-            yield unmatched.error or FormatError(message, file=str(path / "text"), line=unmatched.row.line)
+            line = unmatched.row.line
+            yield "", line, unmatched.error or FormatError(message, file=str(path / "text"), line=line)
 
 
 def find_folders(source: Source) -> list[Path]:
     """Return the folders ``1best_recog``, ``2best_recog``, … in numerical order.
 
     Raises:
-        FormatError: there are no such folders, or a number is missing.
+        FormatError: there are no such folders, or one of the numbers is missing.
     """
     folder = Path(source) if isinstance(source, (str, Path)) else None
     paths = list(folder.iterdir()) if folder is not None and folder.is_dir() else []
@@ -223,7 +215,7 @@ def find_folders(source: Source) -> list[Path]:
 
 
 class _EntryReader:
-    """Iterates over the entries of one folder, looking one entry ahead."""
+    """Iterates over the entries of one folder; it reads one entry ahead."""
 
     def __init__(self, folder: Path) -> None:
         self._entries = _read_entries(folder)
@@ -234,12 +226,12 @@ class _EntryReader:
         return entry
 
     def next_if(self, key: str) -> Entry | None:
-        """Return the next entry if it has this key or its key is unknown, otherwise None."""
+        """Return the next entry if its key is this one or could not be read, otherwise None."""
         return self.next() if self._ahead and self._ahead.key in (key, "") else None
 
 
 def _read_entries(folder: Path) -> Iterator[Entry]:
-    """Yield the hypotheses of one folder; ends with an error when the keys of its files differ."""
+    """Yield the hypotheses of one folder; end with an error if the keys of its files differ."""
     paths = [folder / name for name in FILES if (folder / name).is_file() or name == "text"]
     for lines in zip_longest(*map(read_keyed_lines, paths)):
         present = [line for line in lines if line is not None]
@@ -259,37 +251,29 @@ def _read_entries(folder: Path) -> Iterator[Entry]:
         yield Entry(key, Row(values["text"], scores, tokens, number), error)
 
 
-@contextmanager
-def espnet2_writer(target: str | Path) -> Iterator[Write]:
+def espnet2_writer(target: str | Path) -> ListWriter:
     """Write the folders, with scores from the stream ``first_pass``.
 
     The writer raises InvalidList for a list whose id contains white space, or if some lists have the stream
     and others do not.
     """
-    folder = make_folder(target)
-    files: dict[tuple[int, str], TextIO] = {}
-    with ExitStack() as stack:
-        has_scores: bool | None = None
+    has_scores: bool | None = None
 
-        def write_line(rank: int, name: str, line: str) -> None:
-            if (rank, name) not in files:
-                path = make_folder(folder / f"{rank}best_recog") / name
-                files[rank, name] = stack.enter_context(open_output(path))
-            files[rank, name].write(f"{line}\n")
+    def format_archives(nbest: NBestList) -> dict[str, list[str]]:
+        nonlocal has_scores
+        key, columns = format_key(nbest), {"text": format_texts(nbest)}
+        if has_scores not in (None, STREAM in nbest.streams):
+            message = "some lists have this stream and others do not; all or none must have it"
+            raise InvalidList(message, list_id=nbest.id, field=STREAM)
+        has_scores = STREAM in nbest.streams
+        columns |= {"score": list(map(repr, nbest.streams[STREAM]))} if has_scores else {}
+        return {
+            f"{rank}best_recog/{name}": [f"{key} {values[rank - 1]}"]
+            for rank in range(1, len(nbest.hypotheses) + 1)
+            for name, values in columns.items()
+        }
 
-        def write(nbest: NBestList) -> None:
-            nonlocal has_scores
-            key, texts = format_key(nbest), format_texts(nbest)
-            if has_scores is not None and has_scores != (STREAM in nbest.streams):
-                message = "some lists have this stream and others do not; all or none must have it"
-                raise InvalidList(message, list_id=nbest.id, field=STREAM)
-            has_scores = STREAM in nbest.streams
-            for index, text in enumerate(texts):
-                write_line(index + 1, "text", f"{key} {text}")
-                if STREAM in nbest.streams:
-                    write_line(index + 1, "score", f"{key} {nbest.streams[STREAM][index]!r}")
-
-        yield write
+    return archive_writer(target, format_archives)
 
 
 def looks_like_espnet2(sample: Sample) -> str:

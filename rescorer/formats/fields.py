@@ -1,17 +1,18 @@
-"""Fields of lists and hypotheses: word times, what was said before, and the names that programs give them.
+"""Fields of lists and hypotheses: word times, previous utterances, phrases, and names in other programs.
 
 In JSON, a previous utterance is a text, or an object with ``text``, ``speaker`` and ``confidence``; a phrase
 is a text, or an object with ``text``, ``weight``, ``spellings`` and ``slot``.
 
-Hypotheses, scores and references are found in records under the names that other programs give them:
+A *record* is the JSON object of a list. Other programs write hypotheses, scores and references under other
+names, some of which are known:
 
     {"sequences": ["a b", "a c"], "sequences_scores": [-0.2, -0.3]}              texts of transformers' beams
     {"text": ["a b", "a c"], "scores": [-0.2, -0.3]}                             several generated texts
     {"input": ["a b", "a c"], "output": "a b"}                                   HyPoradise
     {"id": "u1", "beams": [["a b", -0.2], ["a c", -0.3]]}                        pairs of text and score
 
-Fields that ``--map`` names have these names; others are only found under their usual ones. What looks like
-hypotheses or an id under another name is named in the error, with the option that reads it.
+A field that ``--map`` names is read under that name only, all others under their usual names. If a record
+lacks hypotheses or an id, the error suggests the option for a field that looks like them.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeGuard, TypeVar
 
 from rescorer.errors import ConfigError, InvalidList, did_you_mean, pluralise
-from rescorer.formats.common import LINE_BREAK, NATURAL, Units, split_words
-from rescorer.formats.io.json_io import describe_type
+from rescorer.formats.common import LINE_BREAK, NATURAL, STREAM, Units, check_type, split_words
+from rescorer.formats.io.json_io import describe_type, is_number
 from rescorer.types import MAX_NUMBER, Generated, NBestList, Phrase, Utterance
 
 WORDS_FIELD = "words"
@@ -32,15 +33,20 @@ WORDS_FIELD = "words"
 TIME_KEYS = ("start_s", "duration_s")
 NUMBER_KEYS = (*TIME_KEYS, "confidence")
 TIME_DECIMALS = 6
-"""Decimals of durations that are computed as differences of times."""
+"""Decimals of a duration that is computed as the difference of two times."""
 
 
-def get_word_times(nbest: NBestList, index: int = 0) -> list[dict[str, Any]]:
+def get_word_times(
+    nbest: NBestList, index: int = 0, words: Sequence[str] | None = None
+) -> list[dict[str, Any]]:
     """Return the objects in the ``words`` field of hypothesis ``index``, after checking them.
 
+    Args:
+        words: the words that the field must have; None if any words will do.
+
     Raises:
-        InvalidList: the hypothesis has words but no such field, or the field is not a list of words
-            with times.
+        InvalidList: the hypothesis has a text but no such field, the field is not a list of words with
+            times, or it has other words.
     """
 
     def error(message: str, field: str) -> InvalidList:
@@ -63,6 +69,8 @@ def get_word_times(nbest: NBestList, index: int = 0) -> list[dict[str, Any]]:
             if numbers[key] < 0:
                 message = f"expected a non-negative number of seconds, got {numbers[key]!r}"
                 raise error(message, f"{WORDS_FIELD}[{position}].{key}")
+    if words is not None and [entry["word"] for entry in times] != list(words):
+        raise error("differ from the words of the text", WORDS_FIELD)
     return times
 
 
@@ -75,13 +83,13 @@ def build_word_times(words: Sequence[str], spans: Sequence[tuple[float, float]])
 
 
 def is_finite_number(value: object) -> bool:
-    """Return whether ``value`` is a finite int or float; booleans are not numbers."""
+    """Whether a value is a finite int or float; a boolean is not a number."""
     return type(value) in (int, float) and -MAX_NUMBER <= value <= MAX_NUMBER  # type: ignore[operator]
 
 
 @dataclass(frozen=True, slots=True)
 class StreamField:
-    """Field of a hypothesis that holds one score, and the units of its numbers."""
+    """The name of the field that holds a stream's score of a hypothesis, and the units of the scores."""
 
     field: str
     units: Units = NATURAL
@@ -89,31 +97,30 @@ class StreamField:
 
 @dataclass(frozen=True, slots=True)
 class FieldMap:
-    """Field names of a file; the defaults are those of this project's own format.
+    """Field names of a file; the defaults are the names of this project's own format.
 
     Raises:
         ConfigError: a required name is empty, or one name is used for two fields.
     """
 
     id: str = "id"
-    """Field with the id of a list; if empty, the line number is the id."""
+    """Field with the id of a list; if the name is empty, the line number is the id."""
     hypotheses: str = "hypotheses"
-    """Field with the array of hypotheses: objects, or strings for hypotheses that consist of a text only."""
+    """Field with the array of hypotheses. Each is an object, or a string if it consists of a text only."""
     text: str = "text"
     scores: str = "scores"
-    """Field of a hypothesis that holds an object of scores by stream name; if empty, there is no such
-    field."""
+    """Field of a hypothesis with an object of scores by stream name; empty if there is no such field."""
     reference: str = "reference"
     context: str = "context"
     previous: str = "previous"
-    """Field with an array of the utterances before that of the list, oldest first."""
+    """Field with an array of the utterances that precede the list's utterance, oldest first."""
     phrases: str = "phrases"
     """Field with an array of names and phrases that are more likely than usual."""
     group: str = "group"
     streams: Mapping[str, StreamField] = field(default_factory=dict)
     """Fields that each hold the scores of one stream, by stream name.
 
-    A field is looked up in the hypothesis first, then in its object of scores.
+    Such a field is looked up in the hypothesis first, then in its object of scores.
     """
 
     def __post_init__(self) -> None:
@@ -127,7 +134,7 @@ class FieldMap:
 
 
 LIST_FIELDS = ("id", "hypotheses", "reference", "context", "previous", "phrases", "group")
-"""Names of the fields of lists; the others are those of hypotheses."""
+"""The attributes of ``FieldMap`` that name fields of lists; the others name fields of hypotheses."""
 FIELD_NAMES = tuple(item.name for item in fields(FieldMap) if item.name != "streams")
 """Names that ``--map`` accepts."""
 
@@ -139,8 +146,8 @@ def parse_field_map(maps: Iterable[str] = (), streams: Iterable[str] = ()) -> Fi
     'text_norm'
 
     Args:
-        maps: Values of ``--map``: ``NAME=FIELD`` pairs, separated by commas; NAME is a field of ``FieldMap``.
-        streams: Values of ``--stream``: ``NAME=FIELD[:BASE[:SIGN]]``; base e and sign log_prob by default.
+        maps: values of ``--map``: pairs ``NAME=FIELD``, separated by commas; NAME is a field of ``FieldMap``.
+        streams: values of ``--stream``: ``NAME=FIELD[:BASE[:SIGN]]``; base e and sign log_prob by default.
 
     Raises:
         ConfigError: an option is malformed, or a name is unknown or given twice.
@@ -176,14 +183,14 @@ def _parse_stream(option: str) -> tuple[str, StreamField]:
 
 Item = TypeVar("Item")
 SOUND_DECIMALS = 2
-"""Decimals of distances in sound, which are sums of hundredths."""
+"""Decimals of distances between sounds, which are sums of hundredths."""
 
 
 def parse_utterances(value: Any, field: str, list_id: str) -> tuple[Utterance, ...]:
-    """Convert an array of previous utterances, oldest first; None is an empty array.
+    """Convert a JSON array of previous utterances, oldest first; None stands for an empty array.
 
     Raises:
-        InvalidList: the value has another type, or an object has another key.
+        InvalidList: a value has the wrong type, or an object has an unknown key.
     """
 
     def build(item: dict[str, Any], place: str) -> Utterance:
@@ -194,10 +201,10 @@ def parse_utterances(value: Any, field: str, list_id: str) -> tuple[Utterance, .
 
 
 def parse_phrases(value: Any, field: str, list_id: str) -> tuple[Phrase, ...]:
-    """Convert an array of phrases; None is an empty array.
+    """Convert a JSON array of phrases; None stands for an empty array.
 
     Raises:
-        InvalidList: the value has another type, or an object has another key.
+        InvalidList: a value has the wrong type, or an object has an unknown key.
     """
 
     def build(item: dict[str, Any], place: str) -> Phrase:
@@ -217,8 +224,8 @@ def _parse_items(
     """Convert an array of texts or objects.
 
     Args:
-        keys: the keys that an object may have; ``text`` must be there.
-        build: converts an object that has a text; its second argument names the object in messages.
+        keys: the keys that an object may have; the key ``text`` is required.
+        build: converts an object that has a text; the second argument is the object's path for messages.
     """
     items = [] if value is None else value
     _check(isinstance(items, list), "an array of texts or objects", items, field, list_id)
@@ -236,16 +243,13 @@ def _parse_items(
 
 
 def _parse_text(item: dict[str, Any], key: str, place: str, list_id: str, default: str | None = None) -> str:
-    text = item.get(key, default)
-    _check(isinstance(text, str), "a string", text, f"{place}.{key}", list_id)
-    return str(text)
+    return check_type(item.get(key, default), str, list_id, f"{place}.{key}")
 
 
 def _parse_number(item: dict[str, Any], key: str, place: str, list_id: str) -> float:
-    """The number under a key of an object; 1 if it is not there."""
+    """Return the number under a key of an object, or 1 if the object does not have the key."""
     number = item.get(key, 1.0)
-    is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
-    _check(is_number, "a number", number, f"{place}.{key}", list_id)
+    _check(is_number(number), "a number", number, f"{place}.{key}", list_id)
     try:
         return float(number)
     except OverflowError:  # an integer of more than 308 digits, which is out of range
@@ -258,7 +262,7 @@ def _check(is_right: bool, expected: str, value: Any, field: str, list_id: str) 
 
 
 def utterance_records(utterances: Sequence[Utterance]) -> list[str | dict[str, Any]]:
-    """Return what ``parse_utterances`` reads back."""
+    """Return previous utterances as the JSON array that ``parse_utterances`` reads."""
 
     def record(said: Utterance) -> str | dict[str, Any]:
         fields: dict[str, Any] = {"speaker": said.speaker} if said.speaker else {}
@@ -269,7 +273,7 @@ def utterance_records(utterances: Sequence[Utterance]) -> list[str | dict[str, A
 
 
 def phrase_records(phrases: Sequence[Phrase]) -> list[str | dict[str, Any]]:
-    """Return what ``parse_phrases`` reads back."""
+    """Return phrases as the JSON array that ``parse_phrases`` reads."""
 
     def record(phrase: Phrase) -> str | dict[str, Any]:
         if phrase == Phrase(phrase.text):
@@ -281,12 +285,12 @@ def phrase_records(phrases: Sequence[Phrase]) -> list[str | dict[str, Any]]:
 
 
 def as_objects(records: Iterable[str | dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return utterances or phrases as objects only, as the messages of the service have them."""
+    """Return utterances or phrases with each text as an object, as in the messages of the service."""
     return [{"text": record} if isinstance(record, str) else record for record in records]
 
 
 def generated_record(made: Generated) -> dict[str, Any]:
-    """Describe how a hypothesis was made; ranks and words count from 1."""
+    """Describe in JSON how a hypothesis was generated from another; ranks and words count from 1."""
     further = {"further": list(map(generated_record, made.further))} if made.further else {}
     return {
         "source_rank": made.source + 1,
@@ -301,17 +305,18 @@ def generated_record(made: Generated) -> dict[str, Any]:
 
 
 DEFAULT_NAMES = FieldMap()
-STREAM = "first_pass"
-"""Name of the stream of scores without a name."""
 USUAL_NAMES = ("beams", "candidates", "n_best", "sequences")
-"""Names of arrays of hypotheses besides ``hypotheses``, in order of preference; ``text`` is one only next to
-scores, since it may have the words of one text."""
+"""Further names of the array of hypotheses, in order of preference.
+
+An array ``text`` has the hypotheses only if there is an array of scores, too. Otherwise it may have the words
+of one text.
+"""
 TEXT_NAMES = ("text", "transcript", "transcription", "hypothesis", "hyp", "sentence", "generated_text")
-"""Names of the texts of hypotheses, for messages; only the first is read without an option."""
+"""Names of texts that messages suggest; only the first is read without an option."""
 REFERENCE_NAMES = ("ref", "reference", "ground_truth", "target", "label", "transcript", "output")
-"""Names of references, for messages; only ``reference`` is read without an option."""
+"""Names of references that messages suggest; only ``reference`` is read without an option."""
 SCORE_NAMES = ("sequences_scores", "scores")
-"""Names of arrays of scores next to the hypotheses."""
+"""Names of arrays that have one score per hypothesis."""
 ID_NAME = re.compile(
     r"(?:^|_)(?:id|uid|uttid|utt|utterance|key|name|file|filename|filepath|audio|wav|path|recording)(?:$|_)",
     re.IGNORECASE,
@@ -320,13 +325,13 @@ ID_NAME = re.compile(
 PART_NAME = re.compile(
     r"word|token|piece|symbol|char|chunk|phone|sentence|paragraph|segment|utterance", re.IGNORECASE
 )
-"""Matches the names of arrays that hold the parts of one text, which are never proposed as hypotheses."""
+"""Matches the names of arrays that hold the parts of one text; messages do not suggest them as hypotheses."""
 MAX_NAMED = 8
 """Maximum number of field names that an error mentions."""
 
 
 def find_names(record: Mapping[str, Any], names: FieldMap) -> FieldMap:
-    """Return the names of the fields of a record, if ``names`` does not fit and other usual ones do."""
+    """Return the names of the fields of a record: ``names``, or other known names if only those fit."""
     if names.hypotheses in record or names.hypotheses != DEFAULT_NAMES.hypotheses:
         return names
     if is_texts(record.get("input")) and isinstance(record.get("output"), str):
@@ -342,17 +347,20 @@ def find_names(record: Mapping[str, Any], names: FieldMap) -> FieldMap:
 
 
 def has_lists(value: Any) -> str:
-    """Return the name of the hypotheses of a record, or of the first in an array; empty if it has none."""
-    if isinstance(value, list):
-        value = value[0] if value else None
-    if not isinstance(value, dict):
-        return ""
-    name = find_names(value, DEFAULT_NAMES).hypotheses
-    return name if isinstance(value.get(name), list) else ""
+    """Return the field with the hypotheses of a record, or of the first record of an array; "" if none."""
+    record = _first_record(value)
+    name = find_names(record, DEFAULT_NAMES).hypotheses
+    return name if isinstance(record.get(name), list) else ""
+
+
+def _first_record(value: Any) -> dict[str, Any]:
+    """Return an object, or the first object of an array; an empty dict if the value is something else."""
+    record = value[0] if isinstance(value, list) and value else value
+    return record if isinstance(record, dict) else {}
 
 
 def may_number(record: Mapping[str, Any], names: FieldMap) -> bool:
-    """Whether a record has neither an id nor a field that looks like one, so that its position is its id."""
+    """Whether a record has neither an id nor a field like an id; its position then serves as its id."""
     return names.id == DEFAULT_NAMES.id and names.id not in record and not _find_id_names(record)
 
 
@@ -373,21 +381,21 @@ def is_hypotheses(value: Any, text_names: tuple[str, ...] = TEXT_NAMES[:1]) -> b
 
 
 def is_pair(item: Any) -> bool:
-    """Whether a hypothesis is an array of its text and its score."""
-    return (
-        isinstance(item, list)
-        and len(item) == 2
-        and isinstance(item[0], str)
-        and isinstance(item[1], (int, float))
-        and not isinstance(item[1], bool)
-    )
+    """Whether a hypothesis is a pair, written as an array, of its text and its score."""
+    return isinstance(item, list) and len(item) == 2 and isinstance(item[0], str) and is_number(item[1])
 
 
 def take_scores(record: dict[str, Any], names: FieldMap, size: int, list_id: str) -> dict[str, list[Any]]:
-    """Take arrays of scores next to the hypotheses out of a record; return them by their stream.
+    """Remove the arrays of scores from a record, and return them by stream name.
+
+    Such an array stands next to the array of hypotheses: ``"scores": [-0.2, -0.3]``. Arrays that ``--stream``
+    names are looked for first, then the usual ones.
+
+    Args:
+        size: number of hypotheses.
 
     Raises:
-        InvalidList: an array of numbers does not have one for each hypothesis.
+        InvalidList: an array does not have one score for each hypothesis.
     """
     columns: dict[str, list[Any]] = {}
     for stream, source in names.streams.items():
@@ -417,15 +425,11 @@ def _check_column(values: list[Any], size: int, list_id: str, field: str) -> Non
 
 
 def _is_column(values: Any, size: int) -> TypeGuard[list[float]]:
-    return (
-        isinstance(values, list)
-        and len(values) == size
-        and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
-    )
+    return isinstance(values, list) and len(values) == size and all(map(is_number, values))
 
 
 def explain_missing_hypotheses(record: Mapping[str, Any], names: FieldMap = DEFAULT_NAMES) -> str:
-    """Say which field may hold the hypotheses of a record that has none, and how to read it."""
+    """Say which field of a record may hold the missing hypotheses, and which option reads that field."""
     if options := suggest_map(record, names):
         return f"missing; {options}"
     others = ", ".join([name for name in record if name != names.id][:MAX_NAMED]) or "none"
@@ -437,7 +441,7 @@ def explain_missing_hypotheses(record: Mapping[str, Any], names: FieldMap = DEFA
 
 
 def suggest_table(record: Any) -> str:
-    """Say which option reads a line that is the record of one hypothesis; empty if none does."""
+    """Say which option reads objects that are a hypothesis each; empty if a record is not like that."""
     text = _find_texts(record, TEXT_NAMES) if isinstance(record, dict) else ""
     ids = [name for name in _find_id_names(record) if name != text] if text else []
     if not ids:
@@ -446,14 +450,14 @@ def suggest_table(record: Any) -> str:
 
 
 def suggest_map(value: Any, names: FieldMap = DEFAULT_NAMES) -> str:
-    """Say which option reads a record, or the first of an array, if one of its fields looks like hypotheses.
+    """Say which ``--map`` option reads a record, or the first record of an array.
+
+    The text is empty if no field of the record looks like hypotheses.
 
     Args:
-        names: Names of fields that need no option.
+        names: names of fields that need no option.
     """
-    record = value[0] if isinstance(value, list) and value else value
-    if not isinstance(record, dict):
-        return ""
+    record = _first_record(value)
     names_found = (name for name, items in record.items() if is_hypotheses(items, TEXT_NAMES))
     name = next((name for name in names_found if not PART_NAME.search(name)), "")
     if not name:
@@ -474,26 +478,26 @@ def _find_texts(record: Mapping[str, Any], names: tuple[str, ...]) -> str:
 
 
 def explain_missing_text(item: Mapping[str, Any], name: str) -> str:
-    """Say that a hypothesis has no text, and which field may hold it."""
+    """Say that a hypothesis has no text in the field ``name``, and which other field may hold the text."""
     message = f"expected a string, got {describe_type(item.get(name))}"
     likely = [key for key in TEXT_NAMES if key != name and isinstance(item.get(key), str)]
     return f"{message}; `--map text={likely[0]}` reads {likely[0]!r}" if likely else message
 
 
 def explain_missing_id(record: Mapping[str, Any]) -> str:
-    """Say which field may hold the id of a record without one; empty if no field looks like it."""
+    """Say which field of a record may hold the missing id; empty if no field looks like an id."""
     likely = _find_id_names(record)
     return f"; `--map id={likely[0]}` reads {likely[0]!r}, `--map id=` numbers the lists" if likely else ""
 
 
 def describe_items(items: list[Any]) -> str:
-    """Describe an array of hypotheses: ``a list of 4 objects with text``."""
+    """Describe an array of hypotheses, such as ``a list of 4 objects with text``."""
+    kind, further = "text", ""
     if isinstance(items[0], dict):
-        key = next((key for key in TEXT_NAMES if isinstance(items[0].get(key), str)), "text")
-        return f"a list of {pluralise(len(items), 'object')} with {key}"
-    if isinstance(items[0], list):
-        return f"a list of {pluralise(len(items), 'pair')} of text and score"
-    return f"a list of {pluralise(len(items), 'text')}"
+        kind, further = "object", f" with {_find_texts(items[0], TEXT_NAMES) or 'text'}"
+    elif isinstance(items[0], list):
+        kind, further = "pair", " of text and score"
+    return f"a list of {pluralise(len(items), kind)}{further}"
 
 
 def _find_id_names(record: Mapping[str, Any]) -> list[str]:

@@ -4,17 +4,18 @@
     exp/nbest:      nbest.1/words_text  nbest.2/words_text  …
     lists:          a.jsonl  b.jsonl.gz
 
-Recognisers run in jobs, each of which leaves a folder of lists with its number in the name. A folder of
-these, or of files in one format, is read as one input, in the order of the numbers. The ids of all its lists
-differ: the second list with an id is an error that names both places.
+Recognisers run in several jobs. Each job leaves a folder of lists, with the number of the job in its name. A
+folder of such folders, or of files in one format, is read as one input, in the order of the numbers. Its
+files and folders are its *parts*. All lists of an input must have different ids: the second list with an id
+is an error that names both places.
 
 References belong to lists by id, or are the lines of a NeMo manifest, which have no ids:
 
     {"audio_filepath": "calls/u1.wav", "duration": 2.5, "text": "the sea was calm"}
 
-Lines of a manifest belong to the lists in their order if the ids of the lists are their numbers, 1, 2, …, as
-in formats without ids; otherwise to those that have the name of the audio file as their id, with or without
-folder and suffix. A note says which, and what fits neither is an error.
+If the ids of the lists are the numbers 1, 2, …, as in formats without ids, line N of a manifest belongs to
+list N. Otherwise a line belongs to the list whose id is the name of its audio file, with or without folder
+and suffix. A note says which rule was applied. If neither fits, that is an error.
 """
 
 from __future__ import annotations
@@ -30,7 +31,15 @@ from typing import Any, NamedTuple
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList, pluralise
 from rescorer.formats.delimited import read_lists as read_table
-from rescorer.formats.io.folders import Lists, Sample, list_objects, name_entries, natural_key, read_sample
+from rescorer.formats.io.folders import (
+    Lists,
+    Sample,
+    list_entries,
+    list_objects,
+    name_entries,
+    natural_key,
+    read_sample,
+)
 from rescorer.formats.io.json_io import describe_type, parse_object
 from rescorer.formats.io.text_io import read_lines_strict, source_name
 from rescorer.formats.nemo import AUDIO_KEY, ID_KEY, REFERENCE_KEY, find_id
@@ -42,13 +51,13 @@ from rescorer.storage import is_object, is_url
 from rescorer.types import NBestList
 
 NUMBER = re.compile(r"[0-9]{1,9}")
-"""A number in the name of a job's folder."""
+"""Matches a number in the name of a job's folder."""
 MAX_GAP = 10
-"""Largest ratio of the range of the numbers of jobs to the number of jobs, if they count the jobs."""
+"""Largest ratio of the range of numbers to the number of jobs; dates, for instance, do not count jobs."""
 MAX_DEPTH = 3
-"""Levels of folders below an input in which lists are looked for."""
+"""Number of levels of folders below an input that are searched for lists."""
 MAX_LOOKED_INTO = 100
-"""Number of folders in which an error message looks for lists to suggest."""
+"""Number of folders that are searched for lists which an error message suggests."""
 MAX_SUGGESTED = 4
 
 
@@ -57,30 +66,30 @@ class Parts:
     """The files or folders that an input consists of."""
 
     choice: str
-    """The format of all parts, with its options: the one that was given, or the one that was found."""
+    """The format of all parts with its options, as the user gave it or as it was detected."""
     evidence: str
-    """Why the format was chosen; empty if it was given."""
+    """Why the format was detected; empty if the user gave it."""
     paths: tuple[str, ...]
-    """The files, or the folders that are one list file of their format, in the order of their numbers."""
+    """The parts, in the order of their numbers: files, or folders of a format that is written as a folder."""
     missing: tuple[str, ...] = ()
-    """Names of jobs that the numbers of the others lead to expect, but that are not there."""
+    """Names of jobs whose numbers are missing among the numbers of the others."""
 
     def describe(self) -> str:
-        """The format, why it was chosen, and the number of parts if there are several."""
+        """Describe the format, why it was detected, and the number of parts if there are several."""
         several = f", in {len(self.paths):,} parts" if len(self.paths) > 1 else ""
         return f"{self.choice} ({self.evidence}){several}"
 
 
 def find_parts(source: str, choice: str = "") -> Parts:
-    """Find the parts of an input; a file, a pipe, or a folder that is one list file, is its only part.
+    """Find the parts of an input. A file or a pipe is its only part, and so is a folder in a folder format.
 
     Args:
-        source: A file, a folder, ``-``, or the URL of an object or prefix.
-        choice: The format of the lists, ``NAME[:OPTION=VALUE,…]``; if empty, it is detected.
+        source: a file, a folder, ``-``, or the URL of an object or prefix.
+        choice: the format of the lists, ``NAME[:OPTION=VALUE,…]``; if empty, it is detected.
 
     Raises:
         FormatError: the format cannot be detected, or a folder has lists of several kinds or none; the
-            error says what is in it.
+            error says what is in the folder.
     """
     if is_url(source):
         return _find_objects(source, choice)
@@ -92,11 +101,11 @@ def find_parts(source: str, choice: str = "") -> Parts:
 def read_parts(inputs: Sequence[Parts], read: Callable[[str, str], Lists]) -> Lists:
     """Yield the lists of all parts of one or several inputs.
 
-    If there are several parts, a part that cannot be read is an error in place of its lists, and so is each
-    list whose id has occurred in an earlier part.
+    If there are several parts, a part that cannot be read yields an error, and so does each list whose id has
+    occurred in an earlier part.
 
     Args:
-        read: Reads a part in a format, given both.
+        read: reads a part, given its path and its format.
     """
     parts = [(path, parts.choice) for parts in inputs for path in parts.paths]
     if len(parts) == 1:
@@ -122,7 +131,7 @@ def _read_several(parts: Sequence[tuple[str, str]], read: Callable[[str, str], L
 
 
 def expand_globs(sources: Iterable[str]) -> list[str]:
-    """Replace the names of inputs that do not exist by those that they match as patterns, in natural order.
+    """Replace the names of inputs that do not exist by the names that they match as glob patterns.
 
     Raises:
         ConfigError: an input is given twice.
@@ -167,10 +176,10 @@ def _look_into(folder: Path, choice: str, depth: int) -> Parts:
 
 
 def _match_folder(folder: Path, name: str) -> tuple[bool, dict[str, str]]:
-    """Find the formats of which a folder is one list file.
+    """Find the folder formats that a folder matches.
 
-    Returns:
-        Whether the names in the folder tell, rather than the beginning of a file; and evidence by format.
+    Returns: Whether the names in the folder are the evidence, rather than the beginning of a file; and the
+        evidence for each format.
     """
     formats = {
         other: format_ for other, format_ in FORMATS.items() if format_.takes_folders and name in ("", other)
@@ -181,9 +190,9 @@ def _match_folder(folder: Path, name: str) -> tuple[bool, dict[str, str]]:
 
 
 def _find_jobs(folder: Path, choice: str, depth: int) -> list[Parts]:
-    """Find the groups of folders that differ in a number, and have lists."""
+    """Find the groups of folders that have lists, and names that differ in a number only."""
     groups: dict[str, list[Path]] = defaultdict(list)
-    for entry in _list_entries(folder):
+    for entry in list_entries(folder, natural_key):
         if NUMBER.search(entry.name) and entry.is_dir():
             groups[NUMBER.sub("0", entry.name)].append(entry)
     found = (_join_jobs(jobs, choice, depth) for jobs in groups.values())
@@ -191,9 +200,9 @@ def _find_jobs(folder: Path, choice: str, depth: int) -> list[Parts]:
 
 
 def _join_jobs(jobs: Sequence[Path], choice: str, depth: int) -> Parts | None:
-    """Join the parts of all jobs; None if none of them has lists.
+    """Join the parts of all jobs; return None if none of them has lists.
 
-    A job without lists among others becomes an error when it is read.
+    If only some of the jobs have no lists, each of these becomes an error when it is read.
     """
     found = {job: _try_to_find(job, choice, depth - 1) for job in jobs}
     kinds = {parts.choice: job.name for job, parts in found.items() if parts is not None}
@@ -210,7 +219,7 @@ def _join_jobs(jobs: Sequence[Path], choice: str, depth: int) -> Parts | None:
 
 
 def _find_missing(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names that are missing in a sequence of names that differ in one number."""
+    """Return the names that are missing among names which differ in one number."""
     numbers = [[int(number) for number in NUMBER.findall(name)] for name in names]
     varying = [place for place, found in enumerate(zip(*numbers, strict=True)) if len(set(found)) > 1]
     if len(varying) != 1:
@@ -227,7 +236,7 @@ def _find_missing(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _try_to_find(folder: Path, choice: str, depth: int) -> Parts | None:
-    """Find the parts of a folder; None if it has no lists in the format."""
+    """Find the parts of a folder; return None if the folder has no lists in the format."""
     try:
         parts = _look_into(folder, choice, depth)
     except FormatError:
@@ -240,11 +249,11 @@ def _try_to_find(folder: Path, choice: str, depth: int) -> Parts | None:
 
 
 def _find_files(folder: Path, choice: str, depth: int) -> Parts:
-    """Take the files of a folder, which must all be of one format."""
+    """Return the files of a folder as parts; all must have one format."""
     kinds: dict[str, list[Path]] = defaultdict(list)
     evidence: dict[str, str] = {}
     others, empty = [], []
-    for entry in _list_entries(folder):
+    for entry in list_entries(folder, natural_key):
         if not entry.is_file():
             others.append(entry)
         elif choice:
@@ -267,7 +276,7 @@ def _find_files(folder: Path, choice: str, depth: int) -> Parts:
 
 
 def _explain(folder: Path, kinds: dict[str, list[Path]], depth: int) -> str:
-    """Say what is in a folder that cannot be read as one input, and what to give instead."""
+    """Say what is in a folder that cannot be read as one input, and which path to give instead."""
     content = name_entries(folder)
     if not content:
         return "is an empty folder"
@@ -287,7 +296,7 @@ def _explain(folder: Path, kinds: dict[str, list[Path]], depth: int) -> str:
 
 def _find_inner(folder: Path, depth: int) -> Iterator[Path]:
     """Yield the outermost folders of lists below a folder."""
-    folders = [entry for entry in _list_entries(folder) if entry.is_dir()] if depth else []
+    folders = [entry for entry in list_entries(folder, natural_key) if entry.is_dir()] if depth else []
     for entry in folders[:MAX_LOOKED_INTO]:
         if _try_to_find(entry, "", depth - 1):
             yield entry
@@ -301,26 +310,20 @@ def _name_parts(paths: Sequence[str | Path]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
 
 
-def _list_entries(folder: Path) -> list[Path]:
-    """The entries of a folder that are not hidden, in natural order of their names."""
-    entries = (entry for entry in folder.iterdir() if not entry.name.startswith("."))
-    return sorted(entries, key=lambda entry: natural_key(entry.name))
-
-
 N_PEEKED = 100
 """Number of lists whose ids decide how the lines of a manifest are matched."""
 MAX_EXAMPLES = 3
 MAX_UNMATCHED = 1000
-"""Number of ids without a reference among which one like the id of a reference is looked for."""
+"""Number of ids without a reference that are compared with the ids of unused references."""
 PLACE = re.compile(r"(^|\.)\w+\[[0-9]+\]")
-"""An id that is the place of a list in a JSON document: ``results[0].alternatives``."""
+"""Matches an id that is the path of a list in a JSON document, such as ``results[0].alternatives``."""
 
 
 class Line(NamedTuple):
     """A line of a manifest."""
 
     number: int
-    """1-based, without blank lines."""
+    """1-based number of the line; blank lines do not count."""
     text: str
     record: Mapping[str, Any]
 
@@ -333,15 +336,15 @@ class References:
     by_id: Mapping[str, str]
     manifest: Sequence[Line] = ()
     edit: Callable[[str], str] = str
-    """Changes a text, such as joining its pieces; those above are changed already."""
+    """Change that has been applied to all texts, such as joining pieces of words."""
 
     def texts(self) -> Iterator[str]:
-        """All references."""
+        """Yield the texts of all references."""
         yield from self.by_id.values()
         yield from (line.text for line in self.manifest)
 
     def edited(self, edit: Callable[[str], str]) -> References:
-        """The references with changed texts."""
+        """Return the references with a change applied to all texts."""
         by_id = {key: edit(text) for key, text in self.by_id.items()}
         manifest = [line._replace(text=edit(line.text)) for line in self.manifest]
         return replace(self, by_id=by_id, manifest=manifest, edit=edit)
@@ -349,17 +352,17 @@ class References:
     def match(
         self, lists: Lists, file: str, note: Callable[[str], object], *, numbered: bool = False
     ) -> Lists:
-        """Yield the lists with their references; one without keeps its own, if it has one.
+        """Yield the lists with their references; a list without one here keeps the reference that it has.
 
         Args:
-            file: Name of the lists, for messages.
-            note: Called with a line about how a manifest is matched, and with one about references that no
-                list has.
-            numbered: The format of the lists has no ids: they are positions in the file.
+            file: name of the lists, for messages.
+            note: called with a line that says how a manifest is matched, and with a line about references
+                that match no list.
+            numbered: whether the ids of the lists are positions in the file, because their format has no ids.
 
-        Raises:
-            FormatError: a manifest fits neither by order nor by name, or its lines are not as many as lists
-                that are matched by order.
+        Raises: FormatError: a manifest matches neither by order nor by name, or is matched by order but has
+            another
+                number of lines than there are lists.
         """
         if not self.manifest:
             return _match_by_id(lists, self.by_id, file, note)
@@ -397,7 +400,7 @@ class References:
             yield from _match_by_id(lists, by_name, file, note)
 
     def _match_by_order(self, lists: Lists, by_order: Mapping[str, str], file: str) -> Lists:
-        """Yield the lists with the references of their numbers; raise FormatError if lines are left."""
+        """Yield the lists with the references of their numbers; raise FormatError if the counts differ."""
         count, n_blank = 0, 0
         for item in lists:
             count += 1  # of lists and errors, which are positions too
@@ -417,7 +420,7 @@ class References:
             raise FormatError(f"has {message}, or the beam size is wrong", file=self.file)
 
     def _choose_names(self, ids: Sequence[str]) -> tuple[str, Mapping[str, str]]:
-        """Choose what of the lines are ids of the lists; return its name and the texts by id."""
+        """Choose the kind of ``NAMES`` that most ids of lists match; return it, and the texts by id."""
         best, best_texts = "", dict[str, str]()
         most = 0
         for name, find in NAMES.items():
@@ -454,7 +457,7 @@ NAMES: Mapping[str, Callable[[Line], str]] = {
     AUDIO_KEY: lambda line: str(line.record.get(AUDIO_KEY) or ""),
     "names of audio files without offset": lambda line: PurePosixPath(_audio(line)).stem,
 }
-"""Names of a line that may be the id of its list; an empty string if the line has no such name."""
+"""Kinds of names of a line that may be the id of its list; a name is empty if the line does not have it."""
 
 
 def _audio(line: Line) -> str:
@@ -476,9 +479,10 @@ def open_references(source: str) -> References:
 
 
 def _read_table(source: str) -> dict[str, str] | None:
-    """Read a table with a header, or with a name that ends in .csv; None if the file is something else.
+    """Read the references in a table, by id; return None if the file is not a table.
 
-    The texts are those of the column of references, or of the column of texts if there is none.
+    A table has a header or a name that ends in .csv. The references are in the column of references, or else
+    in the column of texts.
     """
     if not Path(source).is_file():
         return None
@@ -505,7 +509,7 @@ def _read_table(source: str) -> dict[str, str] | None:
 
 
 def _read_sentences(source: str) -> list[Line]:
-    """Read the lines of plain text; none if they begin with ids, or the file is something else."""
+    """Read the lines of plain text; return none if they begin with ids, or the file is not plain text."""
     if not is_plain_text(source):
         return []
     texts = [text.strip() for _, text in read_lines_strict(source)]
@@ -515,7 +519,7 @@ def _read_sentences(source: str) -> list[Line]:
 
 
 def _read_manifest(source: str) -> list[Line]:
-    """Read the lines of a manifest; none if the file is something else."""
+    """Read the lines of a manifest; return none if the file is not a manifest."""
     file = source_name(source)
     lines = ((line, text) for line, text in read_lines_strict(source) if text.strip())
     found: list[Line] = []
@@ -535,7 +539,7 @@ def _read_manifest(source: str) -> list[Line]:
 
 
 def _are_numbers(ids: Sequence[str]) -> bool:
-    """Whether ids are positions in a file, of which some may be missing since lists were rejected."""
+    """Whether ids are positions in a file; some may be missing, because their lists were rejected."""
     numbers = [int(key) for key in ids if re.fullmatch("[1-9][0-9]{0,8}", key)]
     return len(numbers) == len(ids) and numbers == sorted(set(numbers))
 
@@ -545,7 +549,8 @@ def _match_by_id(
 ) -> Lists:
     """Yield the lists with the references of their ids.
 
-    Where lists and references are left over, the ids may be written differently: one of each side is shown.
+    If some references match no list, a note says so. If some lists have no reference either, the note shows
+    an id of each, because the ids may be written differently.
     """
     unused = dict.fromkeys(references)
     unmatched: list[str] = []
@@ -567,7 +572,7 @@ def _match_by_id(
 
 
 def explain_difference(lists: Sequence[str], references: Sequence[str]) -> str:
-    """Say how the ids of lists differ from those of references, and what to do; empty if it is not known."""
+    """Say how ids of lists and of references differ, and what to do; empty if that is not known."""
     for difference, change in CHANGES.items():
         known = {change(key): key for key in reversed(references)}
         match = next((key for key in lists if change(key) and change(key) in known), None)
@@ -592,4 +597,4 @@ CHANGES: Mapping[str, Callable[[str], str]] = {
     "differ in punctuation": lambda key: re.sub(r"[\W_]+", "", key.casefold()),
     "differ after the first dot": lambda key: key.partition(".")[0],
 }
-"""Changes that may make ids of two files equal, by what the ids then differ in."""
+"""Changes that may make the ids of two files equal, by the difference that each change removes."""

@@ -1,6 +1,6 @@
-"""Read and write files that are JSON documents: mlm-scoring, SegLST, and requests of this service.
+"""Read JSON documents of any format; read and write mlm-scoring, SegLST and requests of this service.
 
-``read_documents`` reads files of one document, of several one after another, or of one per line.
+``read_documents`` reads a file that is one document, or has one after another, or one per line.
 
 mlm-scoring: one JSON object, one member per utterance, scores in nats.
 
@@ -10,18 +10,18 @@ SegLST, the segments of meeteval and the CHiME challenges: one list per segment.
 
     [{"session_id": "S05", "speaker": "P03", "start_time": "11.370", "end_time": "12.5", "words": "so um"}]
 
-Each segment has one text, so each list has one hypothesis. Segments have no ids. The id of a list is the
-session, followed by the speaker and the start in seconds with three decimals, as far as the segment has them:
-``S05-P03-11.370``; without a start, by the ``segment_index`` or else the position in the file. The speaker is
-the group of the list.
+Each segment has one text, so each list has one hypothesis. Segments have no ids. The id of a list consists of
+the session, the speaker and the start in seconds with three decimals, as far as the segment has them:
+``S05-P03-11.370``. Without a start, the last part is the ``segment_index``, or else the position in the file.
+The speaker is the group of the list.
 
 Requests of this service: the JSON form of ``RescoreRequest`` in ``proto/``.
 
     {"lists": [{"id": "u1", "hypotheses": [{"text": "a b"}, {"text": "a"}], "streams": [{"name": "acoustic",
         "base": "LOG_BASE_E", "sign": "SCORE_SIGN_LOG_PROB", "values": [-9.0, -9.5]}]}]}
 
-A file contains one request, or one per line. Only its lists are read; its other keys, such as ``model``, say
-how the service ranks them, and commands have options for that.
+A file contains one request, or one per line. Only the lists are read. The other keys of a request, such as
+``model``, say how the service ranks its lists; commands have options for that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
@@ -39,6 +38,8 @@ from typing import Any, Literal, TypeVar, get_args
 from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.common import (
     DUPLICATE_ID,
+    STREAM,
+    FoundLists,
     ListWriter,
     LogBase,
     Row,
@@ -46,10 +47,13 @@ from rescorer.formats.common import (
     Units,
     build_list,
     check_reserved,
+    check_text,
+    check_type,
     json_writer,
     parse_at,
     parse_number,
     parse_units,
+    reject_duplicates,
     stream_to_nats,
 )
 from rescorer.formats.fields import (
@@ -66,7 +70,9 @@ from rescorer.formats.io.json_io import (
     JsonValue,
     build_object,
     describe_type,
+    is_number,
     parse_value,
+    without,
     yield_late_errors,
 )
 from rescorer.formats.io.text_io import (
@@ -80,25 +86,14 @@ from rescorer.formats.io.text_io import (
 from rescorer.types import Hypothesis, NBestList
 
 STARTS_DOCUMENT = re.compile(r"\s*[\[{]")
-"""Matches lines with which a document may start."""
-
-
-def parse_document(text: str, file: str, line: int = 1) -> Any:
-    """Return the JSON value of a text that begins in a line of a file.
-
-    Raises:
-        FormatError: the text is not JSON, or contains a duplicate key or an unpaired surrogate.
-    """
-    try:
-        return parse_value(text, file, line, build_object)
-    except FormatError as error:
-        if error.message.startswith("not JSON"):
-            raise
-        raise FormatError(error.message, file=file) from None
+"""Matches a line with which a document may start."""
 
 
 def parse_score_units(score: str, base: str, sign: str) -> Units:
-    """Parse the options of a format in which the score is a field that the user names.
+    """Parse the base and sign of scores that are read from a field which the user names.
+
+    Args:
+        score: name of the field; empty if no scores are read.
 
     Raises:
         ConfigError: only one of score and base is given, or the base or sign is unknown.
@@ -109,7 +104,7 @@ def parse_score_units(score: str, base: str, sign: str) -> Units:
 
 
 class UnusableFile(FormatError):
-    """A document says that nothing in its file can be read, not only that it cannot be read itself."""
+    """A document makes its whole file unusable, such as a header that is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +113,11 @@ class Document:
 
     cursor: JsonCursor
     label: str
-    """Tells it from others in ids: its line in a file with one per line; otherwise its position, from 1."""
+    """The document's part of an id: its line if the file has one document per line, or else its position."""
     line: int | None
-    """The line on which the document stands, if it takes only one."""
+    """The line of the document, if it takes only one."""
     is_only: bool
-    """Whether it is the only one of its file, as far as can be known before it is read."""
+    """Whether the file has no other document, as far as can be known before this one is read."""
 
 
 Result = TypeVar("Result")
@@ -132,22 +127,21 @@ def read_documents(
     source: Source,
     file: str,
     read: Callable[[Document], Iterator[Result]],
-    parse: Callable[[str, str, int], Any] = parse_document,
     *,
     prefers_lines: bool = False,
 ) -> Iterator[Result | FormatError]:
     """Yield what is read from each document of a file: one, several one after another, or one per line.
 
-    A document that is broken loses what comes after the damage in it; then its error is yielded, and the next
-    document is read. That is certain to start where lines are documents, or where only the first line of a
-    document is not indented. Otherwise the error says that the rest of the file is not read.
+    If a document is broken, what stands after the damage in it is lost. Its error is yielded, and reading
+    continues with the next document, if it is certain where that starts: on the next line if lines are
+    documents, or on the next line that is not indented if documents are indented. Otherwise the error says
+    that the rest of the file is not read.
 
     Args:
-        read: Reads the value of a document, with all that is in it. It may raise FormatError, for a document
-            that is not what it should be.
-        parse: Parses a document that stands on one line, given its text, file and line.
-        prefers_lines: Whether lines are documents also if the first line is neither a document nor the start
-            of one. Then no error is raised, only yielded.
+        read: reads the value of a document, to its end. It may raise FormatError if a document is not what it
+            should be.
+        prefers_lines: whether each line is a document even if the first line is neither a document nor the
+            start of one. Then errors are yielded instead of raised, and objects may have duplicate keys.
 
     Raises:
         FormatError: the file cannot be opened, its first line is not valid text, or the last document that
@@ -164,7 +158,7 @@ def read_documents(
     first = head[-1][1] if head else ""
     if _is_by_line(first, lines, prefers_lines):
         lines.put_back(head)
-        yield from _read_lines(lines, file, read, parse)
+        yield from _read_lines(lines, file, read, None if prefers_lines else build_object)
     else:
         texts = "\n".join(str(text) for _, text in head)
         stream = JsonStream(chain([texts], _join_lines(lines)), file)
@@ -172,7 +166,7 @@ def read_documents(
 
 
 def _is_by_line(first: str | FormatError, lines: NumberedLines, prefers_lines: bool) -> bool:
-    """Whether lines are documents, given the first that is not blank, and the others."""
+    """Whether each line is a document, given the first line that is not blank, and the other lines."""
     if isinstance(first, FormatError) or not (damage := _find_damage(first)):
         return True
     if not first.strip():
@@ -189,7 +183,7 @@ def _is_by_line(first: str | FormatError, lines: NumberedLines, prefers_lines: b
 def _read_stream(
     stream: JsonStream, file: str, read: Callable[[Document], Iterator[Result]]
 ) -> Iterator[Result | FormatError]:
-    """Read documents one after another; an empty file has one, which is broken."""
+    """Read documents one after another; an empty file counts as one document that is broken."""
     for number in count(1):
         is_there = stream.start_document()
         if not is_there and number > 1:
@@ -200,24 +194,25 @@ def _read_stream(
             if number == 1 and not is_there:
                 return
         except FormatError as error:
-            may_go_on = stream.skip_broken()
-            if number == 1 and not may_go_on:
+            is_next_found = stream.skip_broken()
+            if number == 1 and not is_next_found:
                 raise
             where = f"; document {number} starts in line {first_line}, "
-            rest = f"the next one in line {stream.place[0]}" if may_go_on else "and the rest is not read"
+            rest = f"the next one in line {stream.place[0]}" if is_next_found else "and the rest is not read"
             located = FormatError(f"{error.message}{where}{rest}", file=file, line=error.line)
-            if not may_go_on:
+            if not is_next_found:
                 raise located from None
             yield located
 
 
+BuildObject = Callable[[list[tuple[str, Any]]], Any] | None
+"""Builds an object from its members; None for a dict, which keeps the last value of a duplicate key."""
+
+
 def _read_lines(
-    lines: NumberedLines,
-    file: str,
-    read: Callable[[Document], Iterator[Result]],
-    parse: Callable[[str, str, int], Any],
+    lines: NumberedLines, file: str, read: Callable[[Document], Iterator[Result]], build: BuildObject
 ) -> Iterator[Result | FormatError]:
-    """Read a file whose first line is a document; others may take several lines, or share one."""
+    """Read a file whose first line is a document; other documents may take several lines, or share a line."""
     tried = 0  # the last line of a text that could not be read as one document
     is_skipping = False  # the indented lines of a broken document
     labels: Counter[int] = Counter()
@@ -227,7 +222,7 @@ def _read_lines(
             yield text
         elif text.strip() and not is_skipping:
             try:
-                values = _parse_line(text, file, line, parse)
+                values = _parse_line(text, file, line, build)
             except FormatError as error:
                 if line <= tried or not STARTS_DOCUMENT.match(text):
                     yield error
@@ -250,13 +245,14 @@ def _read_lines(
                     yield error
 
 
-def _parse_line(text: str, file: str, line: int, parse: Callable[[str, str, int], Any]) -> list[Any]:
-    """Parse the documents of a line; raises FormatError unless all are complete."""
+def _parse_line(text: str, file: str, line: int, build: BuildObject) -> list[Any]:
+    """Parse the documents of a line; raise FormatError if one of them is incomplete or invalid."""
     try:
-        return [parse(text, file, line)]
+        return [parse_value(text, file, line, build)]
     except FormatError as error:
         if "Extra data" not in error.message:
-            raise
+            is_located = build is None or error.message.startswith("not JSON")
+            raise error if is_located else FormatError(error.message, file=file) from None
         stream = JsonStream(iter([text]), file, line)
         values = []
         while stream.start_document():
@@ -266,7 +262,7 @@ def _parse_line(text: str, file: str, line: int, parse: Callable[[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class _Broken:
-    """A text of several lines that is no document."""
+    """A text of several lines that starts like a document, but is not one."""
 
     error: FormatError
     last_line: int
@@ -274,7 +270,7 @@ class _Broken:
 
 
 def _join_document(lines: NumberedLines, line: int, text: str, file: str) -> Any | _Broken:
-    """Read the document that starts in a line and may take several; put back lines that it does not take."""
+    """Read a document that starts in a line and may take more lines; put back lines that it does not take."""
     taken: list[NumberedLine] = []
 
     def take() -> Iterator[str]:
@@ -309,7 +305,10 @@ def _join_lines(lines: Iterable[NumberedLine]) -> Iterator[str]:
 
 
 def _find_damage(text: str) -> Literal["cut", "several", "other", ""]:
-    """Say why a line is no document: it ends too early, more follows, or another reason; empty if it is."""
+    """Say why a line is not one document: it ends too early, another one follows, or something else.
+
+    The answer is empty if the line is one document.
+    """
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
@@ -325,17 +324,15 @@ def _find_damage(text: str) -> Literal["cut", "several", "other", ""]:
 def read_records(
     source: Source,
     parse_record: Callable[[Any, int, int | None], NBestList | InvalidList],
-    parse: Callable[[str, str, int], Any] = parse_document,
     *,
     prefers_lines: bool = False,
 ) -> Lists:
-    """Yield the list of each document that is a record, and of each element of one that is an array.
+    """Yield one list per record; records are the documents of a file, or the elements of its arrays.
 
     Args:
-        parse_record: Builds a list from a record, its position in the file from 1, and its line, if it has
-            one; may raise InvalidList.
-        parse: As for ``read_documents``.
-        prefers_lines: As for ``read_documents``; then an empty file has no records.
+        parse_record: builds a list from a record, its position in the file from 1, and its line, if the
+            document takes only one; it may raise InvalidList.
+        prefers_lines: as for ``read_documents``; an empty file then has no records, instead of an error.
     """
     file, positions = source_name(source), count(1)
 
@@ -344,16 +341,16 @@ def read_records(
         is_missing = prefers_lines and not cursor.peek()
         for _ in cursor.read_elements() if cursor.peek() == "[" else range(not is_missing):
             record, position = cursor.read_value(), next(positions)
-            yield parse_at(file, line, partial(parse_record, record, position, line))
+            yield parse_at(file, line, parse_record, record, position, line)
 
-    return read_documents(source, file, read, parse, prefers_lines=prefers_lines)
+    return read_documents(source, file, read, prefers_lines=prefers_lines)
 
 
 def read_objects(source: Source, file: str) -> Iterator[JsonStream]:
-    """Yield a stream before each object of a file, one after another; the caller must read its members.
+    """Yield a stream before each object of a file; the caller must read the object's members.
 
     Raises:
-        FormatError: the file cannot be opened, or has anything but objects.
+        FormatError: the file cannot be opened, or a document in it is not an object.
     """
     stream = JsonStream(read_text_chunks(source), file)
     while True:
@@ -374,69 +371,52 @@ def expect_object(document: JsonCursor, file: str, field: str = "", line: int | 
 
 
 def read_member_lists(
-    document: JsonStream,
-    parse_list: Callable[[str, Any, str], NBestList | InvalidList],
-    file: str,
-    seen: set[str],
+    file: str, objects: Iterable[JsonStream], parse_list: Callable[[str, Any, str], NBestList | InvalidList]
 ) -> Lists:
-    """Yield the list in each member of the next object, or an error for invalid lists and duplicate ids.
+    """Yield the list in each member of some objects, or the error of an invalid list or a duplicate id.
 
     Args:
-        parse_list: Builds a list from a member's key and value and the file name; may raise InvalidList.
-        seen: Ids that have occurred; those of the members are added.
+        objects: streams before the objects whose keys are the ids of lists.
+        parse_list: builds a list from a member's key and value and the file name; it may raise InvalidList.
     """
-    for list_id in document.read_members(allow_duplicates=True):
-        record = document.read_value()
-        try:
-            if list_id in seen:
-                raise InvalidList(DUPLICATE_ID, list_id=list_id, file=file)
-            yield parse_list(list_id, record, file)
-        except InvalidList as error:
-            yield error
-        seen.add(list_id)
+
+    def find() -> FoundLists:
+        for stream in objects:
+            for key in stream.read_members(allow_duplicates=True):
+                yield key, None, parse_at(file, None, parse_list, key, stream.read_value(), file)
+
+    return reject_duplicates(find(), file)
 
 
-STREAM = "first_pass"
 HYPOTHESIS_KEY = re.compile(r"hyp_([0-9]{1,9})")
 
 
+@yield_late_errors
 def read_mlm(source: Source) -> Lists:
-    """Yield the list of each utterance, with the stream ``first_pass``, ordered by the numbers in the keys.
+    """Yield the list of each utterance, with the stream ``first_pass``.
 
-    After a syntax error, reading stops; if a list has already been yielded, the error is yielded last.
+    Hypotheses are in the order of the numbers in their keys. After a syntax error, reading stops; if a list
+    has already been yielded, the error is yielded last.
 
     Raises:
         FormatError: the file cannot be read, or is not a JSON object, and no list has been yielded yet.
     """
-    return yield_late_errors(_read_mlm_lists(source))
-
-
-def _read_mlm_lists(source: Source) -> Lists:
     file = source_name(source)
-    seen: set[str] = set()
-    for document in read_objects(source, file):
-        yield from read_member_lists(document, _parse_mlm_list, file, seen)
+    return read_member_lists(file, read_objects(source, file), _parse_mlm_list)
 
 
 def _parse_mlm_list(list_id: str, record: Any, file: str) -> NBestList | InvalidList:
-    def invalid(message: str, field: str, hypothesis: int | None = None) -> InvalidList:
-        return InvalidList(message, list_id=list_id, field=field, hypothesis=hypothesis, file=file)
-
-    if not isinstance(record, dict):
-        raise invalid(f"expected an object, got {describe_type(record)}", "")
+    record = check_type(record, dict, list_id)
     ranked_keys = sorted((int(m[1]), key) for key in record if (m := HYPOTHESIS_KEY.fullmatch(key)))
     rows = []
     for index, (_, key) in enumerate(ranked_keys):
         item = record[key]
         if not isinstance(item, dict) or not isinstance(item.get("text"), str):
-            raise invalid('expected an object with a string "text"', key, index)
-        other_fields = {name: value for name, value in item.items() if name not in ("text", "score")}
-        rows.append(Row(item["text"], {STREAM: item.get("score")}, other_fields))
-    reference = record.get("ref")
-    if reference is not None and not isinstance(reference, str):
-        raise invalid(f"expected a string, got {describe_type(reference)}", "ref")
-    known = {"ref", *(key for _, key in ranked_keys)}
-    fields = {name: value for name, value in record.items() if name not in known}
+            message = 'expected an object with a string "text"'
+            raise InvalidList(message, list_id=list_id, field=key, hypothesis=index)
+        rows.append(Row(item["text"], {STREAM: item.get("score")}, without(item, ("text", "score"))))
+    reference = check_text(record.get("ref"), list_id, "ref")
+    fields = without(record, {"ref", *(key for _, key in ranked_keys)})
     return build_list(list_id, rows, {}, file, reference=reference, fields=fields)
 
 
@@ -472,7 +452,7 @@ SPEAKER_KEY = "speaker"
 START_KEY = "start_time"
 INDEX_KEY = "segment_index"
 ID_KEY = "id"
-"""Key of an id that a segment has after all: the writer's, where the other keys give another."""
+"""Key of an explicit id, which the writer adds to a segment if the other keys would give another id."""
 RESERVED_KEYS = (ID_KEY, SPEAKER_KEY, TEXT_KEY)
 """Keys that do not become fields of a list."""
 
@@ -495,22 +475,20 @@ def find_id(segment: Mapping[str, Any], position: int) -> str:
     if isinstance(own, str) and own:
         return own
     start = parse_number(start) if isinstance(start, str) else start
-    is_timed = isinstance(start, (int, float)) and not isinstance(start, bool)
-    last = f"{start:.3f}" if is_timed else segment.get(INDEX_KEY, position)
+    last = f"{start:.3f}" if is_number(start) else segment.get(INDEX_KEY, position)
     parts = [segment.get(SESSION_KEY), segment.get(SPEAKER_KEY), last]
     return "-".join(str(part) for part in parts if part is not None)
 
 
+@yield_late_errors
 def read_seglst(source: Source) -> Lists:
-    """Yield the list of each segment, with its text as the only hypothesis.
+    """Yield one list per segment, with the segment's text as the only hypothesis.
 
     Raises:
         FormatError: the source cannot be opened, or is not JSON.
     """
     seen, file = set[str](), source_name(source)
-    return yield_late_errors(
-        read_records(source, lambda record, position, _: _parse_segment(record, position, seen, file))
-    )
+    return read_records(source, lambda record, position, _: _parse_segment(record, position, seen, file))
 
 
 def _parse_segment(record: Any, position: int, seen: set[str], file: str) -> NBestList | InvalidList:
@@ -520,27 +498,24 @@ def _parse_segment(record: Any, position: int, seen: set[str], file: str) -> NBe
     list_id = find_id(record, position)
     if not is_segment(record):
         key = TEXT_KEY if SESSION_KEY in record else SESSION_KEY
-        expected = f"expected a string, got {describe_type(record.get(key))}"
-        raise InvalidList(expected, list_id=list_id, field=key)
+        check_type(record.get(key), str, list_id, key)
     if list_id in seen:
         raise InvalidList(DUPLICATE_ID, list_id=list_id)
     seen.add(list_id)
     speaker = record.get(SPEAKER_KEY)
-    fields = {key: value for key, value in record.items() if key not in RESERVED_KEYS}
-    group = "" if speaker is None else str(speaker)
+    group, fields = "" if speaker is None else str(speaker), without(record, RESERVED_KEYS)
     return build_list(list_id, [Row(record[TEXT_KEY])], {}, file, group=group, fields=fields)
 
 
 def seglst_writer(target: str | Path) -> ListWriter:
-    """Write an array with one segment per line: the first text of each list.
+    """Write an array with one segment per line, which has the first text of a list.
 
-    A list that was not read from segments is a session with its id as the name. A segment has an ``id`` only
-    if its other keys would give another.
+    If a list was not read from segments, its id becomes the name of the session. A segment has an ``id`` only
+    if its other keys would give another id.
     """
 
     def format_value(nbest: NBestList) -> dict[str, Any]:
-        reserved = sorted(nbest.fields.keys() & {*RESERVED_KEYS})
-        check_reserved(nbest, nbest.fields, reserved, ", ".join(reserved))
+        check_reserved(nbest, nbest.fields, RESERVED_KEYS)
         segment = {SESSION_KEY: nbest.id, **nbest.fields}
         segment |= {SPEAKER_KEY: nbest.group} if nbest.group else {}
         is_found = START_KEY in segment or INDEX_KEY in segment  # else the position would be in its id
@@ -553,10 +528,13 @@ def seglst_writer(target: str | Path) -> ListWriter:
 def read_entries(
     records: Sequence[tuple[int, dict[str, Any]]], file: str, field: str
 ) -> Iterator[tuple[int, str, str]]:
-    """Yield number, id and text of segments, for references; their speaker if that is the name of the field.
+    """Yield the line number, id, and text or speaker of segments, for files of references or groups.
+
+    Args:
+        field: name of the field to yield: ``speaker`` for the speaker, any other name for the text.
 
     Raises:
-        FormatError: a record is no segment, or has no speaker.
+        FormatError: a record is not a segment, or has no speaker.
     """
     for position, (number, record) in enumerate(records, start=1):
         value = record.get(SPEAKER_KEY if field == SPEAKER_KEY else TEXT_KEY)
@@ -581,11 +559,10 @@ BASES: Mapping[str, LogBase] = {
 }
 SIGNS: Mapping[str, Sign] = {f"SCORE_SIGN_{sign.upper()}": sign for sign in get_args(Sign)}
 
-TYPE_NAMES: Mapping[type, str] = {dict: "an object", list: "an array", str: "a string"}
 
-
+@yield_late_errors
 def read_service_request(source: Source) -> Lists:
-    """Yield the lists of requests; a list without an id gets its number in the file as id.
+    """Yield the lists of requests; a list without an id gets its number in the file as its id.
 
     Raises:
         FormatError: the source cannot be opened, or is not JSON with an array ``lists``.
@@ -594,13 +571,13 @@ def read_service_request(source: Source) -> Lists:
 
     def read(document: Document) -> Lists:
         for record in _read_records(document, file):
-            yield parse_at(file, document.line, partial(_parse_request_list, record, str(next(numbers))))
+            yield parse_at(file, document.line, _parse_request_list, record, str(next(numbers)))
 
-    return yield_late_errors(read_documents(source, file, read))
+    return read_documents(source, file, read)
 
 
 def _read_records(document: Document, file: str) -> Iterator[Any]:
-    """Yield the lists of a request as they are; raises FormatError if the document is no request."""
+    """Yield the JSON values of a request's lists; raise FormatError if the document is not a request."""
     cursor = document.cursor
     expect_object(cursor, file, line=document.line)
     found = False
@@ -615,52 +592,47 @@ def _read_records(document: Document, file: str) -> Iterator[Any]:
 
 
 def _parse_request_list(record: Any, number: str) -> NBestList:
-    record = _check(record, dict, "", number)
-    list_id = _check(record.get("id", ""), str, "id", number) or number
+    record = check_type(record, dict, number)
+    list_id = check_type(record.get("id", ""), str, number, "id") or number
     hypotheses = []
-    for index, item in enumerate(_check(record.get("hypotheses", []), list, "hypotheses", list_id)):
+    for index, item in enumerate(check_type(record.get("hypotheses", []), list, list_id, "hypotheses")):
         field = f"hypotheses[{index}]"
-        item = _check(item, dict, field, list_id)
-        text = _check(item.get("text", ""), str, f"{field}.text", list_id)
-        fields = _check(item.get("fields", {}), dict, f"{field}.fields", list_id)
+        item = check_type(item, dict, list_id, field)
+        text = check_type(item.get("text", ""), str, list_id, f"{field}.text")
+        fields = check_type(item.get("fields", {}), dict, list_id, f"{field}.fields")
         hypotheses.append(Hypothesis(text, fields, item.get("partial") is True))
     if not hypotheses:
         raise InvalidList("no hypotheses; expected at least one", list_id=list_id)
     streams: dict[str, tuple[float, ...]] = {}
-    for index, stream in enumerate(_check(record.get("streams", []), list, "streams", list_id)):
+    for index, stream in enumerate(check_type(record.get("streams", []), list, list_id, "streams")):
         name, values = _parse_stream(stream, f"streams[{index}]", list_id, len(hypotheses))
         if name in streams:
             raise InvalidList("duplicate name", list_id=list_id, field=f"streams[{index}].name")
         streams[name] = values
-    context = _check(record.get("context", ""), str, "context", list_id)
-    fields = _check(record.get("fields", {}), dict, "fields", list_id)
-    previous = parse_utterances(record.get("previous"), "previous", list_id)
-    phrases = parse_phrases(record.get("phrases"), "phrases", list_id)
     return NBestList(
-        list_id, tuple(hypotheses), streams, context, fields=fields, previous=previous, phrases=phrases
+        list_id,
+        tuple(hypotheses),
+        streams,
+        context=check_type(record.get("context", ""), str, list_id, "context"),
+        fields=check_type(record.get("fields", {}), dict, list_id, "fields"),
+        previous=parse_utterances(record.get("previous"), "previous", list_id),
+        phrases=parse_phrases(record.get("phrases"), "phrases", list_id),
     )
 
 
 def _parse_stream(stream: Any, field: str, list_id: str, n_values: int) -> tuple[str, tuple[float, ...]]:
-    stream = _check(stream, dict, field, list_id)
-    name = _check(stream.get("name"), str, f"{field}.name", list_id)
+    stream = check_type(stream, dict, list_id, field)
+    name = check_type(stream.get("name"), str, list_id, f"{field}.name")
     for key, known in (("base", [*BASES]), ("sign", [*SIGNS])):
         if stream.get(key) not in known:
             message = f"not declared; expected one of {', '.join(known)}"
             raise InvalidList(message, list_id=list_id, field=f"{field}.{key}")
     units = Units(BASES[stream["base"]], SIGNS[stream["sign"]])
-    values = _check(stream.get("values"), list, f"{field}.values", list_id)
+    values = check_type(stream.get("values"), list, list_id, f"{field}.values")
     if not name or len(values) != n_values or None in values:
         message = f"{len(values)} values; expected a name and one number for each of {n_values} hypotheses"
         raise InvalidList(message, list_id=list_id, field=field)
     return name, stream_to_nats(name, values, units, list_id=list_id) or ()
-
-
-def _check(value: Any, kind: type, field: str, list_id: str) -> Any:
-    if not isinstance(value, kind):
-        message = f"expected {TYPE_NAMES[kind]}, got {describe_type(value)}"
-        raise InvalidList(message, list_id=list_id, field=field)
-    return value
 
 
 def service_request_writer(target: str | Path) -> ListWriter:

@@ -3,9 +3,10 @@
     {"format": "rescorer-nbest", "version": 1, "streams": {"acoustic": {"base": "10", "sign": "cost"}}}
     {"id": "u1", "hypotheses": [{"text": "a b", "scores": {"acoustic": 12.3}}], "reference": "a b"}
 
-Unknown fields are kept and written back. Files with other field names are read through a ``FieldMap``; those
-of some programs are known. Lists may also be the elements of an array, or take several lines each. If the
-first list has neither an id nor a field that looks like one, the id of each list without one is its position.
+Unknown fields are kept and written back. Files with other field names are read through a ``FieldMap``; the
+names that some programs use are known. Lists may also be the elements of an array, or take several lines
+each. If the first list has neither an id nor a field that looks like one, each list without an id gets its
+position as the id.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from typing import Any
 import numpy as np
 import orjson
 
-from rescorer.combination import weights_to_dict
 from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.common import (
     NATURAL,
+    STREAM,
     ListWriter,
     Units,
+    check_text,
+    check_type,
     json_writer,
     line_writer,
     parse_at,
@@ -35,7 +38,6 @@ from rescorer.formats.common import (
     stream_to_nats,
 )
 from rescorer.formats.fields import (
-    STREAM,
     FieldMap,
     explain_missing_hypotheses,
     explain_missing_id,
@@ -52,11 +54,12 @@ from rescorer.formats.fields import (
     utterance_records,
 )
 from rescorer.formats.io.folders import Lists, Sample
-from rescorer.formats.io.json_io import describe_type, parse_object, parse_value
+from rescorer.formats.io.json_io import describe_type, parse_object
 from rescorer.formats.io.text_io import Source, read_lines, source_name
 from rescorer.formats.json_documents import Document, UnusableFile, read_documents
 from rescorer.ranking import Ranking
 from rescorer.types import MAXIMUM, Hypothesis, NBestList, Weights
+from rescorer.weights import weights_to_dict
 
 
 @dataclass(slots=True)
@@ -65,9 +68,9 @@ class RecordParser:
 
     file: str
     names: FieldMap
-    """Names of the fields of records; those that it does not name become fields of lists."""
+    """Names of the known fields of records; all other fields of a record become fields of the list."""
     group_of: Callable[[str], str] | None
-    """Function that returns the group for the id of a list without one."""
+    """Returns the group for the id of a list, if the list has no group itself."""
     declared: Mapping[str, Units] = field(default_factory=dict)
     """Units of streams, as the file declares them."""
 
@@ -77,16 +80,16 @@ class RecordParser:
         """Build a list from a record, or return the error with its place.
 
         Args:
-            line: 1-based number of the line or row, if it has one.
-            number: The id of a list without one, if that is not its line.
-            names: Names of the fields of this record, if they differ from those of the file.
+            line: 1-based number of the line or row; None if the record takes several lines.
+            number: the id for a list without an id; by default its line.
+            names: names of the fields of this record, if they differ from those of the file.
         """
         names = find_names(record, names or self.names)
-        return parse_at(self.file, line, lambda: _parse_list(record, names, self, number or str(line)))
+        return parse_at(self.file, line, _parse_list, record, names, self, number or str(line))
 
 
 def _parse_list(record: dict[str, Any], names: FieldMap, parser: RecordParser, number: str) -> NBestList:
-    """Build a list from ``record``. Pops the known fields; the remaining ones become the list's fields."""
+    """Build a list from a record. The known fields are popped; the others become the fields of the list."""
     if names.hypotheses not in record:
         given = record.get(names.id)
         list_id = str(given) if isinstance(given, (str, int)) else number
@@ -98,15 +101,15 @@ def _parse_list(record: dict[str, Any], names: FieldMap, parser: RecordParser, n
         raise InvalidList(message, list_id=list_id, field=names.hypotheses)
     hypotheses, columns = _parse_columns(items, names) or _parse_rows(items, names, list_id)
     columns = columns or take_scores(record, names, len(items), list_id)
-    group = _check_text(record.pop(names.group, None), names.group, list_id)
+    group = check_text(record.pop(names.group, None), list_id, names.group)
     if not group and parser.group_of is not None:
         group = parser.group_of(list_id)
     return NBestList(
         id=list_id,
         hypotheses=hypotheses,
         streams=_convert_streams(columns, names, parser.declared, list_id),
-        context=_check_text(record.pop(names.context, None), names.context, list_id) or "",
-        reference=_check_text(record.pop(names.reference, None), names.reference, list_id),
+        context=check_text(record.pop(names.context, None), list_id, names.context) or "",
+        reference=check_text(record.pop(names.reference, None), list_id, names.reference),
         group=group or "",
         previous=parse_utterances(record.pop(names.previous, None), names.previous, list_id),
         phrases=parse_phrases(record.pop(names.phrases, None), names.phrases, list_id),
@@ -115,13 +118,13 @@ def _parse_list(record: dict[str, Any], names: FieldMap, parser: RecordParser, n
 
 
 Columns = dict[str, list[Any]]
-"""Unconverted scores of all hypotheses by stream name, in input order; None where one has no score."""
+"""Unconverted scores by stream name, one per hypothesis in input order; None if a hypothesis has no score."""
 
 
 def _parse_columns(items: list[Any], names: FieldMap) -> tuple[tuple[Hypothesis, ...], Columns] | None:
-    """Parse hypotheses each of whose scores is a field, or return None.
+    """Parse hypotheses whose scores are all in fields that options name; return None for other hypotheses.
 
-    Does what ``_parse_rows`` does, column by column, in half the time.
+    The result is the same as that of ``_parse_rows``, which takes twice as long.
     """
     if not names.streams or set(map(type, items)) != {dict}:
         return None
@@ -140,7 +143,7 @@ def _parse_columns(items: list[Any], names: FieldMap) -> tuple[tuple[Hypothesis,
 
 
 def _parse_rows(items: list[Any], names: FieldMap, list_id: str) -> tuple[tuple[Hypothesis, ...], Columns]:
-    """Parse hypotheses one by one; raises InvalidList if one is invalid."""
+    """Parse hypotheses one by one; raise InvalidList if one of them is invalid."""
     pairs = [_parse_hypothesis(item, names, list_id, index) for index, item in enumerate(items)]
     rows = [scores for _, scores in pairs]
     columns = {name: [scores.get(name) for scores in rows] for name in stream_names(rows)}
@@ -168,9 +171,7 @@ def _parse_hypothesis(
         raise invalid(explain_missing_text(item, names.text), names.text)
     text = item.pop(names.text)
     scores = item.pop(names.scores, None) if names.scores else None
-    scores = {} if scores is None else scores
-    if not isinstance(scores, dict):
-        raise invalid(f"expected an object, got {describe_type(scores)}", names.scores)
+    scores = {} if scores is None else check_type(scores, dict, list_id, names.scores, index)
     if not names.streams:
         return Hypothesis(text, item), scores
     mapped = {}
@@ -188,7 +189,7 @@ def _parse_hypothesis(
 def _convert_streams(
     columns: Columns, names: FieldMap, declared: Mapping[str, Units], list_id: str
 ) -> dict[str, tuple[float, ...]]:
-    """Convert to nats the streams for which at least one hypothesis has a value."""
+    """Convert streams to nats; leave out streams for which no hypothesis has a value."""
     streams = {}
     for name, scores in columns.items():
         mapped = names.streams.get(name)
@@ -201,20 +202,13 @@ def _convert_streams(
 
 
 def _parse_id(record: dict[str, Any], name: str) -> str:
-    """Take the id out of a record; an integer becomes text, since many files number their lists."""
+    """Remove the id from a record and return it; an integer becomes text, because many files number lists."""
     value = record.pop(name, None)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str) or not value:
         hint = explain_missing_id(record) if value is None else ""
         raise InvalidList(f"expected a non-empty string, got {describe_type(value)}{hint}", field=name)
-    return value
-
-
-def _check_text(value: Any, field: str, list_id: str) -> Any:
-    """Return ``value`` if it is a string, or None if it is missing."""
-    if not isinstance(value, str | None):
-        raise InvalidList(f"expected a string, got {describe_type(value)}", list_id=list_id, field=field)
     return value
 
 
@@ -226,7 +220,7 @@ def read_header(source: Source, names: FieldMap) -> str:
     """Return the header line of a file; an empty string if its first line is a list or cannot be read.
 
     Raises:
-        FormatError: the file is an array, whose lines are no lists.
+        FormatError: the file is one array, which cannot be divided at its lines.
     """
     for line, text in read_lines(source):
         if isinstance(text, FormatError):
@@ -249,7 +243,11 @@ def is_header(record: dict[str, Any], names: FieldMap) -> bool:
 
 
 def parse_header(record: dict[str, Any], names: FieldMap, file: str, line: int | None) -> dict[str, Units]:
-    """Return the units that the header declares, by stream name."""
+    """Return the units that the header declares, by stream name.
+
+    Raises:
+        FormatError: the header is invalid.
+    """
 
     def invalid(message: str, field: str = "") -> FormatError:
         return FormatError(message, file=file, line=line, field=field)
@@ -279,10 +277,10 @@ def parse_header(record: dict[str, Any], names: FieldMap, file: str, line: int |
 
 
 SCORE_DECIMALS = 6
-"""Decimals of written scores: a hundred times finer than the 1e-4 that ranking distinguishes."""
+"""Decimals of written scores; this is a hundred times finer than the 1e-4 that ranking distinguishes."""
 CONFIDENCE_DECIMALS = 4
 UNREPEATED_WEIGHTS = ("tuned_on", "tuned_with", "held_out", "calibration")
-"""Parts of the weights that are as long as a list, and are not repeated in each."""
+"""Parts of the weights that are left out of rescored lists, because they are as long as a list."""
 NULL = b"null"
 
 
@@ -322,7 +320,7 @@ def encode_ranking(ranking: Ranking, weights: Weights, model: str) -> str:
 
 
 def _hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
-    """Return a record per hypothesis, best first; all scores of the list are rounded at once."""
+    """Return one JSON object per hypothesis, best first; all scores of the list are rounded at once."""
     order, names = list(ranking.order), list(ranking.components)
     hypotheses = [ranking.nbest.hypotheses[i] for i in order]
     scores = np.array([ranking.totals, ranking.log_posteriors, *ranking.components.values()])[:, order]
@@ -381,7 +379,7 @@ def _consensus_record(ranking: Ranking) -> dict[str, Any]:
 
 
 def _about_list(nbest: NBestList) -> dict[str, Any]:
-    """The context, previous utterances, phrases, reference and group, as far as there are any."""
+    """Return the context, previous utterances, phrases, reference and group, as far as the list has them."""
     record: dict[str, Any] = {"context": nbest.context} if nbest.context else {}
     record |= {"previous": utterance_records(nbest.previous)} if nbest.previous else {}
     record |= {"phrases": phrase_records(nbest.phrases)} if nbest.phrases else {}
@@ -390,8 +388,7 @@ def _about_list(nbest: NBestList) -> dict[str, Any]:
 
 
 def _add_client_fields(record: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record with the client's fields added; fields that clash with keys of the record go under
-    ``client``."""
+    """Return a record with the client's fields; a field that clashes with a key goes under ``client``."""
     if not fields:
         return record
     clashing = record.keys() & fields.keys()
@@ -405,8 +402,8 @@ def _add_client_fields(record: dict[str, Any], fields: Mapping[str, Any]) -> dic
 def _dump(record: dict[str, Any]) -> str:
     """Return a record as one line of JSON.
 
-    orjson is fast, but writes NaN as null and rejects integers of more than 64 bits. The standard library
-    encodes records whose client fields may contain either.
+    orjson is fast, but writes NaN as null and rejects integers of more than 64 bits. If the fields of a
+    client may contain either, the standard library encodes the record.
     """
     try:
         text = orjson.dumps(record)
@@ -426,31 +423,31 @@ def read_lists(
     first_line: int = 1,
     header: str = "",
 ) -> Lists:
-    """Yield every list, or the error if a line or record is invalid; later ones are still read.
+    """Yield every list, or an error in place of an invalid line or record; reading then continues.
 
     Args:
-        source: File name, ``-`` for standard input, or a binary stream; plain or gzip.
-        names: Field names used by the file.
-        group_of: Function that returns the group (speaker) for a list id; used for lists without a group
+        source: file name, ``-`` for standard input, or a binary stream; plain or gzip.
+        names: field names used by the file.
+        group_of: function that returns the group (speaker) for a list id; used for lists without a group
             field.
-        first_line: Number of the first line, if the source is a later part of a file.
-        header: Header line of the file, for a later part of it.
+        first_line: number of the first line, if the source is a later part of a file.
+        header: header line of the file, if the source is a later part of it.
 
     Raises:
-        FormatError: the source cannot be opened, or its header is invalid (without it, the meaning of the
-            scores is unknown).
+        FormatError: the source cannot be opened, or its header is invalid, so that the meaning of the scores
+            is unknown.
     """
     file = source_name(source)
     reader = _Reader(file, names, group_of, is_first=first_line == 1)
     if first_line == 1:
-        return read_documents(source, file, reader.read_document, parse_value, prefers_lines=True)
+        return read_documents(source, file, reader.read_document, prefers_lines=True)
     if header:
         reader.declared = parse_header(parse_object(header, file, 1), names, file, 1)
     return _read_part(source, first_line, reader)
 
 
 def _read_part(source: Source, first_line: int, reader: _Reader) -> Lists:
-    """Read a later part of a file with one list per line."""
+    """Read the lists of a later part of a file, one per line."""
     for line, text in read_lines(source, first=first_line):
         if isinstance(text, FormatError):
             yield text
@@ -469,7 +466,7 @@ class _Reader(RecordParser):
 
     is_first: bool = True
     is_numbered: bool = False
-    """Whether lists without an id get a number, because the first has none."""
+    """Whether lists without an id are numbered, because the first list has no id."""
     number: int = 0
     """Number of records that have been read."""
 
@@ -493,7 +490,10 @@ class _Reader(RecordParser):
         yield FormatError(message, file=self.file, line=line)
 
     def read_record(self, record: dict[str, Any], line: int | None, label: str) -> Lists:
-        """Yield the list of a record; nothing for a header. The label is its id if it has none.
+        """Yield the list of a record, or nothing if the record is a header.
+
+        Args:
+            label: the id for a list without an id; by default the number of the record.
 
         Raises:
             UnusableFile: the record is an invalid header.
@@ -518,7 +518,7 @@ def writer(target: str | Path) -> ListWriter:
     """Write one list per line.
 
     Args:
-        target: File name, compressed if it ends in ``.gz``; ``-`` is standard output.
+        target: file name, compressed if it ends in ``.gz``; ``-`` is standard output.
     """
     return line_writer(target, lambda nbest: [encode_list(nbest)], once=False)
 
@@ -547,15 +547,15 @@ def looks_like_documents(sample: Sample) -> str:
 
 
 def _is_manifest(record: Any) -> bool:
-    """Whether a record belongs to NeMo, whose manifests are another format."""
+    """Whether a record is a line of a NeMo manifest, which is another format."""
     return isinstance(record, dict) and "hypotheses" not in record and bool(record.keys() & MANIFEST_KEYS)
 
 
 def compile_group_pattern(pattern: str) -> Callable[[str], str]:
     r"""Return a function that extracts a list's group from its id.
 
-    The group is the text matched by the pattern's only capturing group, as in ``^(\d+)-``, or empty if the id
-    does not match.
+    The group is the text that matches the only capturing group of the pattern, as in ``^(\d+)-``; it is empty
+    if the id does not match.
 
     Raises:
         ConfigError: the pattern is not a regular expression with exactly one capturing group.

@@ -4,9 +4,9 @@ N-best archives are a folder with ``words_text``, ``acwt`` and ``lmwt*``:
 
     words_text: utt1-1 LAST MONTH OVERALL GOODS      acwt: utt1-1 -5402.7      lmwt.lmonly: utt1-1 12.31
 
-A key is the utterance id and the rank of the hypothesis; scores are natural-log costs. ``lmwt`` is the graph
-cost, which includes pronunciation and transition costs besides the LM's. Other archives of costs, such as
-``lmwt.rnn``, become streams of the same name.
+A key consists of the utterance id and the rank of the hypothesis. Scores are natural-log costs. ``lmwt`` is
+the graph cost: the cost of the language model plus those of pronunciations and transitions. Other archives of
+costs, such as ``lmwt.rnn``, become streams of the same name.
 
 Compact lattices are read as lists of their best word sequences:
 
@@ -14,10 +14,10 @@ Compact lattices are read as lists of their best word sequences:
     0 1 yeah 3.25,1432.27,2_2_4             from, to, word, weight: graph cost,acoustic cost,transition-ids
     1 0.5,12.1,                             a final state with its weight, which is omitted if it is 0
 
-The format is described in https://kaldi-asr.org/doc/lattices.html; this is the output of ``lattice-copy``
-with ``ark,t:``. Costs are negative natural logarithms; the state in the first line is the start. Words are
-numbers of a symbol table (``words.txt``, with lines like ``yeah 7``) unless ``int2sym.pl -f 3`` has replaced
-them. A list is written as the prefix tree of its words.
+The format is described in https://kaldi-asr.org/doc/lattices.html; ``lattice-copy`` writes it with
+``ark,t:``. Costs are negative natural logarithms. The state in the first line is the start. Words are numbers
+of a symbol table (``words.txt``, with lines like ``yeah 7``) unless ``int2sym.pl -f 3`` has replaced them by
+words. A list is written as the prefix tree of its words.
 """
 
 from __future__ import annotations
@@ -26,47 +26,43 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from rescorer.errors import FormatError, InvalidList, LimitExceeded
+from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded
 from rescorer.formats.common import (
-    DUPLICATE_ID,
+    MAX_SHOWN_CHARACTERS,
+    FoundLists,
     KeyedLine,
     ListWriter,
     Row,
     Units,
-    Write,
     add_location,
+    archive_writer,
     build_list,
     format_key,
     format_texts,
     line_writer,
     parse_number,
     read_keyed_lines,
+    reject_duplicates,
     split_words,
     stream_from_nats,
 )
 from rescorer.formats.io.folders import Lists, Sample
-from rescorer.formats.io.text_io import (
-    Source,
-    make_folder,
-    open_output,
-    read_lines,
-    read_lines_strict,
-    source_name,
-)
+from rescorer.formats.io.text_io import Source, read_lines, read_lines_strict, source_name
 from rescorer.formats.lattices import (
     DEFAULT_DEPTH,
     MAX_PATHS,
     Arc,
     Lattice,
     build_prefix_tree,
+    build_row,
     find_best_paths,
     find_lattice_losses,
+    resolve_scales,
 )
 from rescorer.types import NBestList
 
@@ -79,9 +75,9 @@ NBEST_STREAMS = {
     "lmwt.nolm": "graph_without_lm",
     "lmwt.lmonly": "lm",
 }
-"""Streams by the archive names that Kaldi's scripts use."""
+"""Stream in each archive that Kaldi's scripts write."""
 EXTRA_ARCHIVE_PREFIX = "lmwt."
-"""Prefix of the names of other archives."""
+"""Prefix of the names of further archives of costs."""
 EXPECTED_FOLDER = (
     f"expected a folder with {TEXT_ARCHIVE}, acwt and lmwt; {TEXT_ARCHIVE} has words, not ids, as "
     "utils/int2sym.pl -f 2- words.txt writes them"
@@ -95,7 +91,7 @@ def read_kaldi(source: Source) -> Lists:
 
     All archives need the same keys in the same order; reading stops with an error at the first difference.
     An unreadable line in one archive, or a duplicate id, yields an error in place of the list. Hypotheses are
-    in the order of their numbers, whatever that of the archives is.
+    sorted by the numbers in their keys, because the archives may have them in another order.
 
     Raises:
         FormatError: the source is not a folder with ``words_text``, or an archive cannot be opened.
@@ -103,23 +99,26 @@ def read_kaldi(source: Source) -> Lists:
     folder = Path(source) if isinstance(source, (str, Path)) else None
     if folder is None or not (paths := find_archives(folder)):
         raise FormatError(EXPECTED_FOLDER, file=source_name(source))
-    seen: set[str] = set()
+    yield from reject_duplicates(_join_archives(paths), str(paths[TEXT_ARCHIVE]))
+
+
+def _join_archives(paths: dict[str, Path]) -> FoundLists:
+    """Yield the id, the line and the list of each utterance, or an error in place of the list."""
+    file, units = str(paths[TEXT_ARCHIVE]), dict.fromkeys(_stream_names(paths), COST)
     for list_id, group in groupby(_zip_archives(paths), lambda entries: _split_key(entries)[0]):
         hypotheses = sorted(group, key=lambda entries: _split_key(entries)[1])
-        file, line = str(paths[TEXT_ARCHIVE]), hypotheses[0][0].line
+        line = hypotheses[0][0].line
         error = next((entry.error for entries in hypotheses for entry in entries if entry.error), None)
         if error is None and not list_id:
             message = f"expected a key like UTTERANCE-N, got {_common_key(hypotheses[0])!r}"
             error = FormatError(message, file=file, line=line)
         if error is not None:
-            yield error
-        elif list_id in seen:
-            yield InvalidList(DUPLICATE_ID, list_id=list_id, file=file, line=line)
-        else:
-            rows = [_build_row(entries, paths) for entries in hypotheses]
-            nbest = build_list(list_id, rows, dict.fromkeys(_stream_names(paths), COST), file)
-            yield nbest if isinstance(nbest, NBestList) else _locate_score(nbest, hypotheses, paths)
-        seen.add(list_id)
+            yield list_id, line, error
+            continue
+        nbest = build_list(list_id, [_build_row(entries, paths) for entries in hypotheses], units, file)
+        if isinstance(nbest, InvalidList):
+            nbest = _locate_score(nbest, hypotheses, paths)
+        yield list_id, line, nbest
 
 
 def looks_like_kaldi(sample: Sample) -> str:
@@ -152,7 +151,7 @@ def _locate_score(
 
 
 def _zip_archives(paths: dict[str, Path]) -> Iterator[tuple[KeyedLine, ...]]:
-    """Yield the entries of all archives key by key; ends with an error when the keys differ."""
+    """Yield the entries of all archives for one key after the other; end with an error if the keys differ."""
     for entries in zip_longest(*(read_keyed_lines(path) for path in paths.values())):
         present = tuple(entry for entry in entries if entry is not None)
         key = _common_key(present)
@@ -170,14 +169,15 @@ def _zip_archives(paths: dict[str, Path]) -> Iterator[tuple[KeyedLine, ...]]:
 
 
 def _common_key(entries: tuple[KeyedLine, ...]) -> str:
-    """Return the key of parallel entries, ignoring those that could not be read."""
+    """Return the key of parallel entries, which an entry that could not be read does not have."""
     return next((entry.key for entry in entries if not entry.error), entries[0].key)
 
 
 def _split_key(entries: tuple[KeyedLine, ...]) -> tuple[str, tuple[int, str]]:
-    """Return the list id of a hypothesis, which is empty if its key has none, and what orders hypotheses.
+    """Return the list id in the key of a hypothesis, and a sort key for the number of the hypothesis.
 
-    Archives that are sorted by name have ``u1-10`` before ``u1-2``.
+    The id is empty if the key is not ``UTTERANCE-N``. Archives that are sorted by name have ``u1-10`` before
+    ``u1-2``.
     """
     match = KEY.fullmatch(_common_key(entries))
     number = match[2].lstrip("0") if match else ""
@@ -192,43 +192,36 @@ def _build_row(entries: tuple[KeyedLine, ...], paths: dict[str, Path]) -> Row:
     return Row(text.value, numbers, {}, text.line)
 
 
-@contextmanager
-def kaldi_writer(target: str | Path) -> Iterator[Write]:
+def kaldi_writer(target: str | Path) -> ListWriter:
     """Write the archives of a folder, with one archive of scores per stream of the first list.
 
     The writer raises InvalidList for a list that has white space in its id, lacks one of these streams, has
     another stream that an archive could hold, or has a stream whose name cannot be the name of an archive.
     """
-    folder = make_folder(target)
-    files: dict[str, TextIO] = {}
-    streams: dict[str, str] = {}
-    with ExitStack() as stack:
+    streams: dict[str, str] | None = None
 
-        def write(nbest: NBestList) -> None:
-            key = format_key(nbest)
-            texts = format_texts(nbest)
-            own_streams = _streams_by_archive(nbest)
-            if not files:
-                streams.update(own_streams)
-            for archive in streams.keys() - own_streams.keys():
-                message = "missing stream; earlier lists have it"
-                raise InvalidList(message, list_id=nbest.id, field=streams[archive])
-            for archive in own_streams.keys() - streams.keys():
-                message = "earlier lists do not have this stream; all lists need the same streams"
-                raise InvalidList(message, list_id=nbest.id, field=own_streams[archive])
-            costs = {name: [repr(-score) for score in nbest.streams[streams[name]]] for name in streams}
-            for name, values in {TEXT_ARCHIVE: texts, **costs}.items():
-                if name not in files:
-                    files[name] = stack.enter_context(open_output(folder / name))
-                files[name].writelines(
-                    f"{key}-{rank} {value}\n" for rank, value in enumerate(values, start=1)
-                )
+    def format_archives(nbest: NBestList) -> dict[str, list[str]]:
+        nonlocal streams
+        key, texts = format_key(nbest), format_texts(nbest)
+        own_streams = _streams_by_archive(nbest)
+        streams = own_streams if streams is None else streams
+        for archive in streams.keys() - own_streams.keys():
+            message = "missing stream; earlier lists have it"
+            raise InvalidList(message, list_id=nbest.id, field=streams[archive])
+        for archive in own_streams.keys() - streams.keys():
+            message = "earlier lists do not have this stream; all lists need the same streams"
+            raise InvalidList(message, list_id=nbest.id, field=own_streams[archive])
+        archives = {name: [repr(-score) for score in nbest.streams[streams[name]]] for name in streams}
+        return {
+            name: [f"{key}-{rank} {value}" for rank, value in enumerate(values, start=1)]
+            for name, values in {TEXT_ARCHIVE: texts, **archives}.items()
+        }
 
-        yield write
+    return archive_writer(target, format_archives)
 
 
 def _streams_by_archive(nbest: NBestList) -> dict[str, str]:
-    """Return the streams that the folder can hold, by archive name."""
+    """Return the names of the streams that the folder can hold, by the names of their archives."""
     extra = [name for name in nbest.streams if name.startswith(EXTRA_ARCHIVE_PREFIX)]
     for name in extra:
         if name in NBEST_STREAMS or name.endswith(".gz") or not ARCHIVE_NAME.fullmatch(name):
@@ -247,12 +240,11 @@ STATE = re.compile("[0-9]{1,9}")
 WORD_NUMBER = re.compile("[0-9]+")
 ARC = re.compile(r"[0-9]+\s+[0-9]+\s+\S+\s+[^\s,]+,[^\s,]+,[0-9_]*\s*")
 ZERO_SCORES = (0.0, 0.0)
-MAX_SHOWN_CHARACTERS = 40
 
 
 @dataclass(slots=True)
 class _ParsedLattice:
-    """One lattice, parsed line by line."""
+    """The lines of one lattice."""
 
     list_id: str
     line: int
@@ -271,47 +263,39 @@ def read_kaldi_lattice(
     words: str = "",
     depth: int = DEFAULT_DEPTH,
     max_paths: int = MAX_PATHS,
-    acscale: float = 1.0,
-    lmscale: float = 1.0,
-    wdpenalty: float = 0.0,
+    **scales: float,
 ) -> Lists:
     """Yield the list of each lattice: its best distinct word sequences, best first.
 
-    The streams ``graph`` and ``acoustic`` are unweighted.
+    The scores in the streams ``graph`` and ``acoustic`` are unweighted.
 
     Args:
-        words: File name of the symbol table; if empty, the lattices must contain words, not numbers.
-        depth: Maximum number of hypotheses per list.
-        max_paths: Maximum number of partial paths in a search; a lattice that needs more is rejected.
-        acscale: Weight of ``acoustic`` in the search.
-        lmscale: Weight of ``graph`` in the search: of all graph costs, because the LM's share is not known.
-        wdpenalty: Word insertion penalty in nats, added per word, so usually negative.
+        words: file name of the symbol table; if empty, the lattices must contain words, not numbers.
+        depth: maximum number of hypotheses per list.
+        max_paths: maximum number of partial paths in a search; a lattice that needs more is rejected.
+        scales: weights in the search, by the names in ``lattices.OPTIONS``. ``lmscale`` weights the whole
+            graph cost, because the share of the language model is not known.
 
     Raises:
         FormatError: the source or the symbol table cannot be read.
     """
     file = source_name(source)
     table = read_symbols(words) if words else None
-    scales = {"graph": lmscale, "acoustic": acscale}
-    seen: set[str] = set()
-    for parsed in _parse_lattices(source, file):
+    weights, word_penalty = resolve_scales({}, scales, file)
+    weights["graph"] = weights["lm"]
+
+    def expand(parsed: _ParsedLattice) -> NBestList | InputError:
+        if parsed.error is not None:
+            return parsed.error
         try:
-            if parsed.error is not None:
-                raise parsed.error
-            if parsed.list_id in seen:
-                raise ValueError(DUPLICATE_ID)
-            paths = find_best_paths(_build_lattice(parsed, table), scales, wdpenalty, depth, max_paths)
-        except FormatError as error:
-            yield error
+            lattice = _build_lattice(parsed, table)
+            paths = find_best_paths(lattice, weights, word_penalty, depth, max_paths)
         except (ValueError, LimitExceeded) as error:
-            yield InvalidList(str(error), list_id=parsed.list_id, file=file, line=parsed.line)
-        else:
-            rows = [
-                Row(" ".join(path.words), dict(zip(LATTICE_STREAMS, path.scores, strict=True)))
-                for path in paths
-            ]
-            yield build_list(parsed.list_id, rows, {}, file)
-        seen.add(parsed.list_id)
+            return InvalidList(str(error), list_id=parsed.list_id, file=file, line=parsed.line)
+        return build_list(parsed.list_id, [build_row(lattice, path) for path in paths], {}, file)
+
+    lattices = _parse_lattices(source, file)
+    yield from reject_duplicates(((one.list_id, one.line, expand(one)) for one in lattices), file)
 
 
 def kaldi_lattice_writer(target: str | Path, *, words: str = "", missing: float | None = None) -> ListWriter:
@@ -319,11 +303,11 @@ def kaldi_lattice_writer(target: str | Path, *, words: str = "", missing: float 
 
     A list is rejected if its id is a duplicate or contains white space, or if one of its words is silent
     (epsilon or a sentence mark) or not in the symbol table. To read back more than ``DEFAULT_DEPTH``
-    hypotheses, set ``depth``.
+    hypotheses, set ``depth`` when reading.
 
     Args:
-        words: File name of the symbol table, to write numbers; if empty, words are written.
-        missing: Cost to write for lists that lack a stream; None if the streams are required.
+        words: file name of the symbol table, to write numbers; if empty, words are written.
+        missing: the cost to write if a list lacks a stream; None if every list must have both streams.
     """
     numbers = {word: key for key, word in read_symbols(words).items()} if words else None
     return line_writer(target, lambda nbest: _format_lines(nbest, numbers, missing))
@@ -349,7 +333,7 @@ def _format_lines(
 
 
 def find_losses(nbest: NBestList, **options: Any) -> set[str]:
-    """Return descriptions of what a list loses when it is written and read back, whatever the options."""
+    """Describe what a list loses if it is written and read back; the write options make no difference."""
     return find_lattice_losses(nbest, dict.fromkeys(LATTICE_STREAMS, 1.0), 0.0)
 
 
@@ -374,13 +358,13 @@ def read_symbols(path: str) -> Mapping[str, str]:
 
 def looks_like_kaldi_lattice(sample: Sample) -> str:
     """Return the evidence that a file is in this format, or an empty string."""
-    if sample.is_folder or len(sample.lines) < 2 or len(split_words(sample.first)) != 1:
+    if len(sample.lines) < 2 or len(split_words(sample.first)) != 1:
         return ""
     return "an id, then an arc with graph,acoustic,transition-ids" if ARC.fullmatch(sample.lines[1]) else ""
 
 
 def _parse_lattices(source: Source, file: str) -> Iterator[_ParsedLattice]:
-    """Yield one lattice after the other; an error in one does not affect the next."""
+    """Yield one lattice after the other; an error in one lattice does not affect the next."""
     parsed: _ParsedLattice | None = None
     for line, text in read_lines(source):
         columns = split_words(text) if isinstance(text, str) else []
@@ -388,16 +372,15 @@ def _parse_lattices(source: Source, file: str) -> Iterator[_ParsedLattice]:
             if parsed is not None:
                 yield parsed
             parsed = None
-        elif parsed is None:
-            parsed = _ParsedLattice(columns[0] if columns else "", line)
-            if isinstance(text, FormatError):
-                parsed.error = text
-            elif len(columns) > 1:
-                message = f"expected the id of a lattice, without white space, got {_abbreviate(text)}"
-                parsed.error = FormatError(message, file=file, line=line)
-        elif parsed.error is None and isinstance(text, FormatError):
-            parsed.error = text
-        elif parsed.error is None:
+            continue
+        is_first = parsed is None
+        parsed = parsed or _ParsedLattice(columns[0] if columns else "", line)
+        if isinstance(text, FormatError):
+            parsed.error = parsed.error or text
+        elif is_first and len(columns) > 1:
+            message = f"expected the id of a lattice, without white space, got {_abbreviate(text)}"
+            parsed.error = FormatError(message, file=file, line=line)
+        elif not is_first and parsed.error is None:
             try:
                 _parse_line(parsed, columns)
             except ValueError as error:
@@ -423,7 +406,7 @@ def _parse_line(parsed: _ParsedLattice, columns: list[str]) -> None:
 
 
 def _parse_weight(columns: list[str]) -> tuple[float, float]:
-    """Return the log-probabilities of a weight, which is omitted if it is 0."""
+    """Return the log-probabilities in the column of a weight; without a column, the weight is 0."""
     if not columns:
         return ZERO_SCORES
     costs = columns[0].split(",")
@@ -436,7 +419,7 @@ def _parse_weight(columns: list[str]) -> tuple[float, float]:
 
 
 def _build_lattice(parsed: _ParsedLattice, table: Mapping[str, str] | None) -> Lattice:
-    """Build a lattice with consecutive nodes; arcs lead from the final states to an added end node.
+    """Build a lattice whose nodes are numbered from 0; arcs lead from the final states to an added end node.
 
     Raises:
         ValueError: the lattice is empty, or its words are numbers that the symbol table does not have.

@@ -1,4 +1,4 @@
-"""Lattices: the best word sequences of one by exact search, lists as prefix trees, and HTK's format (SLF).
+"""Lattices: search for their best word sequences, lists as prefix trees, and HTK's format (SLF).
 
 A lattice is read as the list of its best distinct word sequences. The search is A* (Hart, Nilsson and
 Raphael, 1968) with the exact score of the best completion as its heuristic.
@@ -6,9 +6,9 @@ Raphael, 1968) with the exact score of the best completion as its heuristic.
 A list is written as the prefix tree of its words and times: hypotheses share their first words as long as
 words and times are equal. After its last word, each hypothesis has a separate arc to the end node. That arc
 carries all scores of the hypothesis, so that sums along a path are exact. A reader of the lattice recovers
-the hypotheses in order of total score, but only one of several with the same words.
+the hypotheses in the order of their total scores. If several have the same words, it recovers one of them.
 
-A file of HTK's standard lattice format is one lattice, and its name is the utterance id.
+A file in HTK's standard lattice format is one lattice, and its name is the utterance id.
 
     VERSION=1.0 lmscale=12.3 wdpenalty=-0.7 base=2.71828        header, on any number of lines
     N=24 L=39                                                   numbers of nodes and links (arcs)
@@ -32,21 +32,21 @@ from itertools import pairwise, takewhile
 from pathlib import Path as FilePath
 from typing import NamedTuple
 
-from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded
+from rescorer.errors import FormatError, InvalidList, LimitExceeded
 from rescorer.formats.common import ListWriter, Row, build_list, folder_writer, format_texts, split_words
 from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD, build_word_times, get_word_times
-from rescorer.formats.io.folders import Lists, Sample, read_single_list_files
+from rescorer.formats.io.folders import Lists, Sample, read_list_files
 from rescorer.formats.io.text_io import Source, read_lines_strict, source_name
 from rescorer.types import NBestList
 
 DEFAULT_DEPTH = 100
 """Number of word sequences to extract from a lattice by default."""
 MAX_PATHS = 2_000_000
-"""Maximum number of partial paths in a search; they take about 1 GB at twenty words each, more with times."""
+"""Maximum number of partial paths in a search: about 1 GB with twenty words each, more with times."""
 Span = tuple[float, float]
 """Start and end of a word in seconds."""
 ESTIMATE_DECIMALS = 9
-"""Decimals to which estimated totals are rounded; further digits depend on the order of additions."""
+"""Decimals to which estimated totals are rounded, because further digits depend on the order of additions."""
 
 
 class Arc(NamedTuple):
@@ -104,7 +104,7 @@ class Path(NamedTuple):
     total: float
     scores: tuple[float, ...]
     spans: tuple[Span, ...] = ()
-    """Start and end of each word that has times; one per word if all words have times."""
+    """Start and end of each word that has times; words without times have no entry."""
 
 
 def find_best_paths(
@@ -114,12 +114,12 @@ def find_best_paths(
 
     The total of a path is Σ scale · score + ``word_penalty`` · number of words. Of the paths with the same
     words, only the best one counts. Paths leave the queue best first, because the estimate of a path's total
-    is exact, so a node that is reached again with the same words is skipped.
+    is exact. A node that is reached again with the same words can therefore be skipped.
 
     Args:
-        scales: Weight of each stream.
-        word_penalty: Word insertion penalty in nats, added per word, so usually negative.
-        max_paths: Maximum number of partial paths in memory.
+        scales: weight of each stream.
+        word_penalty: word insertion penalty in nats; it is added per word, so it is usually negative.
+        max_paths: maximum number of partial paths in memory.
 
     Raises:
         ValueError: the lattice has a cycle, or no path leads from its start to its end.
@@ -174,7 +174,7 @@ def _extend_path(path: Path, arc: Arc, total: float) -> Path:
 
 
 SMALLEST_DIFFERENCE = 2 * 10.0**-ESTIMATE_DECIMALS
-"""Totals that are no further apart may be read in another order, since readers round them."""
+"""Totals that differ by no more than this may be read in another order, because readers round them."""
 
 
 class TreeArc(NamedTuple):
@@ -192,7 +192,7 @@ class TreeArc(NamedTuple):
 class PrefixTree:
     """Nodes and arcs of a prefix tree; the last node is the end.
 
-    The arcs that leave a node come after the arc that leads to it.
+    The arc that leads to a node comes before the arcs that leave the node.
     """
 
     times_s: tuple[float | None, ...]
@@ -209,8 +209,8 @@ def build_prefix_tree(nbest: NBestList, silent: Container[str], timed: bool = Fa
     """Build the prefix tree of a list.
 
     Args:
-        silent: Words that a reader of the format would drop.
-        timed: Whether to keep the times in the hypothesis field ``words``.
+        silent: words that a reader of the format would drop.
+        timed: whether to keep the times in the hypothesis field ``words``.
 
     Raises:
         InvalidList: a text contains a line break or a silent word, or the field ``words`` does not match
@@ -249,17 +249,14 @@ def _get_spans(nbest: NBestList, index: int, words: Sequence[str]) -> list[Span]
     """Return the start and end of each word, or an empty list if the hypothesis has no times."""
     if WORDS_FIELD not in nbest.hypotheses[index].fields:
         return []
-    times = get_word_times(nbest, index)
-    if [entry["word"] for entry in times] != words:
-        message = "differ from the words of the text"
-        raise InvalidList(message, list_id=nbest.id, hypothesis=index, field=WORDS_FIELD)
+    times = get_word_times(nbest, index, words)
     starts = [round(float(entry["start_s"]), TIME_DECIMALS) for entry in times]
     ends = [round(entry["start_s"] + entry["duration_s"], TIME_DECIMALS) for entry in times]
     return list(zip(starts, ends, strict=True))
 
 
 def find_lattice_losses(nbest: NBestList, scales: Mapping[str, float], word_penalty: float) -> set[str]:
-    """Return descriptions of what a reader of the lattice cannot recover if it uses the given scales."""
+    """Describe what a reader of the lattice of a list cannot recover if it uses the given scales."""
     words = [tuple(split_words(hypothesis.text)) for hypothesis in nbest.hypotheses]
     totals = [word_penalty * len(sequence) for sequence in words]
     for name, scale in scales.items():
@@ -279,9 +276,9 @@ SHORT_NAMES = {
     "NODES": "N", "LINKS": "L", "START": "S", "END": "E", "WORD": "W", "var": "v", "time": "t",
     "acoustic": "a", "language": "l", "SUBLAT": "sublattice", "U": "UTTERANCE",
 }  # fmt: skip
-"""Field names and the names that replace them: the short form, or the only form used in this module."""
+"""Names of fields, and the shorter or more usual names by which this module replaces them."""
 STREAMS = {"a": "acoustic", "l": "lm", "r": "pronunciation"}
-"""Stream names, by the field of a link that holds the scores."""
+"""Streams by the fields of a link with their scores."""
 FIELD = re.compile(r"""\s*([^\s=]+)=("(?:[^"\\]|\\.){0,1000}"(?!\S)|'(?:[^'\\]|\\.){0,1000}'(?!\S)|\S*)\s*""")
 ESCAPE = re.compile(r"\\([0-7]{3}|.)")
 UNESCAPED_VALUE = re.compile(r"""[^\s"'\\\x00-\x1f][^\s\\\x00-\x1f]*""")
@@ -308,10 +305,10 @@ class _ParsedFile:
 
     header: dict[str, str] = field(default_factory=dict)
     words: dict[int, str] = field(default_factory=dict)
-    """Word of each node; empty if it has none."""
+    """Word of each node; empty if the node has no word."""
     links: list[_ParsedLink] = field(default_factory=list)
     nats_per_unit: float | None = 1.0
-    """None if scores are probabilities instead of logarithms."""
+    """Nats per unit of the scores; None if they are probabilities instead of logarithms."""
     times_s: dict[int, float] = field(default_factory=dict)
     """Times of the nodes that have one."""
     words_start_at_nodes: bool = False
@@ -321,9 +318,9 @@ class _ParsedFile:
 def read_lattice(source: Source) -> tuple[Lattice, Mapping[str, str]]:
     """Read one lattice, with scores in nats, and its header.
 
-    The start and end nodes are those in the header (``start=`` and ``end=``), or else those without incoming
-    or outgoing links. As there may be several of either, one node is added before all start nodes and one
-    after all end nodes.
+    The header may name the start and end nodes (``start=`` and ``end=``). Otherwise these are the nodes
+    without incoming or without outgoing links. Because there may be several, one node is added before all
+    start nodes, and one after all end nodes.
 
     Raises:
         FormatError: the file cannot be read, is incomplete or is not a lattice; the error names line and
@@ -398,7 +395,7 @@ def _parse_fields(text: str, file: str, line: int) -> dict[str, str]:
 
 
 def _unescape(value: str) -> str:
-    """Decode an HTK string: optional quotes, backslashes before characters, and bytes in octal."""
+    """Decode an HTK string, which may have quotes, backslashes before characters, and bytes in octal."""
     if len(value) > 1 and value[0] in "\"'" and value[-1] == value[0]:
         value = value[1:-1]
     if "\\" not in value:
@@ -411,7 +408,7 @@ def _unescape(value: str) -> str:
 
 
 def escape_value(text: str) -> str:
-    """Encode a string as HTK does: bytes that have a special meaning become octal numbers."""
+    """Encode a string as HTK does: bytes with a special meaning become octal numbers."""
     if UNESCAPED_VALUE.fullmatch(text):
         return text
     escaped = (chr(b) if 32 < b < 127 and b not in b"\"'\\" else f"\\{b:03o}" for b in text.encode())
@@ -419,10 +416,10 @@ def escape_value(text: str) -> str:
 
 
 def parse_log_base(text: str, file: str, line: int | None) -> float | None:
-    """Parse a log base; return its natural logarithm, or None for 0, which stands for probabilities.
+    """Parse a log base; return its natural logarithm, or None if it is 0, which means probabilities.
 
     Raises:
-        FormatError: the base is not a number above 0, or it is 1.
+        FormatError: the base is negative, 1 or not a number.
     """
     try:
         base = float(text)
@@ -437,7 +434,7 @@ def parse_log_base(text: str, file: str, line: int | None) -> float | None:
 
 
 def parse_score(text: str, nats_per_unit: float | None, file: str, line: int | None, field: str) -> float:
-    """Parse a score and convert it to nats; if ``nats_per_unit`` is None, it is a probability.
+    """Parse a score and convert it to nats; if ``nats_per_unit`` is None, the score is a probability.
 
     Raises:
         FormatError: the result is not a finite number.
@@ -487,7 +484,7 @@ def _find_span(parsed: _ParsedFile, source: int, target: int) -> Span | None:
 
 
 def _find_terminals(parsed: _ParsedFile, name: str, connected: set[int], file: str) -> list[int]:
-    """Return the start or end node that the header names, or else all nodes that are not in ``connected``."""
+    """Return the start or end node in the header, or else all nodes that are not in ``connected``."""
     if name in parsed.header:
         value = parsed.header[name]
         if not NUMBER.fullmatch(value) or int(value) not in parsed.words:
@@ -506,14 +503,14 @@ SCALES = {"acscale": "acoustic", "lmscale": "lm", "prscale": "pronunciation"}
 OPTIONS = (*SCALES, "wdpenalty")
 """Names of the weights in the total score of a path: Σ scale · score + ``wdpenalty`` · number of words.
 
-The penalty is in nats, added per word, so usually negative. What is not given is as in the header of the
-lattice, or else 1, and 0 for the penalty.
+The penalty is in nats and added per word, so it is usually negative. A weight that is not given is taken from
+the header of the lattice, or else is 1; the penalty is 0 by default.
 """
 NAME_FIELD = "utterance"
 """Field of a list with the utterance name from the header of its lattice."""
 NO_WORD = "!NULL"
 ENTRY = re.compile(r"(I|J|S)=")
-"""Start of the line of a node or link, which ends the header."""
+"""Matches the start of the first line after the header, which describes a node or link."""
 HEADER_LINE = re.compile(r"\w+=\S.*")
 HEADER_FIELD = re.compile(r"(?:^|\s)(\w+)=\S")
 
@@ -523,37 +520,38 @@ def read_lists(
 ) -> Lists:
     """Yield the list of each lattice: its best distinct word sequences, best first.
 
-    The streams are ``acoustic``, ``lm`` and ``pronunciation``, without weights; a stream is omitted if no
+    The streams ``acoustic``, ``lm`` and ``pronunciation`` have unweighted scores. A stream is omitted if no
     link has a score for it, and a missing score counts as 0. If the nodes have times, the field ``words``
     contains the times of the words, as for a ctm.
 
     Args:
-        depth: Maximum number of hypotheses per list.
-        max_paths: Maximum number of partial paths in a search; a lattice that needs more is rejected.
-        scales: Weights of the streams in the search, by the names in ``OPTIONS``.
+        depth: maximum number of hypotheses per list.
+        max_paths: maximum number of partial paths in a search; a lattice that needs more is rejected.
+        scales: weights of the streams in the search, by the names in ``OPTIONS``.
 
     Raises:
         FormatError: the source cannot be opened, or has no name.
     """
-    return read_single_list_files(
+    return read_list_files(
         source, lambda list_id, path: _read_file(list_id, path, depth, max_paths, scales), SUFFIXES
     )
 
 
 def _read_file(
     list_id: str, path: FilePath, depth: int, max_paths: int, scales: Mapping[str, float]
-) -> NBestList | InputError:
+) -> Lists:
     lattice, header = read_lattice(path)
     try:
         paths = find_best_paths(lattice, *resolve_scales(header, scales, str(path)), depth, max_paths)
     except (ValueError, LimitExceeded) as error:
-        return InvalidList(str(error), list_id=list_id, file=str(path))
-    rows = [_build_row(lattice, best_path) for best_path in paths]
+        yield InvalidList(str(error), list_id=list_id, file=str(path))
+        return
+    rows = [build_row(lattice, best_path) for best_path in paths]
     name = {NAME_FIELD: header["UTTERANCE"]} if "UTTERANCE" in header else {}
-    return build_list(list_id, rows, {}, str(path), fields=name)
+    yield build_list(list_id, rows, {}, str(path), fields=name)
 
 
-def _build_row(lattice: Lattice, path: Path) -> Row:
+def build_row(lattice: Lattice, path: Path) -> Row:
     """Build the hypothesis of a path, with word times if all words have one."""
     scores = dict(zip(lattice.streams, path.scores, strict=True))
     timed = len(path.spans) == len(path.words) > 0
@@ -565,11 +563,11 @@ def writer(target: str | FilePath, **options: float) -> ListWriter:
     """Write one lattice per list into a folder, with the scores of all streams in nats and the word times.
 
     The streams are ``acoustic``, ``lm`` and ``pronunciation``. To read back more than ``DEFAULT_DEPTH``
-    hypotheses, set ``depth``.
+    hypotheses, set ``depth`` when reading.
 
     Args:
-        options: Scales for the header, by HTK's names; they determine the order in which hypotheses are read
-            back.
+        options: weights for the header, by the names in ``OPTIONS``; they determine the order in which
+            hypotheses are read back.
     """
     header = [f"{name}={options[name]!r}" for name in OPTIONS if name in options]
     return folder_writer(target, lambda nbest: _format_lines(nbest, header), SUFFIXES[0])
@@ -596,7 +594,7 @@ def _format_lines(nbest: NBestList, header: list[str]) -> Iterator[str]:
 
 
 def find_losses(nbest: NBestList, **options: float) -> set[str]:
-    """Return descriptions of what a list loses when it is written with these options and read back."""
+    """Describe what a list loses if it is written with these options and read back."""
     return find_lattice_losses(nbest, *resolve_scales({}, options, ""))
 
 

@@ -1,7 +1,7 @@
-"""Read and write NeMo's beams and manifests, and fill manifests with chosen texts.
+"""Read and write NeMo's beams and manifests, and write the chosen texts into existing manifests.
 
-Beams are lines ``text<TAB>score`` without ids, with the beam size as the number of lines per utterance. The
-scores are natural log-probabilities. The id of a list is its position in the file, counted from 1.
+A file of beams has lines ``text<TAB>score`` without ids, and as many lines per utterance as the beam size
+says. The scores are natural log-probabilities. The id of a list is its position in the file, counted from 1.
 
 Manifests have the beams or the text that a model has recognised:
 
@@ -13,12 +13,12 @@ of one: ``text`` is its reference, ``pred_text`` the best hypothesis, and ``beam
 their natural log-probabilities if the decoder returns them. A line without beams has ``pred_text`` as its
 only hypothesis.
 
-Lines have no ids. The id of a list is the name of its audio file without folder and suffix, followed by the
-``offset`` if the line is a part of the file that does not begin with it: ``u1``, ``u1-12.5``.
+Lines have no ids. The id of a list is the name of its audio file without folder and suffix, such as ``u1``.
+If the line is a later part of the file, its ``offset`` follows: ``u1-12.5``.
 
-NeMo's tools compare ``pred_text`` with ``text``. ``--to manifest:manifest=test.json`` therefore writes each
-line as it is in the manifest that was recognised, with the first hypothesis of its list as ``pred_text``. The
-ids of lists are names of audio files or, in formats without ids, numbers of lines.
+NeMo's tools compare ``pred_text`` with ``text``. Therefore ``--to manifest:manifest=test.json`` copies each
+line of the manifest that was recognised, and puts in the first hypothesis of the line's list as
+``pred_text``. The ids of lists are names of audio files or, in formats without ids, numbers of lines.
 """
 
 from __future__ import annotations
@@ -33,28 +33,30 @@ from rescorer.errors import ConfigError, FormatError, InvalidList, pluralise
 from rescorer.formats.common import (
     DUPLICATE_ID,
     NATURAL,
+    STREAM,
     ListWriter,
     Row,
     build_list,
     check_reserved,
+    check_text,
+    check_type,
     format_texts,
     line_writer,
     parse_number,
     stream_from_nats,
 )
 from rescorer.formats.io.folders import Lists, Sample
-from rescorer.formats.io.json_io import describe_type, parse_object, parse_value
+from rescorer.formats.io.json_io import describe_type, is_number, parse_object, without
 from rescorer.formats.io.text_io import Source, read_lines, read_lines_strict, source_name
 from rescorer.formats.json_documents import read_records
 from rescorer.types import NBestList
 
-STREAM = "first_pass"
-
 
 def read_nemo(source: Source, *, beam: int = 0) -> Lists:
-    """Yield a list for every ``beam`` lines, including blank ones, with the stream ``first_pass``.
+    """Yield one list for every ``beam`` lines, blank lines included, with the stream ``first_pass``.
 
-    Yields an error if the last list has too few lines: the beam size is wrong, or the file is truncated.
+    If the last list has too few lines, an error is yielded, because the beam size is wrong or the file is
+    truncated.
 
     Raises:
         ConfigError: no beam size is given.
@@ -116,17 +118,15 @@ def nemo_writer(target: str | Path, *, beam: int = 0) -> ListWriter:
 
 def looks_like_nemo(sample: Sample) -> str:
     """Return the evidence that a file has this format, or an empty string."""
-    scores = [line.rpartition("\t")[2] for line in sample.lines if "\t" in line]
-    if sample.is_folder or not scores or len(scores) < len(sample.lines):
+    if not sample.lines or has_id_column(sample.lines):
         return ""
-    all_numbers = all(isinstance(parse_number(score), float) for score in scores) and not has_id_column(
-        sample.lines
-    )
-    return "lines of text, a tab and a number" if all_numbers else ""
+    scores = [line.rpartition("\t")[2] if "\t" in line else "" for line in sample.lines]
+    is_scored = all(isinstance(parse_number(score), float) for score in scores)
+    return "lines of text, a tab and a number" if is_scored else ""
 
 
 def has_id_column(lines: Sequence[str]) -> bool:
-    """Whether all lines have a column more than a text, which seldom has a tab, and a score."""
+    """Whether all lines have a third column besides text and score; a text seldom contains a tab."""
     return bool(lines) and all(line.count("\t") > 1 for line in lines)
 
 
@@ -138,13 +138,13 @@ BEAMS_KEY = "beams"
 PREDICTION_KEY = "pred_text"
 GROUP_KEY = "speaker"
 ID_KEY = "id"
-"""Key of an id that a line has after all: the writer's, where the name of the audio file is another."""
+"""Key of an explicit id, which the writer adds to a line if the name of its audio file is not the id."""
 RESERVED_KEYS = (REFERENCE_KEY, BEAMS_KEY, PREDICTION_KEY, GROUP_KEY, ID_KEY)
 """Keys that do not become fields of a list."""
 
 
 def find_id(record: Mapping[str, Any], number: int) -> str:
-    """Return the id of a line of a manifest: its own, else that of its audio, else its number.
+    """Return the id of a line of a manifest: the ``id`` in it, or else the name of its audio, or its number.
 
     >>> find_id({"audio_filepath": "calls/u1.wav", "offset": 12.5}, 3)
     'u1-12.5'
@@ -158,12 +158,11 @@ def find_id(record: Mapping[str, Any], number: int) -> str:
     if not isinstance(audio, str):
         return str(number)
     stem = PurePosixPath(audio.replace("\\", "/")).stem
-    is_part = isinstance(offset, (int, float)) and not isinstance(offset, bool) and offset
-    return (f"{stem}-{offset}" if is_part else stem) or str(number)
+    return (f"{stem}-{offset}" if is_number(offset) and offset else stem) or str(number)
 
 
 def read_manifest(source: Source) -> Lists:
-    """Yield the list of each line or object, with the stream ``first_pass`` if it has beams with scores."""
+    """Yield one list per line or object, with the stream ``first_pass`` if its beams have scores."""
     file, seen = source_name(source), set[str]()
 
     def parse_record(record: Any, position: int, line: int | None) -> NBestList | InvalidList:
@@ -176,34 +175,22 @@ def read_manifest(source: Source) -> Lists:
         seen.add(list_id)
         return _parse_list(record, list_id, file, line)
 
-    return read_records(source, parse_record, parse_value, prefers_lines=True)
+    return read_records(source, parse_record, prefers_lines=True)
 
 
 def _parse_list(record: dict[str, Any], list_id: str, file: str, line: int | None) -> NBestList | InvalidList:
-    texts = {}
-    for key in (REFERENCE_KEY, PREDICTION_KEY, GROUP_KEY):
-        texts[key] = record.get(key)
-        if not isinstance(texts[key], str | None):
-            message = f"expected a string, got {describe_type(texts[key])}"
-            raise InvalidList(message, list_id=list_id, field=key)
+    keys = (REFERENCE_KEY, PREDICTION_KEY, GROUP_KEY)
+    reference, prediction, group = (check_text(record.get(key), list_id, key) for key in keys)
     beams = record.get(BEAMS_KEY)
     if beams is None:
-        if texts[PREDICTION_KEY] is None:
+        if prediction is None:
             message = f"missing, and so is {PREDICTION_KEY}: the manifest has not been through a recogniser"
             raise InvalidList(message, list_id=list_id, field=BEAMS_KEY)
-        beams = [[texts[PREDICTION_KEY]]]
-    if not isinstance(beams, list):
-        raise InvalidList(f"expected an array, got {describe_type(beams)}", list_id=list_id, field=BEAMS_KEY)
+        beams = [[prediction]]
+    beams = check_type(beams, list, list_id, BEAMS_KEY)
     rows = [_parse_beam(beam, list_id, index, line) for index, beam in enumerate(beams)]
-    return build_list(
-        list_id,
-        rows,
-        {},
-        file,
-        reference=texts[REFERENCE_KEY],
-        group=texts[GROUP_KEY] or "",
-        fields={key: value for key, value in record.items() if key not in RESERVED_KEYS},
-    )
+    fields = without(record, RESERVED_KEYS)
+    return build_list(list_id, rows, {}, file, reference=reference, group=group or "", fields=fields)
 
 
 def _parse_beam(beam: Any, list_id: str, index: int, line: int | None) -> Row:
@@ -216,14 +203,13 @@ def _parse_beam(beam: Any, list_id: str, index: int, line: int | None) -> Row:
 
 
 def manifest_writer(target: str | Path) -> ListWriter:
-    """Write one line per list, with ``beams``, and the first of them as ``pred_text``.
+    """Write one line per list, with all hypotheses as ``beams`` and the first one as ``pred_text``.
 
-    A list has an ``id`` only if the name of its audio file would be another.
+    A line has an ``id`` only if the name of its audio file is not the id of the list.
     """
 
     def format_lines(nbest: NBestList) -> Iterator[str]:
-        reserved = sorted(nbest.fields.keys() & {*RESERVED_KEYS})
-        check_reserved(nbest, nbest.fields, reserved, ", ".join(reserved))
+        check_reserved(nbest, nbest.fields, RESERVED_KEYS)
         named = {} if find_id(nbest.fields, 0) == nbest.id else {ID_KEY: nbest.id}
         texts = {REFERENCE_KEY: nbest.reference, GROUP_KEY: nbest.group or None}
         known = {key: text for key, text in texts.items() if text is not None}
@@ -242,7 +228,7 @@ def _make_beams(nbest: NBestList) -> list[list[str | float]]:
 
 def looks_like_manifest(sample: Sample) -> str:
     """Return the evidence that a file has this format, or an empty string."""
-    for record in () if sample.is_folder else sample.documents:
+    for record in sample.documents:
         if isinstance(record, dict) and record.keys() & {AUDIO_KEY, PREDICTION_KEY}:
             key = next((key for key in (BEAMS_KEY, PREDICTION_KEY) if key in record), "")
             return f"a manifest of NeMo, with {key!r}" if key else ""
@@ -254,14 +240,14 @@ BY_ORDER = "order"
 
 
 def filled_manifest_writer(target: str | Path, *, manifest: str = "", by: str = "") -> ListWriter:
-    """Write the line of each list; without a manifest, write one as ``manifest_writer`` does.
+    """Write the line that each list has in a manifest; without a manifest, write as ``manifest_writer`` does.
 
-    The line has ``pred_text``, and ``beams`` only if the list has several hypotheses. A list without a line
-    is invalid.
+    A line gets ``pred_text``, and ``beams`` only if the list has several hypotheses. The writer raises
+    InvalidList for a list that has no line in the manifest.
 
     Args:
-        manifest: Manifest that was recognised.
-        by: What the ids of lists are: ``order``, numbers of lines, or ``name``, names of audio files; if
+        manifest: the manifest that was recognised.
+        by: ``order`` if the ids of lists are numbers of lines, ``name`` if they are names of audio files; if
             empty, the first list decides.
 
     Raises:
@@ -274,7 +260,7 @@ def filled_manifest_writer(target: str | Path, *, manifest: str = "", by: str = 
 
 
 def list_names(record: Mapping[str, Any]) -> dict[str, None]:
-    """Return the names that a list may have for a line of a manifest, in the order of preference."""
+    """Return the ids that the list of a manifest's line may have, in the order of preference."""
     own, audio = record.get(ID_KEY), record.get(AUDIO_KEY)
     names = [own] if isinstance(own, str) else []
     if isinstance(audio, str):
@@ -284,7 +270,7 @@ def list_names(record: Mapping[str, Any]) -> dict[str, None]:
 
 
 class _ManifestLines:
-    """The lines of a manifest, by the ids that lists may have for them: names, or numbers of lines.
+    """The lines of a manifest, found by the ids of lists, which are names of audio files or numbers of lines.
 
     Raises:
         FormatError: the file cannot be read, or has a line that is no object.
@@ -296,7 +282,7 @@ class _ManifestLines:
         self._records = [parse_object(text, file, line) for line, text in lines]
         self._numbers = {str(number): number - 1 for number in range(1, len(self._records) + 1)}
         self._names: dict[str, int | None] = {}
-        """Line of each name; None if several lines have it."""
+        """Index of the line with each name; None if several lines have the name."""
         for index, record in enumerate(self._records):
             for name in list_names(record):
                 self._names[name] = index if self._names.get(name, index) == index else None
@@ -304,7 +290,7 @@ class _ManifestLines:
         self._written: set[int] = set()
 
     def fill(self, nbest: NBestList) -> dict[str, Any]:
-        """Return the line of a list with its hypotheses; raises InvalidList if there is none."""
+        """Return the line of a list with the list's hypotheses; raise InvalidList if the list has no line."""
         index = self._find(nbest.id)
         if index in self._written:
             raise InvalidList("already written; expected each line once", list_id=nbest.id, field="id")

@@ -6,15 +6,14 @@ The syntax is that of sclite's manual, https://github.com/usnistgov/SCTK/blob/ma
 - ctm: ``file channel start duration word [confidence]``
 - stm: ``file channel speaker start end [<labels>] words``
 
-Times are in seconds. Lines that begin with ``;;`` are comments; in a ctm, ``;`` is enough. The words of a
-file and channel of a ctm are a recording. Damage is kept to where it is: a line of a ctm that cannot be read
-loses its recording alone, because a recording without one of its words would be counted wrongly; the
-recordings after it are read.
+Times are in seconds. Lines that begin with ``;;`` are comments; in a ctm, ``;`` is enough. A *recording* is
+the words of one file and channel in a ctm. If a line of a ctm cannot be read, its whole recording is lost,
+because a recording without one of its words would be counted wrongly; other recordings are not affected.
 
-Each segment of an stm is a list, whose words are the only hypothesis. As in sclite, its id is its speaker and
-a number, starting at 000. Its file, channel, times and labels are fields of the list; its speaker is the
-group. Only the text of a segment excludes it from scoring: the speakers ``inter_segment_gap`` and
-``excluded_region`` are like others.
+Each segment of an stm is a list, whose words are the only hypothesis. As in sclite, the id of the list is the
+speaker and a number, starting at 000. The file, the channel, the times and the labels of the segment are
+fields of the list, and the speaker is its group. A segment is excluded from scoring by its text only: the
+speakers ``inter_segment_gap`` and ``excluded_region`` have no special meaning.
 
 References are lines ``words (id)`` (NIST trn), ``id words`` (Kaldi's ``text``), ``id<TAB>text`` (further
 columns are ignored) or JSON, one object per line or one array of objects, which may be segments of meeteval,
@@ -37,6 +36,7 @@ from rescorer.errors import FormatError, InvalidList, quote
 from rescorer.formats import json_documents
 from rescorer.formats.common import (
     LINE_BREAK,
+    STREAM,
     WORD_SEPARATOR,
     ListWriter,
     format_texts,
@@ -46,34 +46,29 @@ from rescorer.formats.common import (
     split_words,
 )
 from rescorer.formats.fields import NUMBER_KEYS, WORDS_FIELD, get_word_times, is_finite_number
-from rescorer.formats.io.folders import Lists, Sample, ends_with_id
+from rescorer.formats.io.folders import COMMENT, Lists, Sample, ends_with_id
 from rescorer.formats.io.json_io import describe_type, parse_object
 from rescorer.formats.io.text_io import EncodingError, Source, read_lines, read_lines_strict, source_name
 from rescorer.types import Hypothesis, NBestList
 
 Channel = tuple[str, str]
 """Name of a file and of a channel in it."""
-COMMENT = ";;"
 IGNORED_TEXT = "ignore_time_segment_in_scoring"
 """Text of an stm segment that is excluded from scoring, in lower case."""
 IGNORED_TEXTS = (IGNORED_TEXT, IGNORED_TEXT.replace("_", ""))
 BEGIN, SEPARATOR, END = TAGS = ("<ALT_BEGIN>", "<ALT>", "<ALT_END>")
 """Words of a ctm that begin, separate and end alternatives; their times are ``*``."""
 TOKEN_TYPES = frozenset({"lex", "frag", "fp", "un-lex", "for-lex", "non-lex", "misc", "noscore"})
-"""Seventh column of a ctm that has the speaker in the eighth."""
+"""Values of the seventh column of a ctm; a line with one of them has the speaker in the eighth column."""
 NOT_AVAILABLE = frozenset({"NA", "<NA>"})
 """Values of a confidence that is not known."""
 TRN_LINE = re.compile(r"(.*)\(([^()]+)\)\s*")
-TRN_EVIDENCE = "lines that end with an (id)"
-CTM_EVIDENCE = "lines of file, channel, start, duration and word"
 SCORED_ID = re.compile(r"(\S+)[ \t]+(-\d{3,})")
-"""An id as PocketSphinx writes it: its scores are large negative integers, which are no part of an id."""
-STREAM = "first_pass"
-"""Stream of PocketSphinx's scores."""
+"""Matches an id with PocketSphinx's score, a large negative integer, which is not part of the id."""
 SCORE_NATS = 1024 * math.log(1.0001)
-"""Nats in a unit of these scores, which are logarithms to the base 1.0001 without their last 10 bits."""
+"""Nats per unit of PocketSphinx's scores: logarithms to the base 1.0001 without their last 10 bits."""
 LABELS = re.compile(r"<[^ \t\r\f\v]*([ \t\r\f\v]+|$)")
-"""The first word of a segment if it begins with ``<``, which is what NIST's own reader takes for labels."""
+"""Matches the labels of a segment. As in NIST's reader, these are its first word, if it begins with ``<``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +93,7 @@ class TimedWord:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Alternatives in a ctm; one without words stands for the null word."""
+    """Alternatives in a ctm; an alternative without words stands for the null word."""
 
     file: str
     channel: str
@@ -106,12 +101,12 @@ class Choice:
 
     @property
     def middle_s(self) -> float:
-        """The latest middle of its words, by which sclite assigns it to a segment."""
+        """The latest middle of a word among the alternatives; sclite uses it to find their segment."""
         return max((word.middle_s for way in self.ways for word in way), default=0.0)
 
     @property
     def text(self) -> str:
-        """The alternatives as they are written in a trn."""
+        """The alternatives as a trn has them: ``{ a / b }``."""
         ways = (" ".join(word.word for word in way) or "@" for way in self.ways)
         return "{ " + " / ".join(ways) + " }"
 
@@ -124,7 +119,7 @@ class Recording:
     channel: str
     words: tuple[TimedWord | Choice, ...]
     line: int
-    """Number of its first line."""
+    """Number of the recording's first line."""
 
     @property
     def id(self) -> str:
@@ -133,7 +128,7 @@ class Recording:
 
     @property
     def has_choices(self) -> bool:
-        """Whether it has alternatives."""
+        """Whether the recording has alternatives."""
         return any(isinstance(word, Choice) for word in self.words)
 
 
@@ -161,7 +156,7 @@ def is_ignored(text: str) -> bool:
 
 
 def _split_trn(text: str) -> tuple[str, str, int | None] | None:
-    """Return the id, the words and PocketSphinx's score of a trn line, or None if it is none."""
+    """Return the id, the words and PocketSphinx's score of a trn line, or None if the line is not one."""
     match = TRN_LINE.fullmatch(text)
     if not match or not match[2].strip():
         return None
@@ -171,16 +166,16 @@ def _split_trn(text: str) -> tuple[str, str, int | None] | None:
 
 
 def parse_trn(text: str) -> tuple[str, str] | None:
-    """Return the id and the words of a trn line, or None if it does not end with an id in parentheses.
+    """Return the id and the words of a trn line, or None if the line does not end with an id in parentheses.
 
-    The score that PocketSphinx writes after an id is left out.
+    The id does not include the score that PocketSphinx writes after it.
     """
     parts = _split_trn(text)
     return parts and parts[:2]
 
 
 def parse_ctm(text: str, file: str, line: int) -> TimedWord:
-    """Parse a line of a ctm; the tags of alternatives, in upper case, are words without times.
+    """Parse a line of a ctm. A tag of alternatives becomes a word in upper case whose times are 0.
 
     Raises:
         FormatError: the line cannot be read.
@@ -232,11 +227,11 @@ class DamagedSegment(FormatError):
     def __init__(self, error: FormatError, columns: Sequence[str]) -> None:
         super().__init__(error.message, file=error.file, line=error.line, field=error.field)
         self.channel = (columns[0], columns[1]) if len(columns) > 1 else None
-        """Its file and channel, if it names them."""
+        """File and channel of the segment; None if the line does not name both."""
 
 
 def read_segments(source: Source) -> Iterator[Segment | DamagedSegment]:
-    """Yield the segments of an stm in file order, and the error of each line that is not one."""
+    """Yield the segments of an stm in file order, and an error for each line that is not a segment."""
     name = source_name(source)
     for line, text in read_lines(source):
         if isinstance(text, FormatError):
@@ -249,17 +244,17 @@ def read_segments(source: Source) -> Iterator[Segment | DamagedSegment]:
 
 
 def _readable(error: FormatError) -> str:
-    """Return the readable part of a line that is not text."""
+    """Return the readable part of a line that is not valid text."""
     return error.text if isinstance(error, EncodingError) else ""
 
 
 def is_stm(name: str) -> bool:
-    """Return whether a file name ends with ``.stm`` or ``.stm.gz``."""
+    """Whether a file name ends with ``.stm`` or ``.stm.gz``."""
     return name.lower().removesuffix(".gz").endswith(".stm")
 
 
 def read_trn_lists(source: Source) -> Lists:
-    """Yield each line of a trn file as a list with one hypothesis, or the line's error."""
+    """Yield each line of a trn file as a list with one hypothesis, or an error if it cannot be read."""
     name = source_name(source)
     for line, text in read_lines(source):
         if isinstance(text, FormatError):
@@ -275,7 +270,7 @@ def read_trn_lists(source: Source) -> Lists:
 
 
 class LostRecording(FormatError):
-    """A recording cannot be read, or not as what it was read for."""
+    """A recording cannot be read, or has alternatives where these cannot be used."""
 
     def __init__(self, channel: Channel, error: FormatError) -> None:
         self.channel, self.list_id = channel, " ".join(channel)
@@ -286,8 +281,8 @@ class LostRecording(FormatError):
 def read_recordings(source: Source) -> Iterator[Recording | FormatError]:
     """Yield the recordings of a ctm in file order, and a ``LostRecording`` for each that is damaged.
 
-    The lines of a recording must be adjacent, except that damaged lines may stand between them: what follows
-    another recording is a new recording.
+    The lines of a recording must be adjacent, except that damaged lines may stand between them. If the lines
+    of a recording continue after another recording, they are a new recording.
     """
     reader = _Reader(source_name(source))
     for line, text in read_lines(source):
@@ -310,19 +305,22 @@ def read_recordings(source: Source) -> Iterator[Recording | FormatError]:
 
 @dataclass(slots=True)
 class _Reader:
-    """Collects the lines of one recording after the other, and yields those that are complete."""
+    """Collects the lines of one recording after the other, and yields the complete recordings.
+
+    The recording to which the last lines belong is *open*.
+    """
 
     file: str
     channel: Channel | None = None
-    """The recording that is being read; None before the first."""
+    """File and channel of the open recording; None before the first recording."""
     first_line: int = 0
     words: list[TimedWord] | None = None
-    """Its words; None if it is lost."""
+    """Words of the open recording; None if it is lost."""
     stray: tuple[str, FormatError] | None = None
-    """A damaged line since its last one that names no recording, with its only column."""
+    """The only column and the error of a damaged line which names no recording, and follows the open one."""
     lost: set[Channel] = field(default_factory=set)
     errors: list[FormatError] = field(default_factory=list)
-    """Errors that are yielded once the recording that is being read is complete."""
+    """Errors that are yielded after the open recording."""
 
     def add(
         self, channel: Channel, item: TimedWord | FormatError, line: int
@@ -341,7 +339,7 @@ class _Reader:
             self.words.append(item)
 
     def finish(self) -> Iterator[Recording | FormatError]:
-        """Yield the recording that is being read, and the errors since it began."""
+        """Close the open recording: yield it and the errors that have occurred since its first line."""
         if self.stray:
             if self.channel is None:
                 self.errors.append(self.stray[1])
@@ -377,10 +375,10 @@ class _Reader:
 
 
 def _group(words: list[TimedWord], file: str, line: int) -> tuple[TimedWord | Choice, ...]:
-    """Turn the words between tags into choices.
+    """Turn the words between the tags of alternatives into choices.
 
     Raises:
-        FormatError: the tags do not match; they are not nested.
+        FormatError: a tag is missing, or alternatives are nested.
     """
     grouped: list[TimedWord | Choice] = []
     ways: list[list[TimedWord]] = []  # of the choice that is being read
@@ -404,7 +402,7 @@ def _group(words: list[TimedWord], file: str, line: int) -> tuple[TimedWord | Ch
 def read_ctm_lists(source: Source) -> Lists:
     """Yield one list with one hypothesis per recording, with word times in the field ``words``.
 
-    A recording with alternatives is an error, because a hypothesis is one sequence of words.
+    A recording with alternatives yields an error, because a hypothesis is one sequence of words.
     """
     name = source_name(source)
     for item in read_recordings(source):
@@ -416,10 +414,9 @@ def read_ctm_lists(source: Source) -> Lists:
 
 
 def reject_choices(recording: Recording, file: str) -> LostRecording:
-    """The error of a recording for a purpose that cannot keep its alternatives."""
+    """Return the error for a recording with alternatives where alternatives cannot be used."""
     reason = "which count only where evaluate or compare have an stm as reference"
-    message = f"has alternatives ({BEGIN}), {reason}"
-    error = FormatError(message, file=file, line=recording.line, field="word")
+    error = FormatError(f"has alternatives ({BEGIN}), {reason}", file=file, line=recording.line, field="word")
     return LostRecording((recording.file, recording.channel), error)
 
 
@@ -437,7 +434,7 @@ def _build_list(recording: Recording) -> NBestList:
 def trn_writer(target: str | Path) -> ListWriter:
     """Write the first hypothesis of each list; reject an id with a parenthesis or a line break.
 
-    A text that begins as a comment does is written after a space, which makes it a text.
+    A text that begins like a comment is written after a space, so that it is not read as a comment.
     """
 
     def format_lines(nbest: NBestList) -> Iterator[str]:
@@ -465,8 +462,7 @@ def ctm_writer(target: str | Path) -> ListWriter:
 
 
 def parse_channel(nbest: NBestList) -> tuple[str, str]:
-    """Return the file and the channel that a list's id names; the channel is ``1`` if the id names only a
-    file.
+    """Return the file and the channel in the id of a list; the channel is ``1`` if the id names only a file.
 
     Raises:
         InvalidList: the id is not one or two words.
@@ -490,44 +486,14 @@ def _get_timed_words(nbest: NBestList) -> list[TimedWord]:
     return words
 
 
-def looks_like_trn(sample: Sample) -> str:
-    """Return the evidence that a file is a trn, or an empty string."""
-    is_likely = not (sample.record or sample.is_folder)
-    fits = is_likely and fit(sample.lines, COMMENT, lambda text: bool(parse_trn(text)), is_certain_trn)
-    return TRN_EVIDENCE if fits else ""
-
-
-def looks_like_ctm(sample: Sample) -> str:
-    """Return the evidence that a file is a ctm, or an empty string."""
-    is_likely = not (sample.is_folder or is_stm(sample.path.name))
-    return CTM_EVIDENCE if is_likely and fit(sample.lines, ";", fits_ctm, is_ctm) else ""
-
-
-LineTest = Callable[[str], bool]
-
-
-def fit(lines: Sequence[str], comment: str, fits: LineTest, is_certain: LineTest, share: float = 1.0) -> bool:
-    """Whether lines that are no comments are of a format.
-
-    Args:
-        comment: how comments begin.
-        fits: whether the format allows a line.
-        is_certain: whether no other format allows a line that fits; one such line is enough.
-        share: how many of the lines must fit.
-    """
-    content = [text for text in lines if not text.startswith(comment)]
-    fitting = [text for text in content if fits(text)]
-    return len(fitting) >= share * len(content) and any(map(is_certain, fitting))
-
-
-def is_trn(text: str) -> bool:
-    """Whether a line can be read as a trn, and is not one of a ctm or stm that ends in parentheses."""
+def fits_trn(text: str) -> bool:
+    """Whether a line can be read as a trn, and is not a line of a ctm or stm that ends in parentheses."""
     return parse_trn(text) is not None and (ends_with_id(text) or not (fits_ctm(text) or fits_stm(text)))
 
 
-def is_certain_trn(text: str) -> bool:
-    """Whether a line of a trn can be nothing else: a number such as -12.5 in parentheses is a score."""
-    trn = parse_trn(text) if is_trn(text) else None
+def is_trn(text: str) -> bool:
+    """Whether a line that ends in parentheses is of a trn: a number there, such as -12.5, may be a score."""
+    trn = parse_trn(text) if fits_trn(text) else None
     return trn is not None and (trn[0].isdecimal() or not is_number(trn[0]))
 
 
@@ -541,7 +507,10 @@ def fits_ctm(text: str) -> bool:
 
 
 def is_ctm(text: str) -> bool:
-    """Whether a line of a ctm can be nothing else: SRILM's scores are numbers, and a trn ends with an id."""
+    """Whether a line that fits a ctm is of no other format.
+
+    A line of SRILM's scores has numbers in the columns of the file and the channel; a trn ends with an id.
+    """
     file, channel, *_, word = split_words(text)[:5]
     return not (ends_with_id(text) or (is_number(file) and is_number(channel) and word[0].isdigit()))
 
@@ -553,7 +522,7 @@ def fits_stm(text: str) -> bool:
 
 
 def is_certain_stm(text: str) -> bool:
-    """Whether a line that fits an stm cannot be one of a ctm, whose third column is a time."""
+    """Whether a line that fits an stm is of no other format; the third column of a ctm is a time."""
     _, _, speaker, _, _, *words = split_words(text)
     return not ends_with_id(text) and (not is_number(speaker) or (bool(words) and not fits_ctm(text)))
 
@@ -578,16 +547,77 @@ def _parse_seconds(text: str, file: str, line: int, field: str) -> float:
     return value
 
 
-SEGMENT_FIELDS = ("file", "channel", "start_s", "end_s")
-FIELDS = frozenset({*SEGMENT_FIELDS, "labels"})
-"""Fields of a list that an stm file can hold."""
-EVIDENCE = "lines of file, channel, speaker, start, end and words"
+@dataclass(frozen=True, slots=True)
+class LineTests:
+    """The tests by which lines are recognised as a trn, ctm or stm."""
+
+    comment: str
+    """The beginning of comments."""
+    fits: Callable[[str], bool]
+    """Whether the format allows a line."""
+    is_certain: Callable[[str], bool]
+    """Whether no other format allows a line that fits; one such line is enough."""
+    evidence: str
+
+    def find_evidence(self, lines: Sequence[str], share: float = 1.0) -> str:
+        """Return the evidence that lines have the format, or an empty string.
+
+        Args:
+            share: the share of the lines, without comments, that must fit.
+        """
+        content = [text for text in lines if not text.startswith(self.comment)]
+        fitting = [text for text in content if self.fits(text)]
+        has_format = len(fitting) >= share * len(content) and any(map(self.is_certain, fitting))
+        return self.evidence if has_format else ""
+
+
+TESTS = {
+    "trn": LineTests(COMMENT, fits_trn, is_trn, "lines that end with an (id)"),
+    "ctm": LineTests(";", fits_ctm, is_ctm, "lines of file, channel, start, duration and word"),
+    "stm": LineTests(
+        COMMENT, fits_stm, is_certain_stm, "lines of file, channel, speaker, start, end and words"
+    ),
+}
 DAMAGED_SHARE = 0.5
 """Share of the lines that must fit a format for a file to be taken for a damaged file of that format."""
 
 
+def looks_like_trn(sample: Sample) -> str:
+    """Return the evidence that a file is a trn, or an empty string."""
+    is_trn_file = all(parse_trn(text) for text in sample.lines if not text.startswith(COMMENT))
+    return TESTS["trn"].find_evidence(sample.lines, 0.0) if is_trn_file and not sample.record else ""
+
+
+def looks_like_ctm(sample: Sample) -> str:
+    """Return the evidence that a file is a ctm, or an empty string."""
+    return "" if is_stm(sample.path.name) else TESTS["ctm"].find_evidence(sample.lines)
+
+
+def looks_like(sample: Sample) -> str:
+    """Return the evidence that a file is an stm, or an empty string."""
+    evidence = TESTS["stm"].find_evidence(sample.lines)
+    return evidence or ("a file name that ends with .stm" if is_stm(sample.path.name) else "")
+
+
+def find_damaged(sample: Sample) -> dict[str, str]:
+    """Return the evidence for each of trn, ctm and stm of which a file may be a damaged file.
+
+    This is for files that match no format as a whole. Most lines of the sample must fit, because the first
+    lines of a file are no more likely to be damaged than others.
+    """
+    if sample.is_folder or sample.record:
+        return {}
+    found = {name: test.find_evidence(sample.lines, DAMAGED_SHARE) for name, test in TESTS.items()}
+    return {name: f"{evidence}, though not all" for name, evidence in found.items() if evidence}
+
+
+SEGMENT_FIELDS = ("file", "channel", "start_s", "end_s")
+FIELDS = frozenset({*SEGMENT_FIELDS, "labels"})
+"""Fields of a list that an stm file can hold."""
+
+
 def read_lists(source: Source) -> Lists:
-    """Yield each segment that is scored as a list with one hypothesis, or the line's error."""
+    """Yield each scored segment of an stm as a list with one hypothesis, or an error if a line is invalid."""
     numbers: Counter[str] = Counter()
     for segment in read_segments(source):
         if isinstance(segment, DamagedSegment):
@@ -602,12 +632,12 @@ def read_lists(source: Source) -> Lists:
 
 
 def format_segment_id(speaker: str, number: int) -> str:
-    """Return sclite's id of a speaker's segment; numbers start at 0."""
+    """Return sclite's id of a segment, given the speaker and the segment's number among theirs, from 0."""
     return f"{speaker}-{number:03d}"
 
 
 def writer(target: str | Path) -> ListWriter:
-    """Write the first hypothesis of each list as a segment of its group, the speaker.
+    """Write the first hypothesis of each list as a segment of an stm; the group of the list is the speaker.
 
     File and channel come from the list fields of these names, or else from the id, as for a ctm. The times
     come from the list fields ``start_s`` and ``end_s``, or else from the word times; a list without times is
@@ -650,48 +680,19 @@ def _find_times(nbest: NBestList) -> tuple[Any, Any]:
     return words[0]["start_s"], max(word["start_s"] + word["duration_s"] for word in words)
 
 
-def looks_like(sample: Sample) -> str:
-    """Return the evidence that a file is an stm, or an empty string."""
-    if sample.is_folder:
-        return ""
-    if fit(sample.lines, COMMENT, fits_stm, is_certain_stm):
-        return EVIDENCE
-    return "a file name that ends with .stm" if is_stm(sample.path.name) else ""
-
-
-def find_damaged(sample: Sample) -> dict[str, str]:
-    """Return which of trn, ctm and stm a file may be of which some lines cannot be read, with the evidence.
-
-    For files that match no format as a whole: their first lines are no worse than others.
-    """
-    if sample.is_folder or sample.record:
-        return {}
-    tests = (
-        ("trn", COMMENT, is_trn, is_certain_trn, TRN_EVIDENCE),
-        ("ctm", ";", fits_ctm, is_ctm, CTM_EVIDENCE),
-        ("stm", COMMENT, fits_stm, is_certain_stm, EVIDENCE),
-    )
-    return {
-        name: f"{evidence}, though not all"
-        for name, comment, fits, is_certain, evidence in tests
-        if fit(sample.lines, comment, fits, is_certain, DAMAGED_SHARE)
-    }
-
-
-REFERENCE, TEXT = "reference", "text"
-"""Names of the text in JSON; the second is read if the first is missing."""
+ID, REFERENCE, TEXT, SPEAKER = "id", "reference", "text", "speaker"
+"""Fields of references and groups in JSON; a reference may also be in the field ``text``."""
 Entry = tuple[int, str, str]
 """Line number, id and value."""
 LineParser = Callable[[str], tuple[str, str] | None]
-"""Returns the id and the value of a line, or None if it has another format."""
+"""Returns the id and the value of a line, or None if the line has another format."""
 
 
-def read_references(source: Source, id_field: str = "id", text_field: str = REFERENCE) -> dict[str, str]:
+def read_references(source: Source, text_field: str = REFERENCE) -> dict[str, str]:
     """Read the reference text of each utterance, by id; a text may be empty.
 
     Args:
-        id_field: Name of the field with the id, in JSON.
-        text_field: Name of the field with the text, in JSON.
+        text_field: name of the field with the text in JSON.
 
     Raises:
         FormatError: a line cannot be read, or an id has two different texts; the error names file and
@@ -700,11 +701,11 @@ def read_references(source: Source, id_field: str = "id", text_field: str = REFE
     file = source_name(source)
     lines = _read_content_lines(source)
     if lines and _is_json(lines[0][1]):
-        return _index_by_id(_parse_json(lines, file, id_field, text_field), file)
+        return _index_by_id(_parse_json(lines, file, text_field), file)
     return _index_by_id(_parse_lines(lines, *_choose_line_format(lines), file), file)
 
 
-def read_groups(source: Source, id_field: str = "id", group_field: str = "speaker") -> dict[str, str]:
+def read_groups(source: Source) -> dict[str, str]:
     """Read the group (speaker or conversation) of each utterance, by id, from JSON or lines ``id group``.
 
     Raises:
@@ -715,7 +716,7 @@ def read_groups(source: Source, id_field: str = "id", group_field: str = "speake
     lines = _read_content_lines(source)
     if lines and not _is_json(lines[0][1]):
         return _index_by_id(_parse_lines(lines, _parse_pair, "id speaker (utt2spk) or JSON", file), file)
-    return _index_by_id(_parse_json(lines, file, id_field, group_field), file)
+    return _index_by_id(_parse_json(lines, file, SPEAKER), file)
 
 
 def _read_content_lines(source: Source) -> list[tuple[int, str]]:
@@ -725,14 +726,15 @@ def _read_content_lines(source: Source) -> list[tuple[int, str]]:
 
 
 def _is_json(first: str) -> bool:
-    """Return whether the first line is JSON and not a trn line with a brace: ``{ uh / @ } yes (u1)``."""
+    """Whether the first line is JSON, not a trn line with a brace, such as ``{ uh / @ } yes (u1)``."""
     return bool(re.match(r'\s*(\[|\{\s*("|$))', first)) and parse_trn(first) is None
 
 
 def _choose_line_format(lines: list[tuple[int, str]]) -> tuple[LineParser, str]:
-    """Choose how to parse lines, and how to describe what they should be.
+    """Return the parser of the lines, and a description of the lines that it expects.
 
-    A word of Kaldi's ``text`` may be in parentheses, so one such line does not make a file trn.
+    A word of Kaldi's ``text`` may be in parentheses, so one line that ends like a trn does not make a file
+    trn.
     """
     if lines and "\t" in lines[0][1]:
         return _parse_tsv, "id<TAB>text"
@@ -767,30 +769,30 @@ def _parse_pair(text: str) -> tuple[str, str] | None:
     return (fields[0], fields[1]) if len(fields) == 2 else None
 
 
-def _parse_json(lines: list[tuple[int, str]], file: str, id_field: str, value_field: str) -> Iterator[Entry]:
+def _parse_json(lines: list[tuple[int, str]], file: str, value_field: str) -> Iterator[Entry]:
     records = list(_parse_records(lines, file))
-    if records and json_documents.is_segment(records[0][1]) and id_field not in records[0][1]:
+    line, first = records[0] if records else (0, {})
+    if ID not in first and json_documents.is_segment(first):
         yield from json_documents.read_entries(records, file, value_field)
         return
-    if len(records) == 1 and id_field not in records[0][1]:
-        line, mapping = records[0]
-        if mapping and value_field not in mapping and all(isinstance(text, str) for text in mapping.values()):
-            yield from ((line, key, text) for key, text in mapping.items())
-            return
+    are_texts = bool(first) and all(isinstance(text, str) for text in first.values())
+    if len(records) == 1 and are_texts and not {ID, value_field} & first.keys():
+        yield from ((line, key, text) for key, text in first.items())
+        return
     for line, record in records:
-        if type(record.get(id_field)) is int:
-            record[id_field] = str(record[id_field])
+        if type(record.get(ID)) is int:
+            record[ID] = str(record[ID])
         if value_field == REFERENCE and value_field not in record and TEXT in record:
             record[value_field] = record[TEXT]
-        for name in (id_field, value_field):
+        for name in (ID, value_field):
             if not isinstance(record.get(name), str):
                 kind = describe_type(record.get(name))
                 raise FormatError(f"expected a string, got {kind}", file=file, line=line, field=name)
-        yield line, record[id_field], record[value_field]
+        yield line, record[ID], record[value_field]
 
 
 def _parse_records(lines: list[tuple[int, str]], file: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield objects with their line numbers; in an array, with their positions, from 1."""
+    """Yield objects with their line numbers, or with their positions from 1 if they are in an array."""
     if lines and lines[0][1].strip() == "{":  # one object on several lines
         yield lines[0][0], parse_object("\n".join(text for _, text in lines), file, lines[0][0])
         return

@@ -3,11 +3,11 @@
 Hypotheses are a column of arrays of objects, as in JSON lines; or a column of arrays of texts, and a column
 of arrays of numbers for each score stream.
 
-Rows are read a few at a time, in memory that is bounded whatever a file expands to: in a file of a few
-kilobytes, a page, a row, or a text that many rows repeat may become gigabytes. The header of each page says
-how many bytes the page becomes, and how many values; pyarrow makes room for exactly these, so pages are
-measured before they are decompressed. Sizes in the footer may be wrong, since nothing that decompresses uses
-them. Texts stay references to distinct ones until their size is known.
+A hostile file of a few kilobytes may expand to gigabytes: in one page, in one row, or in a text that many
+rows repeat. Rows are therefore read a few at a time, in bounded memory. The header of each page states its
+decompressed bytes and its number of values. pyarrow allocates exactly these, so the headers are read before
+pages are decompressed. Sizes in the footer may be wrong, because decompression does not use them. A column of
+texts is read as distinct texts and references to them, until the size of the whole column is known.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 HEADER_BYTES = 1 << 12
 MAX_HEADER_BYTES = 1 << 20
-"""Longest header of a page; nearly all are shorter than ``HEADER_BYTES``."""
+"""Longest header of a page; nearly all headers are shorter than ``HEADER_BYTES``."""
 MAX_VARINT_BYTES = 10
 LISTS = ("list", "large_list", "fixed_size_list", "list_view", "large_list_view")
 FRACTIONS = ("floating", "decimal")
@@ -51,7 +51,7 @@ NUMBERS = ("integer", *FRACTIONS)
 STRINGS = ("string", "large_string", "string_view")
 TIMES = ("timestamp", "time", "date")
 DATA_PAGES = 5, 8
-"""Fields of a page's header that describe data, of version 1 or 2; the first field of both counts values."""
+"""Fields of a header that describe data pages of version 1 and 2; the first field in both counts values."""
 
 
 class DamagedPage(ValueError):
@@ -60,27 +60,27 @@ class DamagedPage(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ColumnSize:
-    """The size of a column of a row group in memory."""
+    """The size of one column in one row group."""
 
     name: str
     is_repeated: bool
     """Whether a row may have any number of values."""
     compressed_bytes: int
     n_bytes: int
-    """Bytes of all pages, decompressed."""
+    """Decompressed bytes of all pages."""
     largest_bytes: int
-    """Bytes of the largest page, decompressed."""
+    """Decompressed bytes of the largest page."""
     n_values: int
 
 
 def measure_columns(
     stream: BinaryIO, metadata: Any, group: int, names: Sequence[str]
 ) -> Iterator[ColumnSize]:
-    """Read the headers of all pages of some columns of a row group.
+    """Yield the sizes of some columns of a row group, according to the headers of their pages.
 
     Args:
-        metadata: what pyarrow has read from the footer of the file.
-        names: names of the columns of the table; they may have columns inside, each of which is measured.
+        metadata: the footer of the file, as pyarrow reads it.
+        names: names of columns of the table. A column may consist of several, each of which is measured.
 
     Raises:
         DamagedPage: a header cannot be read.
@@ -111,7 +111,7 @@ def _measure(stream: BinaryIO, column: Any, is_repeated: bool) -> ColumnSize:
 
 
 def _count(fields: Any, number: int) -> int:
-    """The number in a field; raises DamagedPage if it has none, or a negative one."""
+    """Return the number in a field; raise DamagedPage if the field has none, or a negative one."""
     value = fields.get(number) if isinstance(fields, dict) else None
     if type(value) is not int or value < 0:
         raise DamagedPage("the header of a page lacks a size")
@@ -119,7 +119,7 @@ def _count(fields: Any, number: int) -> int:
 
 
 def _read_header(stream: BinaryIO, offset: int, end: int) -> tuple[dict[int, Any], int]:
-    """Read a header; return its fields by their numbers, and its length."""
+    """Read a header at an offset; return its fields by their numbers, and its length in bytes."""
     for n_bytes in (HEADER_BYTES, MAX_HEADER_BYTES):
         stream.seek(offset)
         reader = _CompactReader(stream.read(min(n_bytes, end - offset)))
@@ -135,9 +135,9 @@ def _read_header(stream: BinaryIO, offset: int, end: int) -> tuple[dict[int, Any
 class _CompactReader:
     """Reads Thrift's compact protocol, in which headers are written; texts are skipped.
 
-    Kinds of values: 1 and 2 true and false, 3 byte, 4 to 6 integers, 7 double, 8 text, 9 and 10 list and set,
-    12 struct (doc/specs/thrift-compact-protocol.md of Thrift). Each takes at least one byte, so that reading
-    ends with the content.
+    The kinds of values are: 1 true, 2 false, 3 byte, 4 to 6 integers, 7 double, 8 text, 9 list, 10 set and
+    12 struct (doc/specs/thrift-compact-protocol.md of Thrift). Each value takes at least one byte, so reading
+    ends when the content does.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -198,14 +198,13 @@ class _CompactReader:
 
 
 BATCH_ROWS = 64
-"""Rows that are in memory at a time, besides the compressed columns of their row group; fewer if they are
-large."""
+"""Largest number of rows that are decompressed at a time; large rows are read in smaller numbers."""
 MIN_BYTES = 1 << 21
-"""Bytes that writers put into a page, whatever the largest length of a line."""
+"""Lower bound for the limit on the bytes of a line, because writers make pages of about this size."""
 PAGE_LINES = 4
-"""Largest page, in lines of the largest length: a page has the texts of several rows."""
+"""Largest size of a page, in lines of the largest length; a page has the texts of several rows."""
 MAX_EXPANSION = 256
-"""Largest ratio of a repeated column to its compressed size, if it is larger than a page may be."""
+"""Largest ratio of a repeated column to its compressed size, if the column is larger than a page may be."""
 
 
 class TooLarge(ValueError):
@@ -219,10 +218,10 @@ class OversizedRow:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """An open table, in which texts are read as references to distinct ones."""
+    """An open table, whose columns of texts are read as distinct texts and references to them."""
 
     schema: pa.Schema
-    """The columns, with the types that they have if texts stand in place of references."""
+    """The columns with the types that they have once texts have replaced references."""
     _stream: BinaryIO
     _file: Any
 
@@ -236,10 +235,10 @@ class Table:
         return int(self._file.metadata.row_group(group).num_rows)
 
     def read_batches(self, group: int, names: Iterable[str]) -> Iterator[pa.RecordBatch | OversizedRow]:
-        """Yield the rows of a row group, with the columns of some names.
+        """Yield the rows of a row group in batches, with the columns of some names.
 
         Raises:
-            TooLarge, DamagedPage, OSError, pyarrow.ArrowException: there are no more rows that can be read.
+            TooLarge, DamagedPage, OSError, pyarrow.ArrowException: the remaining rows cannot be read.
         """
         columns = list(names)
         n_rows = self._count_batch_rows(group, columns)
@@ -247,7 +246,7 @@ class Table:
             yield from self._expand(batch)
 
     def _count_batch_rows(self, group: int, columns: list[str]) -> int:
-        """Return the number of rows to read at a time: about as many bytes as one row may have."""
+        """Return the number of rows to read at a time, which take about as many bytes as one row may have."""
         n_bytes = largest_bytes = 0
         for size in measure_columns(self._stream, self._file.metadata, group, columns):
             _check_size(size)
@@ -257,7 +256,7 @@ class Table:
         return min(BATCH_ROWS, max(1, max_line_bytes() // row_bytes))
 
     def _expand(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | OversizedRow]:
-        """Put texts in place of references, one row after another if all together are too large."""
+        """Replace references by texts; if the batch would be too large, row by row."""
         import pyarrow as pa
 
         if sum(map(count_bytes, batch.columns)) <= max_line_bytes():
@@ -287,7 +286,7 @@ def open_table(stream: BinaryIO) -> Table:
 
 
 def _check_size(size: ColumnSize) -> None:
-    """Raise TooLarge if a column could take too much memory; one row may have all of a repeated one."""
+    """Raise TooLarge if a column could take too much memory; one row may have all of a repeated column."""
     problem, limit = "", max(max_line_bytes(), MIN_BYTES)
     page_bytes = PAGE_LINES * limit
     if size.largest_bytes > page_bytes:
@@ -304,7 +303,7 @@ def _check_size(size: ColumnSize) -> None:
 
 
 def _spell_out(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Put texts in place of references, where pyarrow can; others are only slower to read."""
+    """Replace references by texts, unless pyarrow cannot cast the type; that type is only slower to read."""
     import pyarrow as pa
 
     try:
@@ -314,14 +313,14 @@ def _spell_out(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _is(kind: pa.DataType, *names: str) -> bool:
-    """Whether a type is of one of some kinds, by the names of pyarrow's tests: ``list`` for ``is_list``."""
+    """Whether a type passes one of pyarrow's tests, such as ``is_list`` for the name ``list``."""
     from pyarrow import types
 
     return any(getattr(types, f"is_{name}")(kind) for name in names)
 
 
 def count_bytes(array: pa.Array) -> int:
-    """Size of an array with its texts in place of references."""
+    """Return the size that an array has once texts have replaced references."""
     from pyarrow import compute
 
     if _is(array.type, "dictionary"):
@@ -339,22 +338,22 @@ def count_bytes(array: pa.Array) -> int:
 
 
 TEXTS = "texts"
-"""Another name of a column of hypotheses that are texts only."""
+"""Name of a column of hypotheses that are texts, if there is no column ``hypotheses``."""
 MAX_NAMES = 8
 """Largest number of columns that an error names."""
 Convert = Callable[[Any], Any]
-"""Converts a value of a column, which is not null, to one that JSON can hold."""
+"""Converts a value of a column, which must not be null, to a value that JSON can hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a table that are read, and how they become fields.
+    """The columns of a table that are read, and the fields that they become.
 
     Args:
-        converters: function for each column; None if its values stay as they are.
+        converters: function that converts the values of each column; None if they stay as they are.
         names: names of the fields.
         texts: column of arrays of texts; empty if hypotheses are objects.
-        streams: columns of arrays of numbers, one per hypothesis.
+        streams: columns of arrays with one number per hypothesis.
     """
 
     converters: dict[str, Convert | None]
@@ -375,7 +374,7 @@ class Columns:
         return [None if value is None else convert(value) for value in values]
 
     def join(self, record: dict[str, Any]) -> dict[str, Any]:
-        """Make hypotheses of arrays of texts and of scores; other records stay as they are.
+        """Combine an array of texts and arrays of scores to hypotheses; other records stay as they are.
 
         Raises:
             InvalidList: an array of scores has another length than that of the texts.
@@ -384,31 +383,28 @@ class Columns:
         if texts is None:
             return record
         hypotheses: list[dict[str, Any]] = [{} if text is None else {self.names.text: text} for text in texts]
+        list_id = "" if record.get(self.names.id) is None else str(record[self.names.id])
         for name in self.streams:
             values = record.pop(name, None)
             own_field = any(stream.field == name for stream in self.names.streams.values())
-            for hypothesis, value in _pair(hypotheses, values, name, self._find_id(record)):
+            for hypothesis, value in _pair(hypotheses, values, name, list_id):
                 place = hypothesis if own_field else hypothesis.setdefault(self.names.scores, {})
                 place[name] = value
         scores = record.pop(self.names.scores, None) if self.names.scores else None
         if not isinstance(scores, dict | None):
             message = "expected a struct or map of arrays beside an array of texts"
-            raise InvalidList(message, list_id=self._find_id(record), field=self.names.scores)
+            raise InvalidList(message, list_id=list_id, field=self.names.scores)
         for name, values in (scores or {}).items():
             field = f'{self.names.scores}["{name}"]'
-            for hypothesis, value in _pair(hypotheses, values, field, self._find_id(record)):
+            for hypothesis, value in _pair(hypotheses, values, field, list_id):
                 hypothesis.setdefault(self.names.scores, {})[name] = value
         return {**record, self.names.hypotheses: hypotheses}
-
-    def _find_id(self, record: dict[str, Any]) -> str:
-        value = record.get(self.names.id)
-        return "" if value is None else str(value)
 
 
 def _pair(
     hypotheses: list[dict[str, Any]], values: Any, field: str, list_id: str
 ) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Pair hypotheses with their scores; without an array there are none."""
+    """Pair hypotheses with their scores; without an array of scores there are no pairs."""
     if values is None:
         return iter(())
     if not isinstance(values, list):
@@ -423,11 +419,11 @@ def _pair(
 
 
 def find_columns(schema: pa.Schema, names: FieldMap, file: str) -> Columns:
-    """Choose the columns of a table that are read: all whose values JSON can hold.
+    """Choose the columns of a table that are read: all columns whose values JSON can hold.
 
     Raises:
-        FormatError: two columns have the same name, there are no ids or no hypotheses, or a column of a field
-            has a type that it cannot have.
+        FormatError: two columns have the same name, there are no ids or no hypotheses, or a column has a type
+            that its field cannot have.
     """
     if len(set(schema.names)) < len(schema.names):
         raise FormatError("two columns have the same name", file=file)
@@ -471,10 +467,10 @@ def _check_required(columns: list[str], names: FieldMap, hypotheses: str, file: 
 
 
 def find_converter(kind: pa.DataType) -> Convert | None:
-    """The function that converts values of a type; None if JSON can hold them as they are.
+    """Return the function that converts values of a type, or None if JSON can hold them as they are.
 
     Raises:
-        ValueError: jSON cannot hold them: bytes, for instance.
+        ValueError: JSON cannot hold values of the type, such as bytes.
     """
     if _is(kind, "decimal"):
         return float
@@ -502,7 +498,7 @@ def _convert_items(convert: Convert, items: list[Any]) -> list[Any]:
 
 
 def _convert_object(converters: dict[str, Convert | None], value: dict[str, Any]) -> dict[str, Any]:
-    """Convert the fields of an object, without those that have no value."""
+    """Convert the fields of an object, leaving out fields without a value."""
     return {
         name: convert(value[name]) if convert else value[name]
         for name, convert in converters.items()
@@ -515,14 +511,14 @@ def _convert_pairs(convert: Convert | None, pairs: list[tuple[str, Any]]) -> dic
 
 
 def _type_without_times(kind: pa.DataType) -> pa.DataType:
-    """The type of a column as it is read; dates and times become text."""
+    """Return the type of a column once dates and times have become texts."""
     import pyarrow as pa
 
     return pa.string() if _is(kind, *TIMES) else kind
 
 
 def _without_times(column: pa.Array) -> pa.Array:
-    """Turn dates and times into text; times with a zone into UTC, since not every machine knows all zones."""
+    """Turn dates and times into texts; times with a zone become UTC, as some machines lack zones."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -544,22 +540,22 @@ def _is_list_of(kind: pa.DataType, names: Sequence[str]) -> bool:
 
 SUFFIX = ".parquet"
 GROUP_ROWS = 4096
-"""Rows of a row group that is written."""
+"""Number of rows of the row groups that the writer makes."""
 DEFAULT_FIELDS = FieldMap()
 
 
 def read_lists(
     source: Source, names: FieldMap = DEFAULT_FIELDS, group_of: Callable[[str], str] | None = None
 ) -> Lists:
-    """Yield the list of each row of a file, or of all files of a folder; errors in place of rows that have
-    none, and of files of a folder that cannot be read.
+    """Yield the list of each row of a file, or of all files of a folder.
 
-    The line of an error is the row, counted from 1. An object that cannot be read ends the reading, since the
-    storage may not answer for the others either.
+    An invalid row, or a file of a folder that cannot be read, yields an error. The line of an error is the
+    row, counted from 1. If an object of a storage cannot be read, reading ends, because the storage may not
+    answer for other objects either.
 
     Args:
-        names: Names of the columns, and of the fields of hypotheses.
-        group_of: Function that returns the group for the id of a list without one.
+        names: names of the columns, and of the fields of hypotheses.
+        group_of: function that returns the group for a list id; used for lists without a group.
 
     Raises:
         FormatError: the only file, or an object, cannot be opened, or lacks columns, or a column has a type
@@ -577,9 +573,9 @@ def read_lists(
 
 
 def find_tables(source: Source) -> list[str]:
-    """The name of a file or object; or the names of all tables below a folder or prefix, in order.
+    """Return the name of a file or object, or the sorted names of all tables below a folder or prefix.
 
-    Names with a part that begins with ``.`` or ``_`` are left out, such as Spark's ``_SUCCESS``.
+    Files or folders whose names begin with ``.`` or ``_`` are left out, such as Spark's ``_SUCCESS``.
 
     Raises:
         FormatError: the source is a pipe, does not exist, or has no tables.
@@ -645,7 +641,11 @@ class _RowReader:
     parser: RecordParser
 
     def read_group(self, table: Table, group: int, row: int) -> Lists:
-        """Yield the lists of a row group; if it is damaged, those before the damage and an error."""
+        """Yield the lists of a row group, up to an error if the group is damaged.
+
+        Args:
+            row: number of the first row.
+        """
         import pyarrow as pa
 
         try:
@@ -664,7 +664,7 @@ class _RowReader:
             yield FormatError(message, file=self.file, line=row)
 
     def parse_batch(self, batch: pa.RecordBatch, first_row: int) -> Lists:
-        """Yield the lists of rows; if a value cannot be read, an error in place of its row only."""
+        """Yield the list of each row, or an error in place of a row with a value that cannot be read."""
         problem, records = "", list[dict[str, Any]]()
         try:
             records = list(self.columns.read_rows(batch))
@@ -686,7 +686,7 @@ class _RowReader:
 
 @contextmanager
 def writer(target: str | Path) -> Iterator[Write]:
-    """Write one list per row, with a fixed set of columns; fields of clients are left out.
+    """Write one list per row, with a fixed set of columns; other fields of lists and hypotheses are left out.
 
     Raises:
         FormatError: the file cannot be written.

@@ -1,7 +1,8 @@
 """Toolkits' markup in texts: pieces of words, single letters, and marks that are not words.
 
-Recognisers print texts as their tokenizer made them, unless a last step joins the pieces. ``MarkupTally``
-says which kinds of markup the texts of a file have; ``join_text`` makes ordinary text of one:
+Recognisers print texts in the pieces of their tokenizer, unless a last step joins the pieces. ``MarkupTally``
+finds the kinds of markup in the texts of a file, and ``join_text`` turns a text with markup into ordinary
+text:
 
 =================================  ==================================================================
 ``▁the ▁un known``, ``▁the▁sea``   SentencePiece: a piece that starts (or ends) a word has the mark (U+2581)
@@ -17,10 +18,10 @@ says which kinds of markup the texts of a file have; ``join_text`` makes ordinar
 ``the sea<eos>``, ``<sos/eos>``    ends of sentences, paddings and blanks
 =================================  ==================================================================
 
-No single character names a kind, since ``|`` is a letter in Buckwalter's Arabic and ``Ġ`` one in Maltese: the
-marks must stand where the tokenizer puts them, in enough texts or tokens of the file.
+One character does not prove a kind of markup: ``|`` is a letter in Buckwalter's Arabic, and ``Ġ`` in Maltese.
+The marks must stand where the tokenizer puts them, in enough texts or tokens of the file.
 
-SentencePiece's ``⁇``, like ``<unk>``, is neither joined nor removed: it stays a word, as something was said.
+SentencePiece's ``⁇`` and ``<unk>`` are neither joined nor removed. They stay words, as something was said.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ from rescorer.types import Hypothesis, NBestList
 UNKNOWN_PIECE = "⁇"
 """SentencePiece's text for a piece that it does not know (U+2047)."""
 MAX_SAMPLE_LISTS, MAX_SAMPLE_CHARACTERS = 1000, 1_000_000
-"""The lists at the beginning of a file, and their text, by which the markup of the file is recognised."""
+"""Number of lists and of characters, at the beginning of a file, that are searched for markup."""
 MAX_WORD_PIECES = 200
-"""Largest number of pieces of a word with times; looking for more takes quadratic time."""
+"""Largest number of pieces of a word with times; the time to join them is quadratic in their number."""
 MAX_EXAMPLES = 3
 MAX_CONTRARY_SHARE = 0.1
-"""Largest number of texts that cannot have a markup, relative to those that seem to have it."""
+"""Largest number of texts that cannot have a kind of markup, relative to the texts that seem to have it."""
 
 UNKNOWN = re.compile(r"⁇|<unk>|\[UNK\]", re.IGNORECASE)
 EVENT = re.compile(r"</?\w[\w/-]*>|\[\w[\w-]*\]|⁇")
@@ -59,7 +60,7 @@ SENTENCE_MARK = re.compile(
 )
 WORD_START, WORD_END, SPACE, SEPARATOR, UNDERSCORE, BYTE_SPACE = "▁", "</w>", "<space>", "|", "_", "Ġ"
 AT_PIECE = re.compile("▁(?=[^▁\u2580-\u259f\\s])|(?<=[^▁\u2580-\u259f\\s])▁")
-"""A mark at a piece of a word; among other block characters, it is part of a drawing."""
+"""Matches a mark next to a piece of a word; among other block characters, it is part of a drawing."""
 CONTINUING = re.compile(r"##\w")
 CONTINUED = re.compile(r".*\w'?@@", re.DOTALL)
 UNDERSCORED = re.compile(r"_[^\W_].*(?<!_)", re.DOTALL)
@@ -67,7 +68,7 @@ GLUED_WORDS = re.compile(r"\|?[\w'’-]+(?:\|[\w'’-]+)+\|?")
 GLUED_BYTES = re.compile(r"(?<=[^\W_])Ġ(?=\w)")
 
 
-# Joining. Each function returns a text without its marks as it is, and is therefore idempotent.
+# Joining. Each function changes only texts with its marks, and is therefore idempotent.
 
 
 def strip_whisper_marks(text: str) -> str:
@@ -80,12 +81,12 @@ def strip_whisper_marks(text: str) -> str:
 
 
 def strip_sentence_marks(text: str) -> str:
-    """Remove ends of sentences, paddings and blanks."""
+    """Remove the marks of sentence ends, paddings and blanks."""
     return _tidy(SENTENCE_MARK.sub(" ", text)) if SENTENCE_MARK.search(text) else text
 
 
 def join_sentencepiece(text: str) -> str:
-    """Join pieces whose first one of a word starts with ``▁``.
+    """Join pieces; the first piece of each word starts with ``▁``.
 
     >>> join_sentencepiece("▁the ▁un known ▁cat"), join_sentencepiece("▁the▁sea▁was▁calm")
     ('the unknown cat', 'the sea was calm')
@@ -94,7 +95,7 @@ def join_sentencepiece(text: str) -> str:
 
 
 def join_underscores(text: str) -> str:
-    """Join pieces whose first one of a word starts with an underscore.
+    """Join pieces; the first piece of each word starts with an underscore.
 
     >>> join_underscores("_the _un known _cat")
     'the unknown cat'
@@ -107,7 +108,7 @@ def join_underscores(text: str) -> str:
 
 
 def join_word_ends(text: str) -> str:
-    """Join pieces whose last one of a word ends with ``</w>``.
+    """Join pieces; the last piece of each word ends with ``</w>``.
 
     >>> join_word_ends("the</w> un known</w> cat</w>")
     'the unknown cat'
@@ -116,7 +117,7 @@ def join_word_ends(text: str) -> str:
 
 
 def join_wordpiece(text: str) -> str:
-    """Join pieces to the one before if they start with ``##``.
+    """Join each piece that starts with ``##`` to the piece before it.
 
     >>> join_wordpiece("the un ##known cat")
     'the unknown cat'
@@ -134,7 +135,7 @@ def join_wordpiece(text: str) -> str:
 
 
 def join_subword_nmt(text: str) -> str:
-    """Join pieces that end with ``@@`` to the next one; the last one of a text may end with it, too.
+    """Join each piece that ends with ``@@`` to the next one; the last piece of a text may end with it, too.
 
     >>> join_subword_nmt("the un@@ known ca@@")
     'the unknown ca'
@@ -153,7 +154,7 @@ def join_subword_nmt(text: str) -> str:
 
 
 def join_letters(text: str, separator: str = SEPARATOR) -> str:
-    """Join letters between the marks of a text that has marks; if words are not spelt, replace the marks.
+    """Join the letters between two marks; if words are not spelt letter by letter, marks become spaces.
 
     >>> join_letters("t h e | c a t |"), join_letters("the|cat|")
     ('the cat', 'the cat')
@@ -169,7 +170,7 @@ def join_letters(text: str, separator: str = SEPARATOR) -> str:
 
 
 def join_spaces(text: str) -> str:
-    """Join letters or pieces between the tokens ``<space>``.
+    """Join the letters or pieces between two tokens ``<space>``.
 
     >>> join_spaces("t h e <space> c a t"), join_spaces("the<space>cat")
     ('the cat', 'the cat')
@@ -199,7 +200,7 @@ def _tidy(text: str) -> str:
 
 
 def _concatenate(text: str) -> str:
-    """Remove white space, apart from that around unknown pieces and events, which stay separate words."""
+    """Remove white space, except around unknown pieces and events, which stay separate words."""
     joined = "".join(f" {token} " if EVENT.fullmatch(token) else token for token in text.split())
     return _tidy(UNKNOWN.sub(r" \g<0> ", joined))
 
@@ -216,7 +217,7 @@ def _strip_end(token: str, half: str) -> str:
 
 
 def _is_letter(token: str) -> bool:
-    """Whether a token is one character, with its combining marks, or an unknown one, or an event."""
+    """Whether a token is one character with its combining marks, or an unknown piece or an event."""
     return (
         len(token) == 1
         or bool(EVENT.fullmatch(token))
@@ -231,11 +232,11 @@ def _are_letters(tokens: Sequence[str], separator: str) -> bool:
 PRINTABLE_BYTES = [byte for first, last in ("!~", "¡¬", "®ÿ") for byte in range(ord(first), ord(last) + 1)]
 OTHER_BYTES = [byte for byte in range(256) if byte not in PRINTABLE_BYTES]
 BYTES = dict(zip([*PRINTABLE_BYTES, *range(256, 512)], [*PRINTABLE_BYTES, *OTHER_BYTES], strict=False))
-"""The byte of each character of byte-level pieces: printable ones stand for themselves."""
+"""The byte of each character of byte-level pieces; printable characters stand for themselves."""
 
 
 def _decode_bytes(text: str) -> str | None:
-    """Decode the characters of byte-level pieces; None if they are not printable text in UTF-8."""
+    """Decode the characters of byte-level pieces; return None if the bytes are not printable UTF-8 text."""
     if UNKNOWN.fullmatch(text):
         return text
     try:
@@ -246,10 +247,10 @@ def _decode_bytes(text: str) -> str | None:
     return decoded if is_printable else None
 
 
-# Recognising. Each function returns how many marks a text has where its kind has them, or CONTRARY.
+# Recognising. Each function returns the number of marks where the tokenizer puts them, or CONTRARY.
 
 CONTRARY = -1
-"""Says that a text cannot have a kind of markup."""
+"""Result for a text that cannot have a kind of markup."""
 
 
 def _count_underscores(tokens: Sequence[str]) -> int:
@@ -285,20 +286,19 @@ def _count_bytes(tokens: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """A kind of markup, and what it takes for a file to have it."""
+    """A kind of markup, with the number of marks that a file must have to be of this kind."""
 
     name: str
     description: str
     sign: str
-    """Every text with this markup contains it."""
+    """A string that occurs in every text with this markup."""
     join: Callable[[str], str]
-    """Function that returns a text without this markup."""
+    """Returns a text without this markup."""
     count: Callable[[Sequence[str]], int] | None = None
-    """Function that counts the marks in the tokens of a text; None for marks that are not words, which are
-    recognised by their form alone."""
+    """Counts the marks in the tokens of a text; None for marks that their form alone identifies."""
     min_marks: int = 1
     min_texts: float = 0.0
-    """Smallest share of the texts with marks."""
+    """Smallest share of the texts that must have marks."""
     min_tokens: float = 0.0
     """Smallest number of marks per token of all texts."""
 
@@ -349,7 +349,7 @@ KINDS = (
 )  # fmt: skip
 """All kinds, in the order in which they are joined."""
 DROPPED_TOKENS = frozenset({"<s>", "</s>"})
-"""Marks that are removed as tokens in any case, and count only if they are glued to words."""
+"""Tokens that are removed in any case, so that they count as markup only if they are glued to words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,16 +358,21 @@ class FoundMarkup:
 
     kind: Markup
     texts: int
-    """Number of texts with it."""
+    """Number of texts with this markup."""
     of_texts: int
+    """Number of all texts."""
     examples: tuple[str, ...]
 
 
 class MarkupTally:
-    """Counts the marks of texts, one by one."""
+    """Counts the marks in the texts of a file, which are added one by one."""
 
     def __init__(self, drops: Callable[[str], bool] = lambda token: token.lower() in DROPPED_TOKENS) -> None:
-        """``drops`` says whether a token is removed before words are counted, so that it does no harm."""
+        """Start with no texts.
+
+        Args:
+            drops: whether a token is harmless, because it is removed before words are counted.
+        """
         self._drops = drops
         self._n_texts = self._n_tokens = 0
         self._marks: Counter[str] = Counter()
@@ -395,7 +400,7 @@ class MarkupTally:
                 self._count(kind, kind.count(tokens), text)
 
     def _count_harmful(self, pattern: re.Pattern[str], text: str) -> int:
-        """Count marks, without those that are tokens which are removed in any case."""
+        """Count marks, except harmless tokens."""
         return sum(
             not self._drops(match[0])
             or not (text[: match.start()][-1:] or " ").isspace()
@@ -414,7 +419,7 @@ class MarkupTally:
                 examples.append(text)
 
     def found(self) -> tuple[FoundMarkup, ...]:
-        """The kinds of markup that the texts have."""
+        """Return the kinds of markup that the texts have."""
         return tuple(
             FoundMarkup(kind, self._texts[kind.name], self._n_texts, tuple(self._examples[kind.name]))
             for kind in KINDS
@@ -448,8 +453,8 @@ def join_text(text: str, kinds: Sequence[Markup] | None = None) -> str:
     """Return a text without markup: words, single spaces, and unknown pieces as they are.
 
     Args:
-        kinds: kinds of markup of the file that the text is from, as ``find_markup`` returns them; None for
-            those that are found in the text alone. In a file of letters, letters without a mark are one word.
+        kinds: the kinds of markup that ``find_markup`` has found in the file of the text; if None, the kinds
+            in the text itself. If the file is spelt letter by letter, letters without a mark are one word.
 
     >>> join_text("<|en|> ▁the ▁un known ▁cat"), join_text("the cat"), join_text("y e s", [LETTERS])
     ('the unknown cat', 'the cat', 'yes')
@@ -461,9 +466,9 @@ def join_text(text: str, kinds: Sequence[Markup] | None = None) -> str:
 
 
 def join_list(nbest: NBestList, kinds: Sequence[Markup], reference_kinds: Sequence[Markup] = ()) -> NBestList:
-    """Return a list without markup in its texts, its context, and what was said before.
+    """Return a list without markup in its texts, its context and its previous utterances.
 
-    Word times are joined like the words. Where they do not fit the text, the hypothesis loses them.
+    Word times are joined like the words. If they do not fit the text, the hypothesis loses them.
     """
     reference = nbest.reference
     return replace(
@@ -494,8 +499,8 @@ def join_word_times(
 ) -> list[dict[str, Any]] | None:
     """Join the entries of the field ``words``, one per piece, to one per word; None if they do not fit.
 
-    A word lasts from the start of its first piece to the end of its last one. It is as certain as its least
-    certain piece.
+    A word lasts from the start of its first piece to the end of its last piece. Its confidence is the lowest
+    confidence of a piece.
     """
     if not isinstance(entries, list):
         return None
@@ -544,14 +549,14 @@ def _merge_pieces(word: str, pieces: Sequence[Mapping[str, Any]]) -> dict[str, A
 
 
 class ListMarkup:
-    """The markup of the hypotheses of a file, and that of its references, by its first lists."""
+    """The markup of the hypotheses and of the references of a file, as found in its first lists."""
 
     def __init__(self) -> None:
         self._hypotheses, self._references = MarkupTally(), MarkupTally()
         self._n_lists = self._n_characters = 0
 
     def add(self, item: NBestList | InputError) -> None:
-        """Count a list; errors are passed over."""
+        """Count the texts of a list; errors are ignored."""
         if not isinstance(item, NBestList) or self.is_enough:
             return
         self._n_lists += 1
@@ -563,7 +568,7 @@ class ListMarkup:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the lists are enough to know the markup of their file; no more are counted."""
+        """Whether the lists so far show the markup of the file; further lists are not counted."""
         return self._n_lists >= MAX_SAMPLE_LISTS or self._n_characters >= MAX_SAMPLE_CHARACTERS
 
     @property
@@ -577,18 +582,18 @@ class ListMarkup:
         return _with_marks(self._references.found())
 
     def found(self) -> tuple[FoundMarkup, ...]:
-        """The kinds of markup of the hypotheses, then of the references."""
+        """Return the kinds of markup of the hypotheses, then of the references."""
         return self._hypotheses.found() + self._references.found()
 
 
 def _with_marks(found: Sequence[FoundMarkup]) -> tuple[Markup, ...]:
-    """The kinds that were found, and those whose marks have no other meaning, wherever they occur."""
+    """Return the kinds that were found, and the kinds whose marks have no other meaning in any file."""
     kinds = {item.kind.name for item in found}
     return tuple(kind for kind in KINDS if kind.count is None or kind.name in kinds)
 
 
 Report = Callable[[tuple[FoundMarkup, ...]], object]
-"""Is called once with the markup of a file, which may be empty."""
+"""Function that is called once, with the markup of a file; there may be none."""
 
 
 def sample_markup(lists: Iterable[NBestList | InputError]) -> ListMarkup:
@@ -602,7 +607,7 @@ def sample_markup(lists: Iterable[NBestList | InputError]) -> ListMarkup:
 
 
 def watch_markup(lists: Lists, report: Report) -> Lists:
-    """Yield lists as they are; report the markup of the first ones, or of all that were read."""
+    """Yield lists as they are; report the markup of the first lists, as many as were read."""
     markup, is_reported = ListMarkup(), False
     try:
         for item in lists:
@@ -618,23 +623,23 @@ def watch_markup(lists: Lists, report: Report) -> Lists:
 
 
 class JoinReport:
-    """Receives what is joined in a file; a subclass overrides the methods that it needs."""
+    """Receives reports about the markup of a file; a subclass overrides the methods that it needs."""
 
     def joined(self, found: tuple[FoundMarkup, ...]) -> None:
-        """Before the first list: the markup of the file, which may be empty."""
+        """Called before the first list with the markup of the file, which may be empty."""
 
     def lost_times(self, count: int) -> None:
-        """After the last list: the number of hypotheses that lost their word times, if any did."""
+        """Called after the last list with the number of hypotheses that lost their word times, if any did."""
 
     def left(self, found: tuple[FoundMarkup, ...]) -> None:
-        """After the last list: markup that the first lists did not have, and that is left in others."""
+        """Called after the last list with markup that was not in the first lists, and is left in others."""
 
 
 def join_lists(lists: Lists, report: JoinReport | None = None, markup: ListMarkup | None = None) -> Lists:
     """Yield lists without the markup of their file, and without marks that are not words.
 
     Args:
-        markup: that of the file, if the lists are a part of it; None for that of the first lists.
+        markup: the markup of the file, if the lists are a part of it; None if the first lists show it.
     """
     report = report or JoinReport()
     if markup is None:

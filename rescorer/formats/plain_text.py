@@ -7,9 +7,10 @@ Text without markup is sentences, ids and words (Kaldi's ``text``), or lists wit
 
                                                                               the sea
 
-Nothing in such a file says which of these it is, and a wrong choice gives an error rate that looks right: a
-first word that is taken for an id is not counted, and an id that is taken for a word is. ``choose_reading``
-decides only where one reading fits a file and its references, and names the ways to say it where two do.
+Nothing in such a file says which of these formats it has, and a wrong choice gives an error rate that looks
+right: a first word that is taken for an id is not counted, and an id that is taken for a word is counted.
+``choose_reading`` decides only if exactly one format fits a file and its references. Otherwise its error
+names the options for the formats.
 
 End-to-end toolkits (icefall, fairseq, wenet, aps) and RNNLM toolkits print:
 
@@ -36,7 +37,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from itertools import count, groupby
@@ -44,10 +45,11 @@ from pathlib import Path
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.common import (
-    COUNT,
     DUPLICATE_ID,
     NATURAL,
+    STREAM,
     Base,
+    FoundLists,
     ListWriter,
     Row,
     Units,
@@ -58,6 +60,8 @@ from rescorer.formats.common import (
     has_scores,
     line_writer,
     parse_number,
+    parse_scored_words,
+    reject_duplicates,
     split_words,
     stream_from_nats,
 )
@@ -70,28 +74,30 @@ LINES, KALDI_TEXT, PARAGRAPHS = "lines", "kaldi-text", "paragraphs"
 ID_TOKEN = re.compile(
     r"(?=\w)(?!\d+(?:st|nd|rd|th)\Z)(?:(?=\S*\d)(?=\S*(?:[^\W\d]|-))|[^\W_]+_)[^\s,;|]+", re.IGNORECASE
 )
-"""Tokens that are probably ids: digits along with letters or hyphens, or an underscore; no ordinals, and
-nothing that delimits the columns of a table."""
+"""Matches tokens that are probably ids: with digits and letters or hyphens, or with an underscore.
+
+Ordinals, such as ``2nd``, do not match, nor tokens with a mark that may separate columns.
+"""
 NUMBER_WIDTH = 3
-"""Number of digits from which numbers of one width are probably ids."""
+"""Number of digits from which numbers are probably ids, if all of them have equally many digits."""
 WAYS = (
     f"give --format {LINES} if every line is a sentence, or --format {KALDI_TEXT} if it begins with an id "
     f"(--format {PARAGRAPHS} if blank lines separate n-best lists)"
 )
-"""The options that say what plain text is."""
+"""Advice for plain text whose lines may begin with ids or with words."""
 SCORE_WAYS = (
     "separate its columns with tabs for --format table:id=1,score=2,text=3, or give --format "
     f"{KALDI_TEXT} if the numbers are words"
 )
-"""The options that say what numbers in plain text are."""
+"""Advice for plain text with numbers that may be scores or words."""
 COLUMN_MARKS = ",;|"
 """Marks that may separate the columns of a table without a header."""
 MIN_ID_LINES = 2
-"""Number of lines from which the look of their first tokens says that these are ids."""
+"""Smallest number of lines whose first tokens can be recognised as ids."""
 
 
 class Reading(Enum):
-    """The beginnings of the lines of a text."""
+    """Whether the lines of a text begin with ids or with words."""
 
     IDS = "ids"
     WORDS = "words"
@@ -99,27 +105,26 @@ class Reading(Enum):
 
 
 def read_sentences(source: Source) -> Lists:
-    """Yield every line, blank ones too, as a list with one hypothesis; its id is the number of the line."""
+    """Yield every line, even a blank one, as a list with one hypothesis; the id is the number of the line."""
     for number, text in read_lines(source):
         yield text if isinstance(text, FormatError) else NBestList(str(number), (Hypothesis(text.strip()),))
 
 
 def read_kaldi_text(source: Source) -> Lists:
     """Yield every line ``id words`` as a list with one hypothesis; the words may be missing."""
-    file, seen = source_name(source), set[str]()
-    for number, text in read_lines(source):
-        if isinstance(text, FormatError):
-            yield text
-        elif words := split_words(text):
-            if words[0] in seen:
-                yield InvalidList(DUPLICATE_ID, list_id=words[0], file=file, line=number)
-            else:
-                yield NBestList(words[0], (Hypothesis(" ".join(words[1:])),))
-            seen.add(words[0])
+
+    def find() -> FoundLists:
+        for number, text in read_lines(source):
+            if isinstance(text, FormatError):
+                yield "", number, text
+            elif words := split_words(text):
+                yield words[0], number, NBestList(words[0], (Hypothesis(" ".join(words[1:])),))
+
+    return reject_duplicates(find(), source_name(source))
 
 
 def read_paragraphs(source: Source) -> Lists:
-    """Yield the lines between blank lines as a list, best hypothesis first; its id is its number."""
+    """Yield one list for the lines between two blank lines, best hypothesis first; ids are 1, 2, …."""
     position = count(1)
     blocks = groupby(read_lines(source), lambda line: isinstance(line[1], str) and not line[1].strip())
     for is_blank, block in blocks:
@@ -133,18 +138,16 @@ def read_paragraphs(source: Source) -> Lists:
 
 def looks_like_kaldi_text(sample: Sample) -> str:
     """Return the evidence that a file has lines of an id and words, or an empty string."""
-    if sample.is_folder or "\t" in sample.text or classify(sample.lines) is not Reading.IDS:
+    if "\t" in sample.text or classify(sample.lines) is not Reading.IDS:
         return ""
     rests = [" ".join(split_words(line)[1:]) for line in sample.lines]
     if all(isinstance(parse_number(rest), float) or "/" in rest for rest in rests if rest):
         return ""  # scores of an archive, or names of audio files
-    if _have_scores(sample.lines):
-        return ""
-    return "lines that each begin with an id"
+    return "" if _have_scores(sample.lines) else "lines that each begin with an id"
 
 
 def classify(lines: Iterable[str]) -> Reading:
-    """Judge whether lines of text begin with ids: tokens that differ, look like ids, and are not words.
+    """Judge whether lines of text begin with ids, which all differ and look like ids, not like words.
 
     >>> classify(["u1 to be", "u2 the sea"]).name, classify(["the sea", "the c"]).name
     ('IDS', 'WORDS')
@@ -164,7 +167,7 @@ def classify(lines: Iterable[str]) -> Reading:
 
 
 def suggest_ways(lines: Sequence[str]) -> str:
-    """Say which options read plain text, and what to do with columns that it seems to have."""
+    """Say which options read plain text, and how to read columns if the text seems to have them."""
     delimiter = next((mark for mark in COLUMN_MARKS if all(mark in line for line in lines)), "")
     ways = f"if it is plain text, {WAYS}"
     if delimiter:
@@ -173,7 +176,7 @@ def suggest_ways(lines: Sequence[str]) -> str:
 
 
 def _have_scores(lines: Iterable[str]) -> bool:
-    """Whether lines of ids and words all have a number such as -12.5 between the two, or at the end."""
+    """Whether all lines of ids and words have a number such as -12.5 after the id, or at the end."""
     rows = [row[1:] for line in lines if len(row := split_words(line)) > 1]
     columns = ([row[0] for row in rows], [row[-1].strip("()[]") for row in rows])
     return any(bool(column) and all(map(_is_score, column)) for column in columns)
@@ -188,7 +191,10 @@ def _looks_like_id(token: str) -> bool:
 
 
 def _are_ids(tokens: Sequence[str]) -> bool:
-    """Whether numbers are ids: they count the lines, or have one width; other tokens are judged before."""
+    """Whether numbers are ids: they count the lines, or all have the same number of digits.
+
+    Tokens that are not numbers have been checked by the caller.
+    """
     if not all(map(str.isdecimal, tokens)):
         return True
     widths = {*map(len, tokens)}
@@ -197,20 +203,21 @@ def _are_ids(tokens: Sequence[str]) -> bool:
 
 
 def begins_with_ids(lines: Iterable[str], ids: Collection[str]) -> bool:
-    """Whether each line of text begins with another one of some known ids."""
+    """Whether each line of text begins with one of some known ids, and each with a different one."""
     firsts = [words[0] for line in lines if (words := split_words(line))]
     return bool(firsts) and len({*firsts}) == len(firsts) and all(first in ids for first in firsts)
 
 
 def choose_reading(file: str | Path, reference: str | Path) -> str:
-    """Return which format a file of plain text has: ``lines``, ``kaldi-text`` or ``paragraphs``.
+    """Return the format of a file of plain text: ``lines``, ``kaldi-text`` or ``paragraphs``.
 
     Args:
         file: a file that no other format matches.
         reference: a file of references that is plain text as well.
 
-    Raises:
-        FormatError: both readings fit, or neither does; the error names the ways to say it.
+    Raises: FormatError: the lines may begin with ids as well as with words, or do not fit the references; the
+        error
+            names the options that say what they are.
     """
     references = [text for _, text in read_lines_strict(reference)]
     ids = {words[0] for line in references if (words := split_words(line))}
@@ -238,7 +245,7 @@ def _has_a_paragraph_each(lines: Sequence[str], references: Sequence[str]) -> bo
 
 
 def _count_lines(lines: Sequence[str]) -> int:
-    """Count lines without blank ones at the end."""
+    """Count lines, except blank ones at the end."""
     return max((number for number, line in enumerate(lines, start=1) if line.strip()), default=0)
 
 
@@ -248,7 +255,7 @@ def sentences_writer(target: str | Path) -> ListWriter:
 
 
 def kaldi_text_writer(target: str | Path) -> ListWriter:
-    """Write the id and the first hypothesis of each list; reject an id with white space or a second time."""
+    """Write the id and first hypothesis of each list; reject a duplicate id, or one with white space."""
     return line_writer(target, lambda nbest: [f"{format_key(nbest)} {format_texts(nbest)[0]}".rstrip(" ")])
 
 
@@ -265,8 +272,7 @@ def paragraphs_writer(target: str | Path) -> ListWriter:
     return line_writer(target, format_lines, once=False)
 
 
-STREAM, TOTAL_STREAM = "first_pass", "total"
-TOKENS_FIELD = "n_tokens"
+TOTAL_STREAM, TOKENS_FIELD = "total", "n_tokens"
 RECOG_LINE = re.compile(r"(.*?):\t(ref|hyp|timestamp_ref|timestamp_hyp)=(.*)")
 WORD_IN_QUOTES = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\"""")
 ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|(.))")
@@ -278,7 +284,7 @@ FAIRSEQ_BASES: Mapping[str, Base] = {"2": "2", "e": "e"}
 
 @dataclass(slots=True)
 class _Block:
-    """The lines of one list."""
+    """The list that is being read from consecutive lines."""
 
     id: str
     line: int
@@ -288,23 +294,27 @@ class _Block:
 
 
 BlockParser = Callable[[int, str, "_Block | None"], "_Block | None"]
-"""Adds a line to a block, or returns a new one; raises ValueError if the line cannot be read."""
+"""Parses a line, given its number, its text and the current block; returns the block that it belongs to.
+
+Raises ValueError if the line cannot be read.
+"""
 
 
 def read_icefall(source: Source) -> Lists:
-    """Yield the hypotheses and references of a file ``recogs-*.txt``; lines of times are skipped."""
+    """Yield the hypotheses and references of a file ``recogs-*.txt``; lines with times are skipped."""
     return _read_blocks(source, _parse_recog_line, {})
 
 
 def read_fairseq(source: Source, *, base: str = "2") -> Lists:
-    """Yield the lists of the output of ``fairseq-generate`` or ``fairseq-interactive``, among other lines.
+    """Yield the lists in the output of ``fairseq-generate`` or ``fairseq-interactive``.
 
-    The stream ``first_pass`` is the score of H and D lines, which is divided by the length as --lenpen says;
-    the stream ``total`` is the sum of the P line. A D line, the text of the H line before it without pieces
-    of words, takes its place. T lines are references.
+    The stream ``first_pass`` is the score in H and D lines, which fairseq has divided by the length as
+    --lenpen says. The stream ``total`` is the sum of the scores in the P line. A D line has the text of the H
+    line before it without pieces of words, and replaces that line. T lines are references; other lines are
+    skipped.
 
     Args:
-        base: base of the scores: 2, which newer versions say in a line "NOTE: …", or e.
+        base: base of the scores: 2, which newer versions print in a line "NOTE: …", or e.
 
     Raises:
         ConfigError: the base is another one.
@@ -325,7 +335,7 @@ def read_aps(source: Source) -> Lists:
 
 
 def _read_blocks(source: Source, parse: BlockParser, units: Mapping[str, Units]) -> Lists:
-    """Yield the lists of blocks of lines; an unreadable line or a duplicate id yields an error instead."""
+    """Yield the list of each block of lines, or an error if a line cannot be read or an id is a duplicate."""
     file, seen = source_name(source), set[str]()
     block: _Block | None = None
 
@@ -378,7 +388,7 @@ def _parse_words(value: str) -> str:
     """Join the words of a printed Python list of strings; a text that is not in brackets stays as it is.
 
     Raises:
-        ValueError: it is another list, or does not end.
+        ValueError: the list has other elements than strings, or does not end.
     """
     value = value.strip()
     if not value.startswith(("['", '["')) and value not in ("[", "[]"):
@@ -403,15 +413,15 @@ def _parse_words(value: str) -> str:
 
 
 def _unescape(word: str) -> str:
-    """Replace the escapes that Python prints in strings; what is no valid character becomes U+FFFD."""
+    """Replace the escapes that Python prints in strings; an escape of an invalid character becomes U+FFFD."""
 
-    def replace(match: re.Match[str]) -> str:
+    def decode(match: re.Match[str]) -> str:
         if match[4]:
             return NAMED_ESCAPES.get(match[4], match[4])
         code = int(match[1] or match[2] or match[3], 16)
         return chr(code) if 0 < code < 0xD800 or 0xDFFF < code < 0x110000 else "\ufffd"
 
-    return ESCAPE.sub(replace, word)
+    return ESCAPE.sub(decode, word)
 
 
 def _parse_fairseq_base(base: str) -> Units:
@@ -444,12 +454,12 @@ def _parse_fairseq_line(number: int, text: str, block: _Block | None) -> _Block 
 
 
 def _with_total(row: Row, scores: str) -> Row:
-    """Return a hypothesis with the sum of its tokens' scores; fairseq prints nan for tokens without one."""
+    """Return a hypothesis with the sum of its tokens' scores, or as it is if one of them is not a number."""
     numbers = [parse_number(score) for score in split_words(scores)]
-    if not numbers or any(isinstance(number, str) for number in numbers):
+    known = [number for number in numbers if isinstance(number, float)]
+    if not known or len(known) < len(numbers):
         return row
-    total = sum(number for number in numbers if isinstance(number, float))
-    return Row(row.text, {**row.scores, TOTAL_STREAM: total}, row.fields, row.line)
+    return replace(row, scores={**row.scores, TOTAL_STREAM: sum(known)})
 
 
 def _parse_wenet_line(number: int, text: str, block: _Block | None) -> _Block | None:
@@ -466,7 +476,7 @@ def _parse_wenet_line(number: int, text: str, block: _Block | None) -> _Block | 
 
 
 def _parse_aps_line(number: int, text: str, block: _Block | None, *, sizes: set[str]) -> _Block | None:
-    """Parse a line; ``sizes`` keeps the first one, which comes again where files follow each other."""
+    """Parse a line; ``sizes`` keeps the first line, which occurs again if several files were joined."""
     if "\t" not in text:
         name = text.strip()
         if not sizes:
@@ -490,9 +500,8 @@ def _parse_aps_line(number: int, text: str, block: _Block | None, *, sizes: set[
 
 def looks_like_icefall(sample: Sample) -> str:
     """Return the evidence that a file is one of icefall's recogs, or an empty string."""
-    if sample.is_folder or not sample.lines or not all(map(RECOG_LINE.fullmatch, sample.lines)):
-        return ""
-    return "lines ID:<TAB>ref= and ID:<TAB>hyp="
+    is_icefall = bool(sample.lines) and all(map(RECOG_LINE.fullmatch, sample.lines))
+    return "lines ID:<TAB>ref= and ID:<TAB>hyp=" if is_icefall else ""
 
 
 def looks_like_fairseq(sample: Sample) -> str:
@@ -500,29 +509,28 @@ def looks_like_fairseq(sample: Sample) -> str:
     found = [match for line in sample.lines if (match := FAIRSEQ_LINE.fullmatch(line))]
     scores = [parse_number(match[3].partition("\t")[0]) for match in found if match[1] == "H"]
     is_scored = bool(scores) and all(isinstance(score, float) for score in scores)
-    return "lines S-N, T-N, H-N, D-N, P-N" if not sample.is_folder and is_scored else ""
+    return "lines S-N, T-N, H-N, D-N, P-N" if is_scored else ""
 
 
 def looks_like_wenet(sample: Sample) -> str:
     """Return the evidence that a file is an n-best file of wenet, or an empty string."""
     first = split_words(sample.first)
-    rest = all(line.startswith(("wav ", "candidate ")) for line in sample.lines)
-    is_wenet = not sample.is_folder and first[:1] == ["wav"] and len(first) == 2 and rest
-    return "lines `wav ID` and `candidate SCORE TEXT`" if is_wenet and len(sample.lines) > 1 else ""
+    fits = len(sample.lines) > 1 and first[:1] == ["wav"] and len(first) == 2
+    is_wenet = fits and all(line.startswith(("wav ", "candidate ")) for line in sample.lines)
+    return "lines `wav ID` and `candidate SCORE TEXT`" if is_wenet else ""
 
 
 def looks_like_aps(sample: Sample) -> str:
     """Return the evidence that a file is an n-best file of aps, or an empty string."""
-    if sample.is_folder or len(sample.lines) < 3 or not sample.first.isdecimal() or "\t" in sample.lines[1]:
+    if len(sample.lines) < 3 or not sample.first.isdecimal() or "\t" in sample.lines[1]:
         return ""
-    rows = [line.split("\t") for line in sample.lines[2:] if "\t" in line]
-    are_scored = bool(rows) and all(isinstance(parse_number(row[0]), float) for row in rows)
-    is_aps = are_scored and "\t" in sample.lines[2]
+    scores = [line.partition("\t")[0] for line in sample.lines[2:] if "\t" in line]
+    is_aps = "\t" in sample.lines[2] and all(isinstance(parse_number(score), float) for score in scores)
     return "a number, and lists of an id and of lines score<TAB>text" if is_aps else ""
 
 
 def _check_id(nbest: NBestList) -> None:
-    """Raise InvalidList if a tab would end the id too early, or a line break would."""
+    """Raise InvalidList if the id is blank, or contains a tab or a line break, which would end it."""
     if re.search(r"[\t\n\r\0]", nbest.id) or not nbest.id.strip():
         raise InvalidList("expected an id without tabs and line breaks", list_id=nbest.id, field="id")
 
@@ -592,8 +600,8 @@ def aps_writer(target: str | Path) -> ListWriter:
 BASES: dict[str, Base] = {"e": "e", "10": "10"}
 STREAMS = ("acoustic", "lm")
 SENTENCE_START, SENTENCE_END = "<s>", "</s>"
-ParsedLine = tuple[str, Row | FormatError]
-"""List id, and the hypothesis or the error if the line cannot be read."""
+RowParser = Callable[[list[str], int], Row]
+"""Parses the columns of a line, given its number; raises ValueError if it cannot be read."""
 
 
 def read_cued(source: Source, *, base: str = "") -> Lists:
@@ -603,14 +611,13 @@ def read_cued(source: Source, *, base: str = "") -> Lists:
     list are consecutive. An unreadable line, or a duplicate id, yields an error in place of the list.
 
     Args:
-        base: Base of both scores, ``e`` or ``10``.
+        base: base of both scores, ``e`` or ``10``.
 
     Raises:
         ConfigError: no valid base is given.
         FormatError: the source cannot be opened.
     """
-    units = _parse_base(base)
-    return _read_lists(source, _parse_cued_row, dict.fromkeys(STREAMS, units))
+    return _read_lists(source, _parse_cued_row, dict.fromkeys(STREAMS, _parse_base(base)))
 
 
 def read_mikolov(source: Source) -> Lists:
@@ -618,25 +625,24 @@ def read_mikolov(source: Source) -> Lists:
     return _read_lists(source, lambda columns, line: Row(" ".join(columns[1:]), line=line), {})
 
 
-def _read_lists(source: Source, parse_row: Callable[[list[str], int], Row], units: dict[str, Units]) -> Lists:
+def _read_lists(source: Source, parse_row: RowParser, units: dict[str, Units]) -> Lists:
     file = source_name(source)
-    seen: set[str] = set()
-    for list_id, lines in groupby(_parse_lines(source, parse_row, file), lambda line: line[0]):
-        results = [result for _, result in lines]
-        error = next((result for result in results if isinstance(result, FormatError)), None)
-        if error is not None:
-            yield error
-        elif list_id in seen:
-            yield InvalidList(DUPLICATE_ID, list_id=list_id, file=file)
-        else:
-            yield build_list(list_id, [result for result in results if isinstance(result, Row)], units, file)
-        seen.add(list_id)
+
+    def find() -> FoundLists:
+        for list_id, lines in groupby(_parse_lines(source, parse_row, file), lambda line: line[0]):
+            results = [result for _, result in lines]
+            rows = [result for result in results if isinstance(result, Row)]
+            error = next((result for result in results if isinstance(result, FormatError)), None)
+            yield list_id, None, error or build_list(list_id, rows, units, file)
+
+    return reject_duplicates(find(), file)
 
 
-def _parse_lines(
-    source: Source, parse_row: Callable[[list[str], int], Row], file: str
-) -> Iterator[ParsedLine]:
-    """Parse every line; an error for a line that is not valid text is assigned to the preceding list."""
+def _parse_lines(source: Source, parse_row: RowParser, file: str) -> Iterator[tuple[str, Row | FormatError]]:
+    """Yield the list id and the hypothesis of each line, or an error in place of the hypothesis.
+
+    A line that is not valid text belongs to the list of the line before it.
+    """
     list_id = ""
     for line, text in read_lines(source):
         if isinstance(text, FormatError):
@@ -650,13 +656,11 @@ def _parse_lines(
 
 
 def _parse_cued_row(columns: list[str], line: int) -> Row:
-    if len(columns) < 4 or not COUNT.fullmatch(columns[3]):
-        raise ValueError("expected id, acoustic score, LM score, number of words, words")
-    _, acoustic, lm, nwords, *words = columns
+    row = parse_scored_words(columns[1:], line, "id, acoustic score, LM score, number of words, words")
+    words = split_words(row.text)
     words = words[1:] if words[:1] == [SENTENCE_START] else words
     words = words[:-1] if words[-1:] == [SENTENCE_END] else words
-    scores = {"acoustic": parse_number(acoustic), "lm": parse_number(lm)}
-    return Row(" ".join(words), scores, {"nwords": int(nwords)}, line)
+    return replace(row, text=" ".join(words))
 
 
 def _parse_base(base: str) -> Units:
@@ -672,8 +676,8 @@ def cued_writer(target: str | Path, *, base: str = "", missing: float | None = N
     """Write a CUED-RNNLM file, with scores from the streams ``acoustic`` and ``lm``.
 
     Args:
-        base: Base of both scores, ``e`` or ``10``.
-        missing: Score to write for lists that lack one of the streams; if None, such lists are rejected.
+        base: base of both scores, ``e`` or ``10``.
+        missing: score to write for lists that lack one of the streams; None if such lists are rejected.
 
     Raises:
         ConfigError: no valid base is given.
@@ -703,9 +707,5 @@ def mikolov_writer(target: str | Path) -> ListWriter:
 def looks_like_cued(sample: Sample) -> str:
     """Return the evidence that a file is in CUED-RNNLM format, or an empty string."""
     rows = [split_words(line) for line in sample.lines]
-    is_cued = (
-        not sample.is_folder
-        and bool(rows)
-        and all(has_scores(row[1:]) and row[4:5] == [SENTENCE_START] for row in rows)
-    )
+    is_cued = bool(rows) and all(has_scores(row[1:]) and row[4:5] == [SENTENCE_START] for row in rows)
     return "lines of an id, two scores, a count and <s>" if is_cued else ""

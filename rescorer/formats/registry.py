@@ -1,14 +1,15 @@
-"""All list formats: the reader and writer of each, chosen by name or detected from a file.
+"""All list formats with their readers and writers, chosen by name or detected from a file.
 
-A choice is written ``NAME`` or ``NAME:OPTION=VALUE,…``. Without a choice, the beginning of the file is read;
-ambiguous and unknown files are rejected.
+A user chooses a format as ``NAME`` or ``NAME:OPTION=VALUE,…``. Without a choice, the format is detected from
+the beginning of the file; a file that matches several formats, or none, is rejected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -29,9 +30,9 @@ from rescorer.formats import (
     speech_services,
     srilm,
 )
-from rescorer.formats.common import ListWriter, parse_finite
+from rescorer.formats.common import STREAM, ListWriter, parse_finite
 from rescorer.formats.fields import NUMBER_KEYS, TIME_KEYS, WORDS_FIELD, suggest_map, suggest_table
-from rescorer.formats.io.folders import Lists, Sample, name_entries, read_sample
+from rescorer.formats.io.folders import Lists, Sample, list_entries, name_entries, read_sample
 from rescorer.formats.io.text_io import read_lines_strict
 from rescorer.formats.nist import find_damaged, read_references
 from rescorer.formats.plain_text import KALDI_TEXT, begins_with_ids, choose_reading, suggest_ways
@@ -56,14 +57,14 @@ class Format:
     """Log base and sign of the scores, and whether the format fixes them."""
     read: Callable[..., Lists]
     looks_like: Callable[[Sample], str]
-    """Function that returns the evidence that a file has this format, or an empty string."""
+    """Returns the evidence that a file or folder has this format, or an empty string."""
     writer: Callable[..., ListWriter]
+    options: tuple[str, str] = ("", "")
+    """Names of the options for reading and for writing, separated by spaces; see ``PARSERS``."""
     suffix: str | tuple[str, ...] = ()
     """Ends of file names by which the format is detected if no content matches."""
     is_loose: bool = False
-    """Whether files of other formats can look like this one, so that any other that matches is meant."""
-    read_options: Options = field(default_factory=dict)
-    write_options: Options = field(default_factory=dict)
+    """Whether files of other formats can look like this one; another format that matches then wins."""
     is_binary: bool = False
     """Whether files are not text, so that they are neither read from a pipe nor compressed as a whole."""
     is_folder: bool = False
@@ -72,25 +73,34 @@ class Format:
     """Whether the reader takes a folder of files, though the format is written as a file."""
     is_numbered: bool = False
     """Whether the format has no ids, so that a list's position in the file becomes its id."""
-    parts: frozenset[str] = frozenset()
+    parts: AbstractSet[str] = frozenset()
     """Parts of a list that the format stores without restrictions: a subset of ``ALL_PARTS``."""
-    streams: frozenset[str] = frozenset()
+    streams: AbstractSet[str] = frozenset()
     """Names of the streams that the format can store, if it cannot store arbitrary streams."""
     stream_prefix: str = ""
     """Prefix of the names of further streams that the format can store, if any."""
-    list_fields: frozenset[str] = frozenset()
+    list_fields: AbstractSet[str] = frozenset()
     """Fields of lists that the format can store, if it cannot store arbitrary fields."""
-    hypothesis_fields: frozenset[str] = frozenset()
+    hypothesis_fields: AbstractSet[str] = frozenset()
     """Fields of hypotheses that the format can store, if it cannot store arbitrary fields."""
-    word_fields: frozenset[str] = frozenset()
+    word_fields: AbstractSet[str] = frozenset()
     """Keys that the format can store in each object of the hypothesis field ``words``."""
     find_changes: Callable[..., set[str]] | None = None
-    """Function that takes a list and the write options, and returns what is lost even from supported
-    parts."""
+    """Describes what a list loses of the parts that are stored, given the list and the write options."""
     stream_option: str = ""
-    """Write option that adds streams to the output; its value maps the names of these streams."""
+    """Write option that adds streams to the output; its value is a mapping with their names as keys."""
     one_best: bool = False
     """Whether the format stores only the first hypothesis of a list."""
+
+    @property
+    def read_options(self) -> Options:
+        """Parsers of the options for reading."""
+        return {name: PARSERS[name] for name in self.options[0].split()}
+
+    @property
+    def write_options(self) -> Options:
+        """Parsers of the options for writing."""
+        return {name: PARSERS[name] for name in self.options[1].split()}
 
     @property
     def takes_folders(self) -> bool:
@@ -154,7 +164,7 @@ class FormatChoice:
         """Read lists.
 
         Args:
-            further: arguments of the reader that are no text.
+            further: arguments of the reader besides the options, such as a ``FieldMap``.
 
         Raises:
             ConfigError: an option is unknown or its value is invalid.
@@ -206,7 +216,7 @@ def _parse_positive_int(text: str) -> int:
 
 
 def _one_of(values: Mapping[str, Any], expected: str) -> Callable[[str], Any]:
-    """Return a parser of options that have one of some values."""
+    """Return a parser for an option that accepts only the keys of ``values``, and maps them to the values."""
 
     def parse(text: str) -> Any:
         if text not in values:
@@ -216,7 +226,7 @@ def _one_of(values: Mapping[str, Any], expected: str) -> Callable[[str], Any]:
     return parse
 
 
-_PARSERS: Options = {
+PARSERS: Options = {
     **dict.fromkeys(("id", "text", "reference", "group", "rank", "score", "base", "sign"), str),
     **dict.fromkeys(("words", "manifest"), str),
     **dict.fromkeys(("depth", "max_paths", "beam"), _parse_positive_int),
@@ -226,331 +236,305 @@ _PARSERS: Options = {
     "delimiter": _one_of(DELIMITERS, ", ".join(DELIMITERS)),
     "header": _one_of({"yes": True, "no": False}, "yes or no"),
 }
-"""Parsers of all options, which have the same meaning in every format that takes them."""
-_Functions = tuple[Callable[..., Lists], Callable[[Sample], str], Callable[..., ListWriter]]
+"""Parser of each option, which means the same in every format."""
 
 
 def _never(sample: Sample) -> str:
-    """The test of formats that are never detected, because any text could be in them."""
+    """Detect nothing: the detector of formats that any text could have."""
     return ""
 
 
-_HELD = ("parts", "streams", "list_fields", "hypothesis_fields", "word_fields")
-
-
-def _make_format(
-    name: str,
-    description: str,
-    units: str,
-    functions: _Functions,
-    options: tuple[str, str] = ("", ""),
-    **further: Any,
-) -> Format:
-    """Make a format from its reader, test and writer, and the names of options for reading and writing."""
-    read_options, write_options = ({key: _PARSERS[key] for key in names.split()} for names in options)
-    held = {key: frozenset(further[key]) for key in _HELD if key in further}
-    return Format(
-        name,
-        description,
-        units,
-        *functions,
-        read_options=read_options,
-        write_options=write_options,
-        **further | held,
-    )
-
-
 _FORMATS = (
-    _make_format(
+    Format(
         "jsonl",
         "JSON lines of this project: one list per line",
         "natural log-probabilities, unless the header line declares other units",
-        (jsonlines.read_lists, jsonlines.looks_like, jsonlines.writer),
+        *(jsonlines.read_lists, jsonlines.looks_like, jsonlines.writer),
         suffix=".jsonl",
         parts=ALL_PARTS,
     ),
-    _make_format(
+    Format(
         "json",
         "JSON with the fields of JSON lines: arrays of lists, or lists on several lines each",
         "as in JSON lines",
-        (jsonlines.read_lists, jsonlines.looks_like_documents, jsonlines.array_writer),
+        *(jsonlines.read_lists, jsonlines.looks_like_documents, jsonlines.array_writer),
         parts=ALL_PARTS,
     ),
-    _make_format(
+    Format(
         "parquet",
         "Parquet: one list per row, with the columns of JSON lines, or arrays of texts and of scores",
         "natural log-probabilities, unless --stream declares other units",
-        (parquet.read_lists, parquet.looks_like, parquet.writer),
+        *(parquet.read_lists, parquet.looks_like, parquet.writer),
         is_binary=True,
         reads_folders=True,
         parts=ALL_PARTS - {"fields"},
     ),
-    _make_format(
+    Format(
         "table",
         "Tables, csv and tsv: one hypothesis per row, with columns by name or number",
         "natural log-probabilities, unless base, sign or the name of a column such as confidence says so",
-        (delimited.read_lists, delimited.looks_like, delimited.writer),
+        *(delimited.read_lists, delimited.looks_like, delimited.writer),
         options=("id text reference group rank score base sign delimiter header", "delimiter"),
         suffix=(".csv", ".tsv"),
         is_loose=True,
-        parts=["reference", "group", "streams"],
+        parts={"reference", "group", "streams"},
         find_changes=delimited.find_losses,
     ),
-    _make_format(
+    Format(
         "srilm",
         "SRILM: one file per utterance; columns: acoustic score, LM score, number of words, words",
         "fixed: log10",
-        (srilm.read_srilm, srilm.looks_like_columns, srilm.srilm_writer),
+        *(srilm.read_srilm, srilm.looks_like_columns, srilm.srilm_writer),
         options=("scores", "missing scores"),
         stream_option="scores",
         is_folder=True,
-        streams=srilm.COLUMN_STREAMS,
-        hypothesis_fields=["nwords"],
+        streams=srilm.COLUMN_STREAMS.keys(),
+        hypothesis_fields={"nwords"},
     ),
-    _make_format(
+    Format(
         "nbestlist1",
         "SRILM NBestList1.0: one file per utterance, one score per hypothesis",
         "fixed: bytelogs",
-        (srilm.read_srilm, srilm.looks_like_nbestlist1, srilm.nbestlist1_writer),
+        *(srilm.read_srilm, srilm.looks_like_nbestlist1, srilm.nbestlist1_writer),
         options=("scores", "scores"),
         stream_option="scores",
         is_folder=True,
-        streams=["first_pass"],
+        streams={STREAM},
     ),
-    _make_format(
+    Format(
         "nbestlist2",
         "SRILM NBestList2.0: one file per utterance, words with times and scores",
         "fixed: bytelogs",
-        (srilm.read_srilm, srilm.looks_like_nbestlist2, srilm.nbestlist2_writer),
+        *(srilm.read_srilm, srilm.looks_like_nbestlist2, srilm.nbestlist2_writer),
         options=("scores", "missing scores"),
         stream_option="scores",
         is_folder=True,
-        streams=srilm.BYTELOG_STREAMS,
-        hypothesis_fields=[WORDS_FIELD],
-        word_fields=["word", *TIME_KEYS, "acoustic", "lm"],
+        streams=srilm.BYTELOG_STREAMS.keys(),
+        hypothesis_fields={WORDS_FIELD},
+        word_fields={"word", *TIME_KEYS, "acoustic", "lm"},
     ),
-    _make_format(
+    Format(
         "srinterp",
         "SRILM SRInterp: one file per utterance, features NAME=VALUE before the words",
         "base required, sign optional: base=10, sign=log_prob",
-        (srilm.read_srinterp, srilm.looks_like_srinterp, srilm.srinterp_writer),
+        *(srilm.read_srinterp, srilm.looks_like_srinterp, srilm.srinterp_writer),
         options=("base sign", "base sign"),
         is_folder=True,
-        parts=["streams"],
+        parts={"streams"},
     ),
-    _make_format(
+    Format(
         "kaldi",
         "Kaldi: folder with the text archives words_text, acwt, lmwt, lmwt.*",
         "fixed: natural-log costs",
-        (kaldi.read_kaldi, kaldi.looks_like_kaldi, kaldi.kaldi_writer),
+        *(kaldi.read_kaldi, kaldi.looks_like_kaldi, kaldi.kaldi_writer),
         is_folder=True,
-        streams=kaldi.NBEST_STREAMS.values(),
+        streams={*kaldi.NBEST_STREAMS.values()},
         stream_prefix=kaldi.EXTRA_ARCHIVE_PREFIX,
     ),
-    _make_format(
+    Format(
         "mlm",
         "mlm-scoring: one JSON object of utterances with hyp_1, hyp_2, …, ref",
         "fixed: natural log-probabilities",
-        (json_documents.read_mlm, json_documents.looks_like_mlm, json_documents.mlm_writer),
-        parts=["reference", "fields"],
-        streams=[json_documents.STREAM],
+        *(json_documents.read_mlm, json_documents.looks_like_mlm, json_documents.mlm_writer),
+        parts={"reference", "fields"},
+        streams={STREAM},
     ),
-    _make_format(
+    Format(
         "espnet1",
         "ESPnet 1: data.json with recognition results",
         "fixed: natural log-probabilities",
-        (espnet.read_espnet1, espnet.looks_like_espnet1, espnet.espnet1_writer),
-        parts=["reference", "group", "fields"],
-        streams=[espnet.STREAM],
+        *(espnet.read_espnet1, espnet.looks_like_espnet1, espnet.espnet1_writer),
+        parts={"reference", "group", "fields"},
+        streams={STREAM},
     ),
-    _make_format(
+    Format(
         "espnet2",
         "ESPnet 2: folder with 1best_recog, 2best_recog, …",
         "fixed: natural log-probabilities",
-        (espnet.read_espnet2, espnet.looks_like_espnet2, espnet.espnet2_writer),
+        *(espnet.read_espnet2, espnet.looks_like_espnet2, espnet.espnet2_writer),
         is_folder=True,
-        streams=[espnet.STREAM],
+        streams={STREAM},
     ),
-    _make_format(
+    Format(
         speech_services.FORMAT,
         "JSON responses of speech services, in a file or folder: arrays named alternatives, NBest, …",
         "no scores unless declared: score=FIELD, base=e, sign=log_prob",
-        (
+        *(
             speech_services.read_speech_services,
             speech_services.looks_like_speech_services,
             speech_services.speech_services_writer,
         ),
         options=("text score base sign", ""),
         reads_folders=True,
-        parts=["reference", "fields"],
-        streams=[speech_services.STREAM],
+        parts={"reference", "fields"},
+        streams={STREAM},
     ),
-    _make_format(
+    Format(
         "whisper",
         "JSON of Whisper, faster-whisper and whisper.cpp, in a file or folder: one list per segment",
         "natural log-probabilities: avg_logprob times the number of tokens and 1, or as it is without tokens;"
         " or of score=FIELD, base=e, sign=log_prob",
-        (speech_services.read_whisper, speech_services.looks_like_whisper, speech_services.whisper_writer),
+        *(speech_services.read_whisper, speech_services.looks_like_whisper, speech_services.whisper_writer),
         options=("score base sign", ""),
         reads_folders=True,
-        parts=["fields"],
-        streams=[speech_services.STREAM],
+        parts={"fields"},
+        streams={STREAM},
     ),
-    _make_format(
+    Format(
         "request",
         "JSON requests of this service: an object with lists",
         "declared by each stream: base and sign, as in the protocol",
-        (
+        *(
             json_documents.read_service_request,
             json_documents.looks_like_service_request,
             json_documents.service_request_writer,
         ),
-        parts=["context", "previous", "phrases", "fields", "streams"],
+        parts={"context", "previous", "phrases", "fields", "streams"},
     ),
-    _make_format(
+    Format(
         "nemo",
         "NeMo: text, tab, score; no ids; the same number of lines per utterance",
         "fixed: natural log-probabilities",
-        (nemo.read_nemo, nemo.looks_like_nemo, nemo.nemo_writer),
+        *(nemo.read_nemo, nemo.looks_like_nemo, nemo.nemo_writer),
         options=("beam", "beam"),
         is_numbered=True,
-        streams=[nemo.STREAM],
+        streams={STREAM},
     ),
-    _make_format(
+    Format(
         nemo.FORMAT,
         "NeMo manifests that a model has transcribed: beams, or pred_text; ids from the names of audio files",
         "fixed: natural log-probabilities",
-        (nemo.read_manifest, nemo.looks_like_manifest, nemo.filled_manifest_writer),
+        *(nemo.read_manifest, nemo.looks_like_manifest, nemo.filled_manifest_writer),
         options=("", "manifest by"),
-        parts=["reference", "group", "fields"],
-        streams=[nemo.STREAM],
+        parts={"reference", "group", "fields"},
+        streams={STREAM},
     ),
-    _make_format(
+    Format(
         "cued",
         "CUED-RNNLM -nbest: id, acoustic score, LM score, number of words, words",
         "log-probabilities; base required: base=e or base=10",
-        (plain_text.read_cued, plain_text.looks_like_cued, plain_text.cued_writer),
+        *(plain_text.read_cued, plain_text.looks_like_cued, plain_text.cued_writer),
         options=("base", "base missing"),
-        streams=plain_text.STREAMS,
-        hypothesis_fields=["nwords"],
+        streams={*plain_text.STREAMS},
+        hypothesis_fields={"nwords"},
     ),
-    _make_format(
+    Format(
         "mikolov",
         "Mikolov's rnnlm -nbest: id and words; never detected automatically",
         "no scores",
-        (plain_text.read_mikolov, _never, plain_text.mikolov_writer),
+        *(plain_text.read_mikolov, _never, plain_text.mikolov_writer),
     ),
-    _make_format(
+    Format(
         "icefall",
         "icefall: recogs-*.txt with lines ID:<TAB>ref=[…] and ID:<TAB>hyp=[…]",
         "no scores",
-        (plain_text.read_icefall, plain_text.looks_like_icefall, plain_text.icefall_writer),
-        parts=["reference"],
+        *(plain_text.read_icefall, plain_text.looks_like_icefall, plain_text.icefall_writer),
+        parts={"reference"},
         one_best=True,
     ),
-    _make_format(
+    Format(
         "fairseq",
         "fairseq: output of fairseq-generate with lines T-N, H-N, D-N, P-N",
         "log-probabilities; base 2, or base=e for versions of 2019 and before",
-        (plain_text.read_fairseq, plain_text.looks_like_fairseq, plain_text.fairseq_writer),
+        *(plain_text.read_fairseq, plain_text.looks_like_fairseq, plain_text.fairseq_writer),
         options=("base", "base"),
-        parts=["reference"],
-        streams=[plain_text.STREAM],
+        parts={"reference"},
+        streams={STREAM},
     ),
-    _make_format(
+    Format(
         "wenet",
         "wenet: n-best lists of decoder_main with lines `wav ID` and `candidate SCORE TEXT`",
         "fixed: natural log-probabilities",
-        (plain_text.read_wenet, plain_text.looks_like_wenet, plain_text.wenet_writer),
-        streams=[plain_text.STREAM],
+        *(plain_text.read_wenet, plain_text.looks_like_wenet, plain_text.wenet_writer),
+        streams={STREAM},
     ),
-    _make_format(
+    Format(
         "aps",
         "aps: n-best lists of decode.py, an id and lines of score, number of tokens, text",
         "fixed: natural log-probabilities",
-        (plain_text.read_aps, plain_text.looks_like_aps, plain_text.aps_writer),
-        streams=[plain_text.STREAM],
-        hypothesis_fields=[plain_text.TOKENS_FIELD],
+        *(plain_text.read_aps, plain_text.looks_like_aps, plain_text.aps_writer),
+        streams={STREAM},
+        hypothesis_fields={plain_text.TOKENS_FIELD},
     ),
-    _make_format(
+    Format(
         plain_text.KALDI_TEXT,
         "Kaldi's text: id and words; one hypothesis per list",
         "no scores",
-        (plain_text.read_kaldi_text, plain_text.looks_like_kaldi_text, plain_text.kaldi_text_writer),
+        *(plain_text.read_kaldi_text, plain_text.looks_like_kaldi_text, plain_text.kaldi_text_writer),
         is_loose=True,
         one_best=True,
     ),
-    _make_format(
+    Format(
         plain_text.LINES,
         "Plain text: one sentence per line; detected only next to references that are plain text, too",
         "no scores",
-        (plain_text.read_sentences, _never, plain_text.sentences_writer),
+        *(plain_text.read_sentences, _never, plain_text.sentences_writer),
         is_numbered=True,
         one_best=True,
     ),
-    _make_format(
+    Format(
         plain_text.PARAGRAPHS,
         "Plain text: one hypothesis per line, blank lines between lists; never detected automatically",
         "no scores",
-        (plain_text.read_paragraphs, _never, plain_text.paragraphs_writer),
+        *(plain_text.read_paragraphs, _never, plain_text.paragraphs_writer),
         is_numbered=True,
     ),
-    _make_format(
+    Format(
         "htk",
         "HTK lattices (SLF): one file per utterance, expanded to its best word sequences",
         "log-probabilities; base e, unless the file declares another with base=",
-        (lattices.read_lists, lattices.looks_like, lattices.writer),
+        *(lattices.read_lists, lattices.looks_like, lattices.writer),
         options=("depth max_paths acscale lmscale prscale wdpenalty", "acscale lmscale prscale wdpenalty"),
         is_folder=True,
-        streams=lattices.STREAMS.values(),
-        list_fields=[lattices.NAME_FIELD],
-        hypothesis_fields=[WORDS_FIELD],
-        word_fields=["word", *TIME_KEYS],
+        streams={*lattices.STREAMS.values()},
+        list_fields={lattices.NAME_FIELD},
+        hypothesis_fields={WORDS_FIELD},
+        word_fields={"word", *TIME_KEYS},
         find_changes=lattices.find_losses,
     ),
-    _make_format(
+    Format(
         "kaldi-lattice",
         "Kaldi compact lattices in text form, expanded to their best word sequences",
         "fixed: natural-log costs",
-        (kaldi.read_kaldi_lattice, kaldi.looks_like_kaldi_lattice, kaldi.kaldi_lattice_writer),
+        *(kaldi.read_kaldi_lattice, kaldi.looks_like_kaldi_lattice, kaldi.kaldi_lattice_writer),
         options=("words depth max_paths acscale lmscale wdpenalty", "words missing"),
-        streams=kaldi.LATTICE_STREAMS,
+        streams={*kaldi.LATTICE_STREAMS},
         find_changes=kaldi.find_losses,
     ),
-    _make_format(
+    Format(
         "trn",
         "NIST transcripts: words (id), or PocketSphinx's words (id score); one hypothesis per list",
         "no scores, or PocketSphinx's integers, converted to natural log-probabilities",
-        (nist.read_trn_lists, nist.looks_like_trn, nist.trn_writer),
+        *(nist.read_trn_lists, nist.looks_like_trn, nist.trn_writer),
         suffix=".trn",
         one_best=True,
     ),
-    _make_format(
+    Format(
         "ctm",
         "NIST words with times: one list per file and channel, one hypothesis per list",
         "no scores",
-        (nist.read_ctm_lists, nist.looks_like_ctm, nist.ctm_writer),
+        *(nist.read_ctm_lists, nist.looks_like_ctm, nist.ctm_writer),
         suffix=".ctm",
-        hypothesis_fields=[WORDS_FIELD],
-        word_fields=["word", *NUMBER_KEYS],
+        hypothesis_fields={WORDS_FIELD},
+        word_fields={"word", *NUMBER_KEYS},
         one_best=True,
     ),
-    _make_format(
+    Format(
         "stm",
         "NIST segments with times and speakers: one list per segment, one hypothesis per list",
         "no scores",
-        (nist.read_lists, nist.looks_like, nist.writer),
+        *(nist.read_lists, nist.looks_like, nist.writer),
         is_numbered=True,
-        parts=["group"],
+        parts={"group"},
         list_fields=nist.FIELDS,
         one_best=True,
     ),
-    _make_format(
+    Format(
         "seglst",
         "SegLST of meeteval: a JSON array of segments with session, speaker, times and words; one text each",
         "no scores",
-        (json_documents.read_seglst, json_documents.looks_like_seglst, json_documents.seglst_writer),
-        parts=["group", "fields"],
+        *(json_documents.read_seglst, json_documents.looks_like_seglst, json_documents.seglst_writer),
+        parts={"group", "fields"},
         one_best=True,
     ),
 )
@@ -559,7 +543,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType({format_.name: format_ for form
 
 
 MAX_SAMPLED_FILES = 10
-"""Number of files of a folder among which one that tells the format is looked for."""
+"""Number of files of a folder that are sampled until one of them matches a format."""
 
 
 def choose(choice: str) -> FormatChoice:
@@ -582,14 +566,15 @@ def choose(choice: str) -> FormatChoice:
 
 
 def detect(path: str | Path) -> tuple[str, str]:
-    """Detect the format of a file or folder; return its name and the evidence. A pipe is JSON lines.
+    """Detect the format of a file or folder; return the name of the format and the evidence.
 
-    The name of a file counts only if its content matches no format. A folder is one list file of its format;
-    ``inputs.find_parts`` finds the files and folders of lists in a folder.
+    The name of a file counts only if its content matches no format. A pipe is taken for JSON lines. A folder
+    must be one list file of a format that is written as a folder; ``inputs.find_parts`` finds lists in
+    others.
 
     Raises:
-        FormatError: no format matches, or several formats match; in that case the error names each with
-            its evidence.
+        FormatError: no format matches, or several formats match; in that case the error names each of them
+            with its evidence.
     """
     if is_pipe(path):
         return "jsonl", "the default for a pipe, which can be read only once"
@@ -613,13 +598,13 @@ def detect(path: str | Path) -> tuple[str, str]:
 
 
 def detect_measured(path: str | Path, reference: str | Path | None) -> str:
-    """Detect the format of lists that are measured by references, as ``detect`` does; also of plain text.
+    """Detect the format of lists as ``detect`` does; with references, recognise plain text as well.
 
     Args:
-        reference: a file of references, if there is one.
+        reference: the file of references, if there is one.
 
     Raises:
-        FormatError: no format matches, or the lines could begin with an id or a word.
+        FormatError: no format matches, or the lines of plain text may begin with ids as well as with words.
     """
     if reference is not None and not is_pipe(path) and is_plain_text(path):
         if is_plain_text(reference):
@@ -632,7 +617,7 @@ def detect_measured(path: str | Path, reference: str | Path | None) -> str:
 
 
 def is_plain_text(path: str | Path) -> bool:
-    """Whether a file is text without markup: it has no other format than that of ids and words, if any."""
+    """Whether a file is plain text: it matches no format, or only Kaldi's lines of ids and words."""
     if not Path(path).is_file():
         return False
     sample = read_sample(path)
@@ -646,9 +631,9 @@ def _may_be_plain(sample: Sample) -> bool:
 
 
 def match_path(path: str | Path, formats: Mapping[str, Format] = FORMATS) -> tuple[Sample, dict[str, str]]:
-    """Read a sample of a file or folder; return it with the evidence for each format that it matches.
+    """Read a sample of a file or folder; return the sample and the evidence for each format that it matches.
 
-    If the first file of a folder matches nothing, such as a list of silence, a few others are tried.
+    If the first file of a folder matches nothing, such as an empty list, a few other files are tried.
 
     Raises:
         FormatError: a file cannot be opened.
@@ -656,8 +641,7 @@ def match_path(path: str | Path, formats: Mapping[str, Format] = FORMATS) -> tup
     sample = read_sample(path)
     if (matches := find_matches(sample, formats)) or not Path(path).is_dir():
         return sample, matches
-    entries = sorted(entry for entry in Path(path).iterdir() if not entry.name.startswith("."))
-    for entry in islice(filter(Path.is_file, entries), 1, MAX_SAMPLED_FILES):
+    for entry in islice(filter(Path.is_file, list_entries(Path(path))), 1, MAX_SAMPLED_FILES):
         other = replace(read_sample(entry), path=sample.path, names=sample.names)
         if matches := find_matches(other, formats):
             return other, matches
@@ -669,9 +653,14 @@ COLUMNS = ("ctm", "stm")
 
 
 def find_matches(sample: Sample, formats: Mapping[str, Format] = FORMATS) -> dict[str, str]:
-    """Return the evidence for each of the formats that a sample matches, by name; loose ones only alone."""
-    found = {name: format_.looks_like(sample) for name, format_ in formats.items()}
-    matches = {name: evidence for name, evidence in found.items() if evidence}
+    """Return the evidence for each format that a sample matches, by the name of the format.
+
+    Loose formats count only if no other format matches, and formats of damaged files only if none does.
+    """
+    matches: dict[str, str] = {}
+    for name, format_ in formats.items():
+        if (format_.takes_folders or not sample.is_folder) and (evidence := format_.looks_like(sample)):
+            matches[name] = evidence
     strict = {name: evidence for name, evidence in matches.items() if not formats[name].is_loose}
     if strict or matches.keys() - {KALDI_TEXT}:
         return strict or matches
@@ -682,7 +671,7 @@ def find_matches(sample: Sample, formats: Mapping[str, Format] = FORMATS) -> dic
 
 
 def _match_name(sample: Sample) -> dict[str, str]:
-    """Return the formats whose files are called so."""
+    """Return the evidence for each format whose suffix a file name has, by the name of the format."""
     name_of_file = sample.path.name.removesuffix(".gz").lower()
     return {
         name: f"a file name that ends in {Path(name_of_file).suffix}"
@@ -692,13 +681,13 @@ def _match_name(sample: Sample) -> dict[str, str]:
 
 
 def is_pipe(path: str | Path) -> bool:
-    """Whether a source is standard input, a pipe or a device, which can be read only once."""
+    """Whether a source can be read only once: standard input, a pipe or a device."""
     location = Path(path)
     return str(path) == "-" or (location.exists() and not location.is_file() and not location.is_dir())
 
 
 def assign_groups(lists: Lists, group_of: Callable[[str], str]) -> Lists:
-    """Yield the lists; a list without a group gets the group that ``group_of`` returns for its id."""
+    """Yield lists; a list without a group gets the group that ``group_of`` returns for its id."""
     for item in lists:
         if isinstance(item, NBestList) and not item.group:
             item = replace(item, group=group_of(item.id))

@@ -21,10 +21,10 @@ from rescorer.types import Hypothesis, NBestList, RescoredHypothesis, RescoredLi
 JSON_LINES = "jsonl"
 ONE_BEST = tuple(name for name, format_ in FORMATS.items() if format_.one_best)
 FILLED_MANIFEST = f"{nemo.FORMAT}:manifest="
-"""Beginning of the choice of a NeMo manifest to which the best hypotheses are added."""
+"""Beginning of the name of a format for which a file follows: the NeMo manifest to fill with best texts."""
 RESCORED_LIST_FIELDS = frozenset({"model", "weights"})
 RESCORED_HYPOTHESIS_FIELDS = frozenset({"total", "components"})
-"""Fields that identify a list from a file as the output of ``rescorer rescore``."""
+"""Fields of hypotheses; with the fields of lists above, they identify the output of ``rescorer rescore``."""
 RESCORED_LISTS_MESSAGE = (
     "these lists are the output of `rescorer rescore`, with totals and components instead of scores"
 )
@@ -62,10 +62,10 @@ def render_best(ranking: Ranking, weights: Weights, model: str) -> OneBestList:
 
 
 def extract_best(rescored: RescoredList) -> OneBestList:
-    """Return the decision of a rescored list: its consensus if there is one, otherwise its best hypothesis
-    with its fields but without its scores.
+    """Return the decision of a rescored list: the consensus if there is one, or else the best hypothesis.
 
-    Words with times get the confidences of a calibration, if there is one.
+    The best hypothesis keeps its fields, but not its scores. If the bundle has a calibration, words with
+    times get its confidences.
     """
     best = rescored.best
     if rescored.decision is not None and rescored.decision.kind == "confusion_network":
@@ -79,8 +79,8 @@ def extract_best(rescored: RescoredList) -> OneBestList:
 def build_consensus(rescored: RescoredList) -> Hypothesis:
     """Return the consensus of a list as a hypothesis, with times and posteriors in the field ``words``.
 
-    The text is that of the hypothesis with these words, if there is one, otherwise each word as the first
-    hypothesis that has it there writes it.
+    If a hypothesis has the words of the consensus, the text is the text of that hypothesis. Otherwise each
+    word is spelt as in the first hypothesis that has the word at this place.
     """
     same = [h.text for h in rescored.hypotheses if h.original_rank == rescored.consensus_rank]
     words = rescored.consensus
@@ -99,7 +99,7 @@ def build_consensus(rescored: RescoredList) -> Hypothesis:
 
 
 def _add_confidences(best: RescoredHypothesis) -> Mapping[str, Any]:
-    """Return the fields of a hypothesis, with confidences in ``words`` if these are the words of its text."""
+    """Return the fields of a hypothesis, with confidences in ``words`` if it has the words of the text."""
     entries = best.fields.get(WORDS_FIELD)
     written = [word.word for word in best.word_confidences]
     if not written or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
@@ -116,16 +116,16 @@ def _add_confidences(best: RescoredHypothesis) -> Mapping[str, Any]:
 
 
 def is_rescored(nbest: NBestList) -> bool:
-    """Return whether a list was read from the output of ``rescorer rescore``."""
+    """Whether a list was read from the output of ``rescorer rescore``."""
     hypothesis_fields = nbest.hypotheses[0].fields.keys()
     return nbest.fields.keys() >= RESCORED_LIST_FIELDS and hypothesis_fields >= RESCORED_HYPOTHESIS_FIELDS
 
 
 def check_writable(name: str, lists: Sequence[NBestList]) -> None:
-    """Check that at least one hypothesis of the lists can be written in a format, before anything is scored.
+    """Check, before anything is scored, that a format can hold at least one hypothesis of the lists.
 
     Raises:
-        ConfigError: none of the lists could be written, whichever hypothesis became the best.
+        ConfigError: the format can hold none of the hypotheses.
     """
     if name == JSON_LINES:
         return
@@ -146,7 +146,7 @@ def check_writable(name: str, lists: Sequence[NBestList]) -> None:
 
 @contextmanager
 def rescored_writer(name: str, target: str | Path) -> Iterator[Callable[[Any], None]]:
-    """Open an output for rescored lists and yield the function that writes a rendered list.
+    """Open an output for rescored lists; yield the function that writes the result of ``get_renderer(name)``.
 
     The function raises InvalidList, and writes nothing, if the list does not fit the format. The word times
     of a ctm come from the field ``words`` of the best hypothesis, or from the consensus; the segment times of
@@ -154,7 +154,7 @@ def rescored_writer(name: str, target: str | Path) -> Iterator[Callable[[Any], N
 
     Args:
         name: ``jsonl``, ``trn``, ``ctm``, ``stm``, or ``manifest:manifest=FILE``.
-        target: File, compressed if its name ends with ``.gz``; ``-`` is standard output.
+        target: file, compressed if its name ends with ``.gz``; ``-`` is standard output.
     """
     if name == JSON_LINES:
         with open_output(target) as stream:

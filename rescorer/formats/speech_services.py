@@ -9,11 +9,12 @@ Whisper gives one list per segment:
     {"segments": [{"candidates": [{"text": " a b", "avg_logprob": -0.3}, ...]}]}            several texts
 
 A file contains one document, several one after another, or one document or segment per line; a folder
-contains one file per recording, ``talk.json``. Whisper prints one text per segment; a segment with an array
-of texts, or of objects with a ``text``, under a name in ``HYPOTHESIS_KEYS`` has these as its hypotheses.
+contains one file per recording, ``talk.json``. Whisper prints one text per segment. If a segment has an array
+of texts, or of objects with a ``text``, under a name in ``HYPOTHESIS_KEYS``, these are its hypotheses.
 
-``avg_logprob`` is a mean in nats: the log-probability of all tokens, divided by their number plus one. The
-stream ``first_pass`` is their sum if every hypothesis of the list has ``tokens``, otherwise the mean.
+``avg_logprob`` is the log-probability of all tokens in nats, divided by the number of tokens plus one. The
+stream ``first_pass`` is the undivided log-probability if every hypothesis of the list has ``tokens``, and
+``avg_logprob`` otherwise.
 
 Speech services and dialogue logs give arrays of alternatives:
 
@@ -26,9 +27,9 @@ Speech services and dialogue logs give arrays of alternatives:
     [[{"text": "a b", "nbest": [{"hyp": "a b", "score": -45.7}, ...]}]]                      dialogue logs
 
 A file contains one document, several one after another, or one per line; a folder contains one file per
-utterance, ``u1.json``. Three kinds of values are no lists: alternatives of words next to those of whole
-texts, results that the service marks as interim, and partial results. A document without any list gives its
-text, if it has one, as a list with one hypothesis.
+utterance, ``u1.json``. Three kinds of arrays are not read as lists: alternatives of single words, results
+that the service marks as interim, and partial results. If a document has a text but no list, the text becomes
+a list with one hypothesis.
 
 A confidence is not a log-probability, so it remains a field of its hypothesis like all other keys. Scores are
 only read if their field and base are given.
@@ -39,38 +40,38 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rescorer.errors import FormatError, InvalidList
 from rescorer.formats.common import (
-    DUPLICATE_ID,
+    STREAM,
+    FoundLists,
     ListWriter,
     Row,
     Units,
-    add_location,
     build_list,
     check_reserved,
+    check_type,
     json_writer,
     parse_at,
     parse_number,
+    reject_duplicates,
 )
 from rescorer.formats.io.folders import Lists, Sample, read_list_files
-from rescorer.formats.io.json_io import JsonCursor, describe_type, yield_late_errors
+from rescorer.formats.io.json_io import JsonCursor, describe_type, is_number, without, yield_late_errors
 from rescorer.formats.io.text_io import Source, source_name
 from rescorer.formats.json_documents import Document, parse_score_units, read_documents
 from rescorer.types import NBestList
 
-STREAM = "first_pass"
 SCORE_KEY = "avg_logprob"
 SEGMENT_KEYS = ("segments", "transcription")
 """Keys of the arrays that contain segments."""
 HYPOTHESIS_KEYS = ("candidates", "alternatives", "beams", "hypotheses", "n_best", "nBest", "nbest")
 """Keys of the hypotheses of a segment, in order of preference."""
 OTHER_LISTS = ("alternatives", "NBest", "nBest", "nbest", "choices")
-"""Names of arrays in segments that other services have, too; they are Whisper's next to its own keys."""
+"""Keys of arrays that segments of other services have, too, so that they do not tell Whisper from those."""
 LIST_FIELDS = ("seek", "start", "end", "offsets", "timestamps", "speaker")
 """Keys that describe a segment, not its text."""
 SUFFIX = ".json"
@@ -79,26 +80,26 @@ OWN_KEYS = ("seek", SCORE_KEY)
 
 
 class Segment(NamedTuple):
-    """A segment and where it was found."""
+    """A segment and the place where it was found."""
 
     position: str
-    """Number of the segment, after that of its document if there are several."""
+    """Number of the segment, after the number of its document if the file has several documents."""
     value: Any
     line: int | None
-    """Line, or None if the file is one document over several lines."""
+    """Line, or None if the document takes several lines."""
 
 
 def read_whisper(source: Source, *, score: str = "", base: str = "", sign: str = "log_prob") -> Lists:
     """Yield one list per segment of a file or folder.
 
-    The id of a list is the name of the file and the number of the segment, such as ``talk-12``; a segment's
-    own id is kept if it is text. Large documents are read one segment at a time. Keys of a document besides
-    its segments are not kept; those of a segment become fields.
+    The id of a list is the name of the file and the number of the segment, such as ``talk-12``. If the
+    segment has an ``id`` that is a text, that is the id. Large documents are read one segment at a time. The
+    other keys of a segment become fields of its list; the other keys of a document are not kept.
 
     Args:
-        score: Key of the score that becomes the stream ``first_pass``, instead of ``avg_logprob``.
-        base: Base of this score, required if there is one.
-        sign: Sign of this score, ``log_prob`` or ``cost``.
+        score: key of the score that becomes the stream ``first_pass``, instead of ``avg_logprob``.
+        base: base of this score; required if ``score`` is given.
+        sign: sign of this score, ``log_prob`` or ``cost``.
 
     Raises:
         ConfigError: only one of score and base is given, or the base or sign is unknown.
@@ -110,30 +111,31 @@ def read_whisper(source: Source, *, score: str = "", base: str = "", sign: str =
 
 
 def _read_all(source: Source, name: str, read_file: Callable[[Source, str], Lists]) -> Lists:
-    """Read the files of a folder, given their names without suffix, or a file, given ``name``."""
+    """Read a file, or each file of a folder; ids begin with ``name``, or with the file's own name."""
+    read = yield_late_errors(read_file)
     if isinstance(source, (str, Path)) and Path(source).is_dir():
-        return read_list_files(source, lambda name, path: yield_late_errors(read_file(path, name)), (SUFFIX,))
-    return yield_late_errors(read_file(source, name))
+        return read_list_files(source, lambda name, path: read(path, name), (SUFFIX,))
+    return read(source, name)
 
 
 def _read_file(source: Source, name: str, score: str, units: Units) -> Lists:
     file = source_name(source)
-    seen: set[str] = set()
-    for segment in read_documents(source, file, lambda document: _locate_segments(document, file)):
-        if isinstance(segment, FormatError):
-            yield segment
-            continue
-        own_id = segment.value.get("id") if isinstance(segment.value, dict) else None
-        list_id = own_id if isinstance(own_id, str) and own_id else f"{name}-{segment.position}"
-        if list_id in seen:
-            yield InvalidList(DUPLICATE_ID, list_id=list_id, file=file, line=segment.line)
-        else:
-            yield parse_at(file, segment.line, partial(_parse_segment, segment, list_id, file, score, units))
-        seen.add(list_id)
+
+    def find() -> FoundLists:
+        for segment in read_documents(source, file, lambda document: _locate_segments(document, file)):
+            if isinstance(segment, FormatError):
+                yield "", None, segment
+                continue
+            own_id = segment.value.get("id") if isinstance(segment.value, dict) else None
+            list_id = own_id if isinstance(own_id, str) and own_id else f"{name}-{segment.position}"
+            nbest = parse_at(file, segment.line, _parse_segment, segment, list_id, file, score, units)
+            yield list_id, segment.line, nbest
+
+    return reject_duplicates(find(), file)
 
 
 def _locate_segments(document: Document, file: str) -> Iterator[Segment]:
-    """Yield each segment of a document; raises FormatError if it has none."""
+    """Yield each segment of a document; raise FormatError if it has none."""
     prefix = "" if document.is_only else f"{document.label}-"
     if document.line is None:
         for position, value in _stream_segments(document.cursor, file):
@@ -148,7 +150,7 @@ def _locate_segments(document: Document, file: str) -> Iterator[Segment]:
 
 
 def _stream_segments(document: JsonCursor, file: str) -> Iterator[tuple[str, Any]]:
-    """Yield number and value of each segment of a document."""
+    """Yield the number and the value of each segment of a document."""
     if document.peek() == "[":
         yield from _read_segments(document)
         return
@@ -180,7 +182,7 @@ def _read_segments(document: JsonCursor) -> Iterator[tuple[str, Any]]:
 
 
 def _find_segments(document: Any) -> Iterator[tuple[str, Any]] | None:
-    """Return number and value of each segment of a document, or None if it is a segment itself."""
+    """Return the number and value of each segment of a document, or None if the document is a segment."""
     if isinstance(document, dict):
         document = next((document[key] for key in SEGMENT_KEYS if isinstance(document.get(key), list)), None)
     if not isinstance(document, list):
@@ -189,9 +191,9 @@ def _find_segments(document: Any) -> Iterator[tuple[str, Any]] | None:
 
 
 def _number(segment: Any, default: int | str) -> str:
-    """Return the number that a segment gives itself, or its position."""
+    """Return the ``id`` of a segment if it is a number, or else the default."""
     number = segment.get("id") if isinstance(segment, dict) else None
-    return str(number if isinstance(number, int) and not isinstance(number, bool) else default)
+    return str(number if type(number) is int else default)
 
 
 def _parse_segment(
@@ -200,50 +202,42 @@ def _parse_segment(
     record = segment.value
     if not isinstance(record, dict):
         raise InvalidList(f"expected a segment as an object, got {describe_type(record)}", list_id=list_id)
-    fields = {key: value for key, value in record.items() if key != "id"}
+    fields = without(record, ("id",))
     key = next((key for key in HYPOTHESIS_KEYS if isinstance(fields.get(key), list) and fields[key]), "")
     if key:
         items = fields.pop(key)
     else:
-        items = [{name: value for name, value in fields.items() if name not in LIST_FIELDS}]
-        fields = {name: value for name, value in fields.items() if name in LIST_FIELDS}
+        items = [without(fields, LIST_FIELDS)]
+        fields = without(fields, items[0])
     has_tokens = all(isinstance(item, dict) and isinstance(item.get("tokens"), list) for item in items)
-    rows = [_parse_row(item, list_id, i, has_tokens, segment.line) for i, item in enumerate(items)]
+    rows = [_parse_candidate(item, list_id, i, has_tokens, segment.line) for i, item in enumerate(items)]
     if score:
         rows = [replace(row, scores={STREAM: row.fields.get(score)}) for row in rows]
     return build_list(list_id, rows, {STREAM: units}, file, fields=fields)
 
 
-def _parse_row(item: Any, list_id: str, index: int, has_tokens: bool, line: int | None) -> Row:
-    def invalid(message: str, field: str) -> InvalidList:
-        return InvalidList(message, list_id=list_id, hypothesis=index, field=field)
-
+def _parse_candidate(item: Any, list_id: str, index: int, has_tokens: bool, line: int | None) -> Row:
     if isinstance(item, str):
-        return Row(item, {}, {}, line)
-    if not isinstance(item, dict):
-        raise invalid(f"expected an object, got {describe_type(item)}", "")
-    text, score = item.get("text"), item.get(SCORE_KEY)
-    if not isinstance(text, str):
-        raise invalid(f"expected a string, got {describe_type(text)}", "text")
-    if score is None:
-        scores = {}
-    elif isinstance(score, (int, float)) and not isinstance(score, bool) and abs(score) < math.inf:
-        scores = {STREAM: score * _divisor(item, has_tokens)}
-    else:
-        raise invalid(f"{str(score)[:100]!r} is not a finite number", SCORE_KEY)
-    return Row(text, scores, {key: value for key, value in item.items() if key != "text"}, line)
+        return Row(item, line=line)
+    item = check_type(item, dict, list_id, hypothesis=index)
+    text, score = check_type(item.get("text"), str, list_id, "text", index), item.get(SCORE_KEY)
+    if score is not None and not (is_number(score) and abs(score) < math.inf):
+        message = f"{str(score)[:100]!r} is not a finite number"
+        raise InvalidList(message, list_id=list_id, hypothesis=index, field=SCORE_KEY)
+    scores = {} if score is None else {STREAM: score * _divisor(item, has_tokens)}
+    return Row(text, scores, without(item, ("text",)), line)
 
 
 def _divisor(item: Any, has_tokens: bool) -> int:
-    """Return the number by which the sum of the log-probabilities was divided, if it is known."""
+    """Return the number by which the log-probability of all tokens was divided, or 1 if it is not known."""
     return len(item["tokens"]) + 1 if has_tokens else 1
 
 
 def whisper_writer(target: str | Path) -> ListWriter:
     """Write one document whose ``segments`` have an ``id`` and ``candidates``.
 
-    The stream ``first_pass`` is written as ``avg_logprob``: per token if every hypothesis of the list has the
-    field ``tokens``.
+    The stream ``first_pass`` is written as ``avg_logprob``. It is divided by the number of tokens plus one if
+    every hypothesis of the list has the field ``tokens``.
     """
     reserved = ("id", *SEGMENT_KEYS, *HYPOTHESIS_KEYS)
 
@@ -255,7 +249,7 @@ def whisper_writer(target: str | Path) -> ListWriter:
             if "text" in hypothesis.fields:
                 message = "the name text is reserved by the format; rename this field"
                 raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="fields")
-            candidate = {"text": hypothesis.text, **hypothesis.fields}
+            candidate: dict[str, Any] = {"text": hypothesis.text, **hypothesis.fields}
             if STREAM in nbest.streams:
                 candidate[SCORE_KEY] = nbest.streams[STREAM][index] / _divisor(hypothesis.fields, has_tokens)
             candidates.append(candidate)
@@ -280,7 +274,7 @@ def looks_like_whisper(sample: Sample) -> str:
 
 
 def _find_own_key(document: Any, depth: int = 0) -> str:
-    """Find a key of Whisper in a segment, in one of its hypotheses, or in the segments of a document."""
+    """Find one of ``OWN_KEYS`` in a segment, in one of its hypotheses, or in the segments of a document."""
     if isinstance(document, list) and depth < 2:
         return next((key for item in document if (key := _find_own_key(item, depth + 1))), "")
     if not isinstance(document, dict) or "hypotheses" in document:
@@ -302,17 +296,17 @@ LIST_KEYS = (
 TEXT_KEYS = ("transcript", "Transcript", "Lexical", "lexical", "text", "hyp")
 """Keys of the text of a hypothesis, in order of preference."""
 WORD_KEYS = ("content", "Content", "word", "Word", "words")
-"""Keys of an alternative that is a word, or has nothing but its words, if it has no text."""
+"""Keys by which an alternative without a text is recognised as a single word, or as an array of words."""
 FINAL_KEYS = ("isFinal", "is_final", "final")
 """Keys that are false in interim results."""
 PARTIAL_KEYS = ("IsPartial", "is_partial", "isPartial")
 """Keys that are true in interim results."""
 TRANSCRIPTS_KEY = "transcripts"
-"""Key of the array of whole texts next to which AWS writes words, and segments if they are asked for."""
+"""Key of AWS's array of whole texts; words, and segments if the client asks for them, are in other arrays."""
 ID_KEYS = ("utterance_id", "id", "RequestId", "requestId")
 """Keys of the id in the object that contains a list, in order of preference."""
 OTHER_KEYS = frozenset({"hypotheses", "beams", "candidates", "n_best", "lists", "utts", "audio_filepath"})
-"""Keys at the top of a document, or of an element of an array, that other formats have."""
+"""Keys of other formats, at the top of a document or of the elements of an array."""
 REFERENCE_KEY = "reference"
 MAX_STREAMED_DEPTH = 8
 """Largest nesting depth of arrays that are read element by element; deeper arrays are read as a whole."""
@@ -324,11 +318,12 @@ class LocatedList(NamedTuple):
     """A list and its position in a document."""
 
     path: str
+    """Keys and indices that lead to the list, such as ``results[0].alternatives``."""
     container: dict[str, Any]
     """The object that contains the list."""
     items: list[Any]
     line: int | None = None
-    """Line, or None if the document takes several."""
+    """Line, or None if the document takes several lines."""
 
 
 def read_speech_services(
@@ -336,10 +331,10 @@ def read_speech_services(
 ) -> Lists:
     """Yield every list in the documents of a file or folder.
 
-    A list takes the id of the object that contains it; if there is none, its id is its path, such as
-    ``results[0].alternatives``. In a folder, the id is the file name, followed by the path if the file
-    contains several lists. The object's text ``reference`` is that of the list, and its other keys become
-    fields of the list.
+    The id of a list is the id of the object that contains the list. If that has none, the id is the path of
+    the list in the document, such as ``results[0].alternatives``. In a folder, the id is the file name,
+    followed by the path if the file contains several lists. A text ``reference`` of the object is the
+    reference of the list, and the other keys of the object become fields of the list.
 
     Large documents are streamed: the elements of outer arrays, and of the arrays directly inside an outer
     object, are read one at a time. Lists in these arrays are yielded before the other lists of the object.
@@ -347,10 +342,10 @@ def read_speech_services(
     yielded last.
 
     Args:
-        text: Key of the text, such as ``Display``; if empty, the usual keys are tried.
-        score: Key of the score that becomes the stream ``first_pass``; if empty, no scores are read.
-        base: Base of the score, required if there is one.
-        sign: Sign of the score, ``log_prob`` or ``cost``.
+        text: key of the text, such as ``Display``; if empty, the usual keys are tried.
+        score: key of the score that becomes the stream ``first_pass``; if empty, no scores are read.
+        base: base of the score; required if ``score`` is given.
+        sign: sign of the score, ``log_prob`` or ``cost``.
 
     Raises:
         ConfigError: only one of score and base is given, or the base or sign is unknown.
@@ -362,7 +357,7 @@ def read_speech_services(
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Builds lists from documents according to the options of ``read_lists``."""
+    """Builds lists from documents according to the options of ``read_speech_services``."""
 
     text_keys: tuple[str, ...]
     score_key: str
@@ -372,59 +367,60 @@ class _Reader:
         """Yield the lists of a file.
 
         Args:
-            name: Id of the file's only list, or prefix of the ids if it contains several.
+            name: the id of the file's only list, or the prefix of the ids if the file contains several lists.
         """
         file = source_name(source)
+        return reject_duplicates(self._find_lists(source, file, name), file)
+
+    def _find_lists(self, source: Source, file: str, name: str) -> FoundLists:
         located = read_documents(source, file, _locate_lists)
         first = list(islice(located, 2 if name else 0))
         if name and not first:
-            yield FormatError("no lists; expected an array named alternatives or NBest, or a text", file=file)
-        seen: set[str] = set()
+            message = "no lists; expected an array named alternatives or NBest, or a text"
+            yield "", None, FormatError(message, file=file)
         for found in chain(first, located):
             if isinstance(found, FormatError):
-                yield found
+                yield "", None, found
                 continue
             id_key = "" if name else _find_id_key(found.container)
             list_id = found.container[id_key] if id_key else found.path
             if name:
                 list_id = name if len(first) == 1 else f"{name}.{found.path}"
-            try:
-                rows = [self._parse_row(item, list_id, i, found.line) for i, item in enumerate(found.items)]
-                if list_id in seen:
-                    raise InvalidList(DUPLICATE_ID, list_id=list_id)
-            except InvalidList as error:
-                yield add_location(error, file, found.line)
-            else:
-                excluded = {*LIST_KEYS, id_key}
-                fields = {key: value for key, value in found.container.items() if key not in excluded}
-                has_reference = isinstance(fields.get(REFERENCE_KEY), str)
-                reference = fields.pop(REFERENCE_KEY) if has_reference else None
-                yield build_list(list_id, rows, self.units, file, reference=reference, fields=fields)
-            seen.add(list_id)
+            fields = without(found.container, {*LIST_KEYS, id_key})
+            yield (
+                list_id,
+                found.line,
+                parse_at(file, found.line, self._parse_list, found, list_id, fields, file),
+            )
 
-    def _parse_row(self, item: Any, list_id: str, index: int, line: int | None) -> Row:
-        def invalid(message: str, field: str) -> InvalidList:
-            return InvalidList(message, list_id=list_id, hypothesis=index, field=field)
+    def _parse_list(
+        self, found: LocatedList, list_id: str, fields: dict[str, Any], file: str
+    ) -> NBestList | InvalidList:
+        rows = [self._parse_alternative(item, list_id, i, found.line) for i, item in enumerate(found.items)]
+        has_reference = isinstance(fields.get(REFERENCE_KEY), str)
+        reference = fields.pop(REFERENCE_KEY) if has_reference else None
+        return build_list(list_id, rows, self.units, file, reference=reference, fields=fields)
 
+    def _parse_alternative(self, item: Any, list_id: str, index: int, line: int | None) -> Row:
         if isinstance(item, str):
-            return Row(item, {}, {}, line)
-        if not isinstance(item, dict):
-            raise invalid(f"expected an object, got {describe_type(item)}", "")
+            return Row(item, line=line)
+        item = check_type(item, dict, list_id, hypothesis=index)
         text_key = next((key for key in self.text_keys if key in item), "message")
         text = item.get(text_key)
         if text_key == "message" and isinstance(text, dict):
             text = text.get("content")
         if not isinstance(text, str):
             keys = ", ".join(self.text_keys)
-            raise invalid(f"no text in {keys}; expected a string, got {describe_type(text)}", text_key)
-        fields = {key: value for key, value in item.items() if key not in (text_key, self.score_key)}
+            message = f"no text in {keys}; expected a string, got {describe_type(text)}"
+            raise InvalidList(message, list_id=list_id, hypothesis=index, field=text_key)
         score = item.get(self.score_key)
         score = parse_number(score) if isinstance(score, str) else score
-        return Row(text, {STREAM: score} if self.score_key else {}, fields, line)
+        scores = {STREAM: score} if self.score_key else {}
+        return Row(text, scores, without(item, (text_key, self.score_key)), line)
 
 
 def _find_id_key(container: dict[str, Any]) -> str:
-    """Return the key of the id, or an empty string if there is none."""
+    """Return the key of the id in an object, or an empty string if the object has no id."""
     return next((key for key in ID_KEYS if isinstance(value := container.get(key), str) and value), "")
 
 
@@ -463,11 +459,12 @@ def _stream_lists(cursor: JsonCursor, path: str, depth: int = 0) -> Iterator[Loc
 def _find_lists_or_text(
     value: Any, path: str, is_found: bool = False, is_inside: bool = False
 ) -> Iterator[LocatedList]:
-    """Yield the lists of a document, or its text if it has no list.
+    """Yield the lists of a document, or its text as a list if it has no list.
 
     Args:
-        is_found: Whether lists of the document have been found before.
-        is_inside: Whether the document is an element of an array, where other things may have a text.
+        is_found: whether lists of the document have been found before.
+        is_inside: whether the document is an element of an array. A text there may be something else, such as
+            a word, so it counts only next to vosk's array ``result``.
     """
     for found in _find_lists(value, path):
         is_found = True
@@ -486,7 +483,7 @@ def _find_lists_or_text(
 
 
 def _find_lists(document: Any, prefix: str) -> Iterator[LocatedList]:
-    """Yield every list of a document; lists directly in an object come before more deeply nested ones."""
+    """Yield every list of a document; lists directly in an object come before deeper ones."""
     stack = [iter([(prefix, document)])]
     while stack:
         path, value = next(stack[-1], ("", None))
@@ -504,9 +501,9 @@ def _find_lists(document: Any, prefix: str) -> Iterator[LocatedList]:
 
 
 def _is_interim(value: dict[str, Any]) -> bool:
-    """Whether a result is not final, so that another one with the same words follows.
+    """Whether a result is interim, so that a final result with the same words follows.
 
-    Google writes ``stability`` in interim results only, and leaves out the false ``isFinal``.
+    Google writes ``stability`` in interim results only, and leaves out ``isFinal`` if it is false.
     """
     if any(value.get(key) is False for key in FINAL_KEYS) or any(value.get(k) is True for k in PARTIAL_KEYS):
         return True
@@ -514,7 +511,7 @@ def _is_interim(value: dict[str, Any]) -> bool:
 
 
 def _is_of_words(items: list[Any], container: dict[str, Any]) -> bool:
-    """Whether alternatives are those of one word, or have no text besides their words."""
+    """Whether alternatives are single words, or have arrays of words instead of texts."""
     if items and all(isinstance(item, str) for item in items):
         return any(isinstance(container.get(key), str) for key in WORD_KEYS)
     return bool(items) and all(
@@ -526,7 +523,7 @@ def _is_of_words(items: list[Any], container: dict[str, Any]) -> bool:
 
 
 def _nested_values(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield path and value of the arrays and objects in a value, except lists.
+    """Yield the path and the value of each array and object in a value, except n-best lists.
 
     This is a generator because the paths of a large array could fill the memory if they were all stored.
     """

@@ -6,7 +6,7 @@ SRILM's files (nbest-format(5)) are of three kinds, which the first line tells:
     NBestList1.0, then (-103298) yeah well my sue                  one combined score in bytelogs
     NBestList2.0, then (-103298) yeah ( st: 0.49 et: 0.94 g: -320 a: -8634 ) …     also word scores and times
 
-A bytelog is 1024/10000.5 nats (SRILM's Prob.h). Additional scores may be in other folders, with one file per
+A bytelog is 1024/10000.5 nats (SRILM's Prob.h). Other folders may have further scores, with one file per
 utterance (see *score-dir* in nbest-scripts(1)):
 
     lists/u1: -2301.5 -18.42 4 yeah well my sue        rnn/u1: -17.25        durations/u1: 12.5
@@ -26,20 +26,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
+from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.common import (
-    COUNT,
     LINE_BREAK,
+    STREAM,
     WORD_SEPARATOR,
+    FormatLines,
     ListWriter,
     Row,
     Units,
-    Write,
     build_list,
     count_words,
     folder_writer,
@@ -47,13 +47,14 @@ from rescorer.formats.common import (
     has_scores,
     parse_finite,
     parse_number,
+    parse_scored_words,
     parse_units,
     split_words,
     stream_from_nats,
 )
 from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD, get_word_times, is_finite_number
-from rescorer.formats.io.folders import Lists, Sample, create_files, ends_with_id, read_single_list_files
-from rescorer.formats.io.text_io import Source, make_folder, read_lines_strict
+from rescorer.formats.io.folders import Lists, Sample, ends_with_id, read_list_files
+from rescorer.formats.io.text_io import Source, read_lines_strict
 from rescorer.types import NBestList
 
 LOG10 = Units("10")
@@ -69,7 +70,9 @@ class ScoreFolder:
 
 
 def parse_score_folders(text: str) -> Mapping[str, ScoreFolder]:
-    """Parse ``NAME[/BASE[/SIGN]]=DIR;…``, such as ``rnn=rnn;duration/e/cost=dur``, into folders by stream.
+    """Parse the option ``NAME[/BASE[/SIGN]]=DIR;…``; return the folders by stream.
+
+    An example is ``rnn=rnn;duration/e/cost=dur``.
 
     Raises:
         ValueError: the text is malformed, repeats a stream, or names an unknown base or sign.
@@ -88,7 +91,7 @@ def _read_scores(folder: Path, list_id: str, size: int) -> list[float]:
     """Return the scores of one list, in the units of the folder.
 
     Args:
-        size: Number of hypotheses in the list.
+        size: number of hypotheses in the list.
 
     Raises:
         FormatError: the file is missing, is not a column of finite numbers, or has the wrong number of
@@ -114,9 +117,9 @@ def _read_scores(folder: Path, list_id: str, size: int) -> list[float]:
 
 BYTELOG = Units("bytelog")
 COLUMN_STREAMS = {"acoustic": LOG10, "lm": LOG10}
-"""Units of the streams of files with columns."""
-BYTELOG_STREAMS = {"first_pass": BYTELOG, "acoustic": BYTELOG, "lm": BYTELOG}
-"""Units of the streams of the other two formats; NBestList1.0 has only ``first_pass``."""
+"""Units of the streams in files with columns."""
+BYTELOG_STREAMS = {STREAM: BYTELOG, "acoustic": BYTELOG, "lm": BYTELOG}
+"""Units of the streams in the other two formats; NBestList1.0 has only ``first_pass``."""
 NO_SCORES: Mapping[str, ScoreFolder] = MappingProxyType({})
 NBESTLIST1_HEADER, NBESTLIST2_HEADER = "NBestList1.0", "NBestList2.0"
 
@@ -127,11 +130,11 @@ TOKEN_LABELS = ("(", "st:", "et:", "g:", "a:", ")")
 FRAME_S = 0.01
 """Length of a frame; ``et:`` is the start of a word's last frame (SRILM's NBest.cc)."""
 HMM_STATE = re.compile(r"-[0-9]$")
-"""Suffix of the HMM states that NBestList2.0 contains between the words."""
+"""Suffix of HMM states, which NBestList2.0 lists after the word that they belong to."""
 
 
 def read_srilm(source: Source, *, scores: Mapping[str, ScoreFolder] = NO_SCORES) -> Lists:
-    """Yield the list of each file, or the error if it is invalid.
+    """Yield the list of each file, or an error if the file is invalid.
 
     The streams are ``acoustic`` and ``lm``, or ``first_pass`` in NBestList1.0, or all three in NBestList2.0.
     The number of words, which may include pauses, becomes the field ``nwords`` of the hypothesis. In
@@ -139,19 +142,19 @@ def read_srilm(source: Source, *, scores: Mapping[str, ScoreFolder] = NO_SCORES)
     may contain spaces.
 
     Args:
-        scores: Folders of additional streams, by stream name.
+        scores: folders of additional streams, by stream name.
 
     Raises:
-        ConfigError: a name in ``scores`` clashes with an existing stream.
+        ConfigError: the files have a stream with a name in ``scores`` already.
         FormatError: the source cannot be opened or has no name, or a folder of ``scores`` does not exist.
     """
     for score in scores.values():
         if not score.folder.is_dir():
             raise FormatError("the folder of scores does not exist", file=str(score.folder))
-    yield from read_single_list_files(source, lambda list_id, path: _read_srilm_file(list_id, path, scores))
+    yield from read_list_files(source, lambda list_id, path: _read_srilm_file(list_id, path, scores))
 
 
-def _read_srilm_file(list_id: str, path: Path, scores: Mapping[str, ScoreFolder]) -> NBestList | InputError:
+def _read_srilm_file(list_id: str, path: Path, scores: Mapping[str, ScoreFolder]) -> Lists:
     header, rows = _read_rows(path, _row_parsers)
     units = BYTELOG_STREAMS if header else COLUMN_STREAMS
     if duplicates := units.keys() & scores.keys():
@@ -162,7 +165,7 @@ def _read_srilm_file(list_id: str, path: Path, scores: Mapping[str, ScoreFolder]
             replace(row, scores={**row.scores, name: value}) for row, value in zip(rows, values, strict=True)
         ]
     units = units | {name: score.units for name, score in scores.items()}
-    return build_list(list_id, rows, units, str(path))
+    yield build_list(list_id, rows, units, str(path))
 
 
 RowParser = Callable[[str, int], Row]
@@ -170,7 +173,10 @@ RowParser = Callable[[str, int], Row]
 
 
 def _read_rows(path: Path, parsers: Mapping[str, RowParser]) -> tuple[str, list[Row]]:
-    """Return the header of a file, which says how it is parsed, and its hypotheses.
+    """Return the header of a file and its hypotheses.
+
+    Args:
+        parsers: the parser of lines for each header; a file may also have no header, if one is empty.
 
     Raises:
         FormatError: a line cannot be read.
@@ -187,14 +193,13 @@ def _read_rows(path: Path, parsers: Mapping[str, RowParser]) -> tuple[str, list[
     return header, rows
 
 
-def looks_like_nbestlist1(sample: Sample) -> str:
-    """Return the evidence that a file or folder is in NBestList1.0 format, or an empty string."""
-    return f"the first line {NBESTLIST1_HEADER}" if sample.first == NBESTLIST1_HEADER else ""
+def _looks_like_nbestlist(header: str, sample: Sample) -> str:
+    """Return the evidence that a file or folder is in the format with a header, or an empty string."""
+    return f"the first line {header}" if sample.first == header else ""
 
 
-def looks_like_nbestlist2(sample: Sample) -> str:
-    """Return the evidence that a file or folder is in NBestList2.0 format, or an empty string."""
-    return f"the first line {NBESTLIST2_HEADER}" if sample.first == NBESTLIST2_HEADER else ""
+looks_like_nbestlist1 = partial(_looks_like_nbestlist, NBESTLIST1_HEADER)
+looks_like_nbestlist2 = partial(_looks_like_nbestlist, NBESTLIST2_HEADER)
 
 
 def looks_like_columns(sample: Sample) -> str:
@@ -207,23 +212,18 @@ def looks_like_columns(sample: Sample) -> str:
 
 
 def _parse_columns(text: str, line: int) -> Row:
-    columns = split_words(text)
-    if len(columns) < 3 or not COUNT.fullmatch(columns[2]):
-        raise ValueError("expected log10 acoustic, log10 LM, number of words, words")
-    acoustic, lm, nwords, *words = columns
-    scores = {"acoustic": parse_number(acoustic), "lm": parse_number(lm)}
-    return Row(" ".join(words), scores, {"nwords": int(nwords)}, line)
+    return parse_scored_words(split_words(text), line, "log10 acoustic, log10 LM, number of words, words")
 
 
 def _parse_nbestlist1(text: str, line: int) -> Row:
     match = SCORE_AND_WORDS.fullmatch(text)
     if not match:
         raise ValueError("expected (score) words")
-    return Row(" ".join(split_words(match[2])), {"first_pass": parse_number(match[1])}, {}, line)
+    return Row(" ".join(split_words(match[2])), {STREAM: parse_number(match[1])}, {}, line)
 
 
 def _parse_nbestlist2(text: str, line: int) -> Row:
-    """Parse words with times and scores, skipping the phones and HMM states inside the previous word."""
+    """Parse words with times and scores, skipping the phones and HMM states of the previous word."""
     row = _parse_nbestlist1(text, line)
     columns = split_words(row.text)
     words: list[dict[str, float | str]] = []
@@ -259,15 +259,15 @@ def srilm_writer(
     """Write one file with columns per list into a folder, with the streams ``acoustic`` and ``lm``.
 
     Args:
-        missing: Log10 score for lists that lack one of these streams; None: such lists are rejected.
-        scores: Folders for additional streams, which every list must have.
+        missing: log10 score for lists that lack one of these streams; None if such lists are rejected.
+        scores: folders for additional streams, which every list must have.
     """
-    return _writer(target, scores, lambda nbest: _format_columns(nbest, missing))
+    return _writer(target, lambda nbest: _format_columns(nbest, missing), scores)
 
 
 def nbestlist1_writer(target: str | Path, *, scores: Mapping[str, ScoreFolder] = NO_SCORES) -> ListWriter:
     """Write one NBestList1.0 file per list into a folder, with ``first_pass`` rounded to whole bytelogs."""
-    return _writer(target, scores, _format_nbestlist1)
+    return _writer(target, _format_nbestlist1, scores)
 
 
 def nbestlist2_writer(
@@ -283,29 +283,19 @@ def nbestlist2_writer(
     scores of the words do not sum to the score of the hypothesis.
 
     Args:
-        missing: Bytelog score for lists that lack one of these streams; None: such lists are rejected.
-        scores: Folders for additional streams, which every list must have.
+        missing: bytelog score for lists that lack one of these streams; None if such lists are rejected.
+        scores: folders for additional streams, which every list must have.
     """
-    return _writer(target, scores, lambda nbest: _format_nbestlist2(nbest, missing))
+    return _writer(target, lambda nbest: _format_nbestlist2(nbest, missing), scores)
 
 
-@contextmanager
-def _writer(
-    target: str | Path, scores: Mapping[str, ScoreFolder], format_lines: Callable[[NBestList], Iterator[str]]
-) -> Iterator[Write]:
-    folder = make_folder(target)
-    for score in scores.values():
-        make_folder(score.folder)
+def _writer(target: str | Path, format_lines: FormatLines, scores: Mapping[str, ScoreFolder]) -> ListWriter:
+    further = {score.folder: partial(_format_scores, name, score.units) for name, score in scores.items()}
+    return folder_writer(target, format_lines, further=further)
 
-    def write(nbest: NBestList) -> None:
-        lines_by_folder = {folder: list(format_lines(nbest))}
-        for name, score in scores.items():
-            lines_by_folder[score.folder] = list(map(repr, stream_from_nats(nbest, name, score.units)))
-        with create_files(list(lines_by_folder), nbest.id) as streams:
-            for stream, lines in zip(streams, lines_by_folder.values(), strict=True):
-                stream.writelines(f"{line}\n" for line in lines)
 
-    yield write
+def _format_scores(name: str, units: Units, nbest: NBestList) -> list[str]:
+    return list(map(repr, stream_from_nats(nbest, name, units)))
 
 
 def _format_columns(nbest: NBestList, missing: float | None) -> Iterator[str]:
@@ -316,7 +306,7 @@ def _format_columns(nbest: NBestList, missing: float | None) -> Iterator[str]:
 
 def _format_nbestlist1(nbest: NBestList) -> Iterator[str]:
     yield NBESTLIST1_HEADER
-    for text, score in zip(format_texts(nbest), stream_from_nats(nbest, "first_pass", BYTELOG), strict=True):
+    for text, score in zip(format_texts(nbest), stream_from_nats(nbest, STREAM, BYTELOG), strict=True):
         yield f"({round(score)}) {text}".rstrip(" ")
 
 
@@ -325,10 +315,7 @@ def _format_nbestlist2(nbest: NBestList, missing: float | None) -> Iterator[str]
     texts = format_texts(nbest)
     scores = {name: stream_from_nats(nbest, name, units, missing) for name, units in BYTELOG_STREAMS.items()}
     for index, text in enumerate(texts):
-        words = get_word_times(nbest, index)
-        if " ".join(word["word"] for word in words) != text:
-            message = "differ from the words of the text"
-            raise InvalidList(message, list_id=nbest.id, hypothesis=index, field=WORDS_FIELD)
+        words = get_word_times(nbest, index, split_words(text))
         lm_scores, acoustic_scores = (
             _get_word_scores(nbest, index, name, scores[name][index]) for name in ("lm", "acoustic")
         )
@@ -341,14 +328,14 @@ def _format_nbestlist2(nbest: NBestList, missing: float | None) -> Iterator[str]
                 raise InvalidList(message, list_id=nbest.id, hypothesis=index, field=WORDS_FIELD)
             end_s = round(start_s + word["duration_s"] - FRAME_S, TIME_DECIMALS)
             tokens.append(f"{word['word']} ( st: {start_s!r} et: {end_s!r} g: {lm} a: {acoustic} )")
-        yield " ".join([f"({round(scores['first_pass'][index])})", *tokens])
+        yield " ".join([f"({round(scores[STREAM][index])})", *tokens])
 
 
 def _get_word_scores(nbest: NBestList, index: int, name: str, total: float) -> list[int]:
     """Return a stream's score of each word of a hypothesis, in whole bytelogs.
 
     Args:
-        total: Score of the hypothesis, which the word scores must sum to.
+        total: score of the hypothesis, which must be the sum of the word scores.
     """
     values = [word.get(name) for word in get_word_times(nbest, index)]
     scores = [round(value) for value in values if value is not None and is_finite_number(value)]
@@ -364,31 +351,31 @@ FEATURE = re.compile(r"([^=]+)=(.*)", re.DOTALL)
 
 
 def read_srinterp(source: Source, *, base: str = "", sign: str = "log_prob") -> Lists:
-    """Yield the list of each file, or the error if it is invalid; every feature becomes a stream.
+    """Yield the list of each file, or an error if the file is invalid; every feature becomes a stream.
 
-    The words begin after the leading columns of the form ``NAME=VALUE``. A first word that contains ``=`` is
-    indistinguishable from a feature, so its list is rejected.
+    The words begin after the leading columns of the form ``NAME=VALUE``. A first word that contains ``=``
+    cannot be told from a feature, so its list is rejected.
 
     Args:
-        base: Base of all features. Counts are converted like scores; the weight of such a feature compensates
-            for the conversion.
-        sign: Sign of all features, ``log_prob`` or ``cost``.
+        base: base of all features. Features that are counts are converted like scores; the tuned weight of
+            such a feature makes up for it.
+        sign: sign of all features, ``log_prob`` or ``cost``.
 
     Raises:
         ConfigError: the base is missing, or the base or sign is unknown.
         FormatError: the source cannot be opened, or has no name.
     """
     units = _parse_units(base, sign)  # outside the generator, to raise before the first list is requested
-    return read_single_list_files(source, lambda list_id, path: _read_srinterp_file(list_id, path, units))
+    return read_list_files(source, lambda list_id, path: _read_srinterp_file(list_id, path, units))
 
 
-def _read_srinterp_file(list_id: str, path: Path, units: Units) -> NBestList | InputError:
-    _, rows = _read_rows(path, {"": _parse_row})
+def _read_srinterp_file(list_id: str, path: Path, units: Units) -> Lists:
+    _, rows = _read_rows(path, {"": _parse_features})
     features = {name for row in rows for name in row.scores}
-    return build_list(list_id, rows, dict.fromkeys(features, units), str(path))
+    yield build_list(list_id, rows, dict.fromkeys(features, units), str(path))
 
 
-def _parse_row(text: str, line: int) -> Row:
+def _parse_features(text: str, line: int) -> Row:
     columns = split_words(text)
     scores: dict[str, float | str] = {}
     for column in columns:
@@ -406,7 +393,7 @@ def _parse_row(text: str, line: int) -> Row:
 def looks_like_srinterp(sample: Sample) -> str:
     """Return the evidence that a file or folder has this format, or an empty string."""
     try:
-        rows = [_parse_row(line, 0) for line in sample.lines]
+        rows = [_parse_features(line, 0) for line in sample.lines]
     except ValueError:
         return ""
     if any(isinstance(value, str) for row in rows for value in row.scores.values()):
@@ -428,13 +415,13 @@ def srinterp_writer(target: str | Path, *, base: str = "", sign: str = "log_prob
     space, or a text whose first word would be read as a feature.
 
     Raises:
-        ConfigError: as for ``read_lists``.
+        ConfigError: as for ``read_srinterp``.
     """
     units = _parse_units(base, sign)
-    return folder_writer(target, lambda nbest: _format_lines(nbest, units))
+    return folder_writer(target, lambda nbest: _format_features(nbest, units))
 
 
-def _format_lines(nbest: NBestList, units: Units) -> list[str]:
+def _format_features(nbest: NBestList, units: Units) -> list[str]:
     if not nbest.streams:
         message = "no streams; the format needs at least one feature"
         raise InvalidList(message, list_id=nbest.id, field="streams")

@@ -1,14 +1,14 @@
 """Find out how a table of hypotheses is laid out, and read its rows: csv, tsv and other delimited text.
 
-Quoting is that of RFC 4180 and Python's csv module. Many programs write tab-separated text without quoting,
-so that a quotation mark is part of the text. A line whose marks are not those of quoted cells is therefore
-split at its delimiters if that gives the expected number of cells, and an unclosed mark takes no other rows
-with it.
+Cells are quoted as in RFC 4180 and Python's csv module. Many programs, however, write tab-separated text
+without quoting, so that a quotation mark is part of the text. If the marks in a line do not enclose cells,
+the line is therefore split at its delimiters, provided that this gives the expected number of cells. A mark
+that is not closed does not swallow other rows.
 
-The layout is the delimiter, the header, and what each column holds. Columns are named by options or guessed
-from a header with usual names. A guess that could be wrong is refused with the options that would say which
-column is meant, since a text taken for a reference, or a file name for the id of several segments, would give
-a number that looks right.
+The layout of a table is its delimiter, its header, and the role of each column: id, text, reference, group,
+rank or score. Options name the columns; otherwise they are guessed from a header with usual names. A doubtful
+guess is refused with the options that would decide it. A text that is taken for a reference, or a file name
+that is taken for the id of several segments, would give an error rate that looks right.
 """
 
 from __future__ import annotations
@@ -22,27 +22,28 @@ from itertools import islice
 from types import MappingProxyType
 
 from rescorer.errors import ConfigError, FormatError, did_you_mean
-from rescorer.formats.common import NATURAL, Units, parse_number
+from rescorer.formats.common import NATURAL, STREAM, Units, parse_number
 from rescorer.formats.fields import FieldMap, StreamField
 from rescorer.formats.io.text_io import NumberedLine, NumberedLines
 
 DELIMITERS: Mapping[str, str] = MappingProxyType({"tab": "\t", "comma": ",", "semicolon": ";", "pipe": "|"})
-"""Delimiters by the names that options give them, because a comma would end the option."""
+"""Delimiters by their names in options, where a comma itself would end the option."""
 MAX_COLUMNS = 1000
 MAX_ROW_CHARACTERS = 1 << 20
-"""Largest size of a row of several lines; that of one line is bounded by ``text_io.max_line_bytes``."""
+"""Largest size of a row that takes several lines; ``text_io.max_line_bytes`` bounds rows of one line."""
 MAX_CELL_CHARACTERS = csv.field_size_limit()
 QUOTE = '"'
 
 
 class RowError(FormatError):
-    """A line is not a row; ``cells`` are what its delimiters separate, to find the list it belongs to."""
+    """A line is not a valid row."""
 
     cells: tuple[str, ...] = ()
+    """The line, split at its delimiters; the id among the cells says to which list the error belongs."""
 
 
 NumberedRow = tuple[int, list[str] | FormatError]
-"""The number of the first line of a row, and its cells or the error in its place."""
+"""The number of a row's first line, and the cells of the row or an error."""
 
 
 def parse_rows(
@@ -52,7 +53,7 @@ def parse_rows(
 
     Args:
         file: name of the file for messages.
-        n_columns: number of cells that each row should have; 0: that of the first row.
+        n_columns: number of cells that each row should have; 0 if it is the number in the first row.
     """
     upcoming = NumberedLines(lines)
     for number, text in upcoming:
@@ -74,10 +75,10 @@ def parse_rows(
 
 
 def split_cells(text: str, delimiter: str, n_columns: int = 0) -> list[str] | None:
-    """Split the text of one row into its cells; None if its quotation marks are not those of quoted cells.
+    """Split the text of one row into its cells; return None if its quotation marks do not enclose cells.
 
     Args:
-        n_columns: number of cells for which a line with other quotation marks is split as it is.
+        n_columns: number of cells; if splitting at all delimiters gives this number, marks are part of cells.
     """
     if QUOTE not in text:
         return text.split(delimiter)
@@ -90,7 +91,7 @@ def split_cells(text: str, delimiter: str, n_columns: int = 0) -> list[str] | No
 
 
 def join_cells(cells: Sequence[str], delimiter: str) -> str:
-    """Format a row without its line end, so that ``split_cells`` gives the same cells."""
+    """Format a row, without its line end, so that ``split_cells`` returns the same cells."""
     marks = (delimiter, QUOTE, "\n", "\r")
     quoted = (
         QUOTE + cell.replace(QUOTE, QUOTE * 2) + QUOTE if any(mark in cell for mark in marks) else cell
@@ -100,10 +101,10 @@ def join_cells(cells: Sequence[str], delimiter: str) -> str:
 
 
 def _parse_row(text: str, upcoming: NumberedLines, delimiter: str, n_columns: int) -> list[str]:
-    """Parse the row that begins with a line; take the further lines that belong to it.
+    """Parse the row that begins with a line; take further lines from ``upcoming`` if they belong to the row.
 
     Raises:
-        ValueError: it is no row.
+        ValueError: the line is not a valid row.
     """
     if text.count(delimiter) >= MAX_COLUMNS:
         raise ValueError(f"more than {MAX_COLUMNS:,} columns")
@@ -121,10 +122,10 @@ def _parse_row(text: str, upcoming: NumberedLines, delimiter: str, n_columns: in
 
 
 def _join_lines(text: str, upcoming: NumberedLines, delimiter: str, n_columns: int) -> list[str] | None:
-    """Parse a row of several lines, whose last line makes the number of quotation marks even.
+    """Parse a row of several lines; the row ends with the line that makes the number of quotation marks even.
 
-    Returns None, and puts the lines back, if there is no such row; also if each of the lines has the expected
-    number of cells without quoting: `"well` in one row and `done"` in the next are texts.
+    Return None, and put the lines back, if there is no such row. That is also the case if each of the lines
+    has the expected number of cells by itself: `"well` in one row and `done"` in the next are texts.
     """
     taken: list[NumberedLine] = []
     parts, size, n_quotes = [text], len(text), text.count(QUOTE)
@@ -146,14 +147,12 @@ def _join_lines(text: str, upcoming: NumberedLines, delimiter: str, n_columns: i
     return cells
 
 
-STREAM = "first_pass"
-"""Stream of a table with one score that does not say what it is of."""
 STREAM_PREFIX = "scores."
-"""Columns ``scores.NAME`` are streams called NAME, as when JSON lines are flattened."""
+"""A column ``scores.NAME`` is the stream NAME; flattened JSON lines have such columns."""
 SCORE_SEPARATOR = "+"
 """Separates the columns of several scores in an option."""
 EVEN_SHARE = 0.9
-"""Share of lines that need as many delimiters as most for a table without a header."""
+"""Share of the lines that must have the same number of delimiters in a table without a header."""
 MAX_NAMES = 8
 """Largest number of columns that a message names."""
 PUNCTUATION = re.compile(r"[^a-z0-9]+")
@@ -182,9 +181,12 @@ ROLE_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
         "rank": _words("rank nbestrank hyprank hypothesisrank"),
     }
 )
-"""Usual names of columns without case and punctuation; ``file`` are ids only if nothing else says which."""
+"""Usual names of columns, without case and punctuation.
+
+Columns with a name of ``file`` have the ids of lists only if no column has a name of ``id``.
+"""
 TIME_NAMES = _words("start end begin starttime endtime startms endms offset duration from to channel")
-"""Names of columns by which several rows of one file are segments rather than hypotheses."""
+"""Names of columns which show that several rows with the same file are segments, not hypotheses."""
 PROBABILITY, COST = Units("prob"), Units("e", "cost")
 SCORE_UNITS: Mapping[str, Units] = MappingProxyType(
     dict.fromkeys(_words("confidence conf prob probability posterior"), PROBABILITY)
@@ -192,8 +194,7 @@ SCORE_UNITS: Mapping[str, Units] = MappingProxyType(
     | dict.fromkeys(_words("score totalscore logscore logprob logprobability avglogprob logp"), NATURAL)
     | dict.fromkeys(_words("loglik loglikelihood"), NATURAL)
 )
-"""Names of columns with a score, and the units that they say; ``score`` is a natural logarithm, as in JSON
-lines."""
+"""Units by the names of columns with a whole score; ``score`` is a natural logarithm, as in JSON lines."""
 COMPONENT_NAMES = _words(
     "am amscore acoustic acousticscore lm lmscore graph graphscore ctc ctcscore decoder decoderscore "
     "attention attentionscore firstpass"
@@ -204,13 +205,13 @@ ROLES = ("id", "text", "reference", "group", "rank")
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """The options that the user gave for a table; what is None or empty is to be found out.
+    """The options that the user gave for a table; an option that is None or empty has to be guessed.
 
     Columns are named as in the header, or by their numbers, from 1.
     """
 
     id: str | None = None
-    """Empty: every row is a list, with the number of the row as its id."""
+    """Column of ids; if empty, every row is a list, with the number of the row as its id."""
     text: str = ""
     reference: str = ""
     group: str = ""
@@ -218,9 +219,9 @@ class TableOptions:
     score: str = ""
     """Columns of scores, separated by ``+``."""
     units: Units | None = None
-    """Units of these scores."""
+    """Units of the scores in ``score``."""
     streams: Mapping[str, StreamField] = field(default_factory=dict)
-    """Further columns of scores by stream name."""
+    """Further columns of scores, by stream name."""
     delimiter: str = ""
     has_header: bool | None = None
 
@@ -231,11 +232,8 @@ class TableOptions:
             ConfigError: a column is named twice.
         """
         defaults = FieldMap()
-        mapped = {
-            role: getattr(names, role)
-            for role in ("id", "text", "reference", "group")
-            if getattr(names, role) != getattr(defaults, role)
-        }
+        roles = ("id", "text", "reference", "group")
+        mapped = {role: name for role in roles if (name := getattr(names, role)) != getattr(defaults, role)}
         for role in mapped:
             if getattr(self, role):
                 raise ConfigError(f"--map {role}=… and --format table:{role}=… both name a column; give one")
@@ -247,20 +245,19 @@ class Layout:
     """The layout of a table. Columns are numbers from 0."""
 
     delimiter: str
-    """Empty: rows are JSON objects."""
     has_header: bool
     names: tuple[str, ...]
     """Names of the columns: those of the header, or their numbers from 1."""
     columns: Mapping[str, int]
-    """Columns by role; a role without a column is missing."""
+    """Columns by role; roles without a column are missing."""
     streams: Mapping[str, tuple[int, Units]]
-    """Columns and units of scores by stream name."""
+    """Columns and units of scores, by stream name."""
     is_guessed: bool = False
-    """Whether the user should be told what the columns were taken for."""
+    """Whether the user should be told which roles the columns were given."""
 
     @property
     def others(self) -> dict[str, int]:
-        """Columns of a table with a header that have no role, by name."""
+        """Columns without a role, by name; empty if the table has no header."""
         return self._unused if self.has_header else {}
 
     @property
@@ -269,7 +266,7 @@ class Layout:
         return {name: index for index, name in enumerate(self.names) if index not in used and name.strip()}
 
     def describe(self) -> str:
-        """Say what the columns were taken for, and how to say otherwise."""
+        """Describe the roles of the columns for a message."""
         roles = [f"{role}={self.names[column]}" for role, column in self.columns.items()]
         roles += [] if "id" in self.columns else ["id=number of the row"]
         scores = [
@@ -288,11 +285,11 @@ class _Sheet:
     has_header: bool
     names: tuple[str, ...]
     rows: Sequence[Sequence[str]]
-    """Rows without the header."""
+    """The rows after the header."""
     file: str
 
     def find(self, role: str, name: str) -> int:
-        """Return the column that an option names; raise ConfigError if there is none."""
+        """Return the column that an option names; raise ConfigError if the table does not have it."""
         if self.has_header and name in self.names:
             return self.names.index(name)
         if name.isdecimal() and len(name) < 5 and 1 <= int(name) <= len(self.names):
@@ -305,14 +302,18 @@ class _Sheet:
         raise ConfigError(f"{self.file}: {role}={name!r}: {message}")
 
     def match(self, names: Iterable[str], taken: Iterable[int]) -> list[int]:
-        """Return the columns with one of some usual names that have no role yet."""
+        """Return the columns that have one of some usual names, and no role yet."""
         if not self.has_header:
             return []
         wanted, used = frozenset(names), set(taken)
         return [i for i, name in enumerate(self.names) if i not in used and _plain(name) in wanted]
 
+    def find_units(self, column: int) -> Units:
+        """Return the units that the name of a column of scores states, or those of natural logarithms."""
+        return SCORE_UNITS.get(_plain(self.names[column]), NATURAL)
+
     def is_numeric(self, column: int) -> bool:
-        """Whether most cells of a column are numbers; a damaged one must not change what the column is."""
+        """Whether most cells of a column are numbers; a few cells may be damaged."""
         cells = [row[column] for row in self.rows if column < len(row)]
         return 2 * sum(isinstance(parse_number(cell), float) for cell in cells) > len(cells)
 
@@ -342,7 +343,7 @@ def find_layout(lines: Sequence[NumberedLine], options: TableOptions, file: str)
     scores = [sheet.find("score", name) for name in options.score.split(SCORE_SEPARATOR) if name.strip()]
     for column in scores:
         name = STREAM if len(scores) == 1 else sheet.names[column]
-        streams[name] = column, options.units or SCORE_UNITS.get(_plain(sheet.names[column]), NATURAL)
+        streams[name] = column, options.units or sheet.find_units(column)
     named = [*columns.values(), *(column for column, _ in streams.values())]
     given = {*named}
     if len(given) < len(named):
@@ -368,7 +369,7 @@ def find_layout(lines: Sequence[NumberedLine], options: TableOptions, file: str)
 
 
 def has_header(lines: Sequence[str]) -> bool:
-    """Whether the first of some lines of text is a header of usual names."""
+    """Whether the first line is a header with usual names; the lines are the beginning of a file."""
     if not lines or lines[0].lstrip()[:1] in ("{", "["):
         return False
     try:
@@ -397,7 +398,11 @@ def looks_like_table(lines: Sequence[str]) -> str:
 
 
 def _read_sheet(lines: Sequence[NumberedLine], options: TableOptions, file: str) -> _Sheet | None:
-    """Split the first lines into cells, by the delimiter that is given or gives a header with usual names."""
+    """Split the first lines into cells.
+
+    Without a delimiter among the options, the one that gives the widest header with usual names is chosen, or
+    else the first one that all lines contain.
+    """
     texts = [(number, text) for number, text in lines if isinstance(text, str) and text.strip()]
     if not texts:
         return None
@@ -430,7 +435,7 @@ def _split(
 
 
 def _is_header(names: Sequence[str], options: TableOptions) -> bool:
-    """Whether a first row is a header: it has the columns of the options, or usual names and no number."""
+    """Whether a first row is a header: it has columns that options name, or usual names and no number."""
     scores = options.score.split(SCORE_SEPARATOR)
     given = [*(getattr(options, role) or "" for role in ROLES), *scores]
     given += [item.field for item in options.streams.values()]
@@ -444,48 +449,40 @@ def _is_header(names: Sequence[str], options: TableOptions) -> bool:
 
 
 def _guess_by_name(sheet: _Sheet, options: TableOptions, columns: dict[str, int], taken: set[int]) -> None:
-    """Add columns with usual names to those that options name.
+    """Give columns with usual names the roles that options leave open.
 
     Raises:
         FormatError: more than one column could be meant, or there is no text or id.
     """
+
+    def choose(role: str, usual: str = "") -> bool:
+        """Give the only column with a usual name a role; return whether there is one."""
+        found = sheet.match(ROLE_NAMES[usual or role], taken)
+        exact = [column for column in found if _plain(sheet.names[column]) == role]
+        if role != "text" and len(found) > 1 and len(exact) == 1:
+            found = exact
+        if len(found) > 1 or (role == "text" and not found):
+            candidates = " and ".join(repr(sheet.names[column]) for column in found[:MAX_NAMES])
+            problem = f"{candidates} could each be the {role}" if found else f"no column is the {role}"
+            raise sheet.refuse(problem, f"{role}=COLUMN")
+        if found:
+            columns[role] = found[0]
+            taken.add(found[0])
+        return bool(found)
+
     if "text" not in columns:
-        columns["text"] = _choose(sheet, "text", ROLE_NAMES["text"], taken, required=True)
-        taken.add(columns["text"])
-    if options.id is None:
-        found = _choose(sheet, "id", ROLE_NAMES["id"], taken)
-        if found < 0:
-            found = _choose(sheet, "id", ROLE_NAMES["file"], taken)
-            if found >= 0 and sheet.match(TIME_NAMES, taken):
-                raise sheet.refuse(
-                    f"{sheet.names[found]!r} may be the id of several segments, because there are times",
-                    f"id=COLUMN, or id={sheet.names[found]} if its rows are hypotheses for one text",
-                )
-        if found >= 0:
-            columns["id"] = found
-            taken.add(found)
+        choose("text")
+    if options.id is None and not choose("id") and choose("id", "file") and sheet.match(TIME_NAMES, taken):
+        name = sheet.names[columns["id"]]
+        raise sheet.refuse(
+            f"{name!r} may be the id of several segments, because there are times",
+            f"id=COLUMN, or id={name} if its rows are hypotheses for one text",
+        )
     for role in ("reference", "group", "rank"):
-        found = -1 if role in columns else _choose(sheet, role, ROLE_NAMES[role], taken)
-        if found >= 0:
-            columns[role] = found
-            taken.add(found)
+        if role not in columns:
+            choose(role)
     if options.id is None and not {"id", "reference"} & columns.keys():
         raise sheet.refuse("no column is the id of a list", "id=COLUMN, or id= if every row is a list")
-
-
-def _choose(
-    sheet: _Sheet, role: str, names: Iterable[str], taken: set[int], *, required: bool = False
-) -> int:
-    """Return the one column with a usual name, or -1; raise FormatError if there are several."""
-    found = sheet.match(names, taken)
-    exact = [column for column in found if _plain(sheet.names[column]) == role]
-    if role != "text" and len(found) > 1 and len(exact) == 1:
-        found = exact
-    if len(found) > 1 or (required and not found):
-        candidates = " and ".join(repr(sheet.names[column]) for column in found[:MAX_NAMES])
-        problem = f"{candidates} could each be the {role}" if found else f"no column is the {role}"
-        raise sheet.refuse(problem, f"{role}=COLUMN")
-    return found[0] if found else -1
 
 
 def _guess_streams(sheet: _Sheet, taken: set[int], units: Units | None) -> dict[str, tuple[int, Units]]:
@@ -500,10 +497,7 @@ def _guess_streams(sheet: _Sheet, taken: set[int], units: Units | None) -> dict[
     found = sheet.match([*SCORE_UNITS, *COMPONENT_NAMES], taken)
     is_total = len(found) == 1 and _plain(sheet.names[found[0]]) in SCORE_UNITS
     return {
-        STREAM if is_total else sheet.names[column]: (
-            column,
-            units or SCORE_UNITS.get(_plain(sheet.names[column]), NATURAL),
-        )
+        STREAM if is_total else sheet.names[column]: (column, units or sheet.find_units(column))
         for column in found
     }
 
@@ -511,12 +505,13 @@ def _guess_streams(sheet: _Sheet, taken: set[int], units: Units | None) -> dict[
 def _guess_by_content(
     sheet: _Sheet, options: TableOptions, columns: dict[str, int], streams: Mapping[str, tuple[int, Units]]
 ) -> dict[str, tuple[int, Units]]:
-    """Complete the columns of a table without a header: an id first, one column of text, one of numbers.
+    """Give the columns of a table without a header their roles: first an id, then a text and perhaps numbers.
 
-    Returns the streams.
+    Returns:
+        The streams.
 
     Raises:
-        FormatError: other columns are left, or the first one has no ids.
+        FormatError: other columns are left, or the first column does not have ids.
     """
     taken = {*columns.values(), *(column for column, _ in streams.values())}
     if options.id is None and "id" not in columns and 0 not in taken:
@@ -539,12 +534,12 @@ def _guess_by_content(
 
 
 def _is_id(cell: str) -> bool:
-    """Whether a cell can be an id if nothing says that it is: one token, and not a score."""
+    """Whether a cell can be an id although no header says so: it is one token, and not a score."""
     return len(cell.split()) == 1 and (cell.strip().isdecimal() or not isinstance(parse_number(cell), float))
 
 
 def _may_name_ids(cells: Sequence[str]) -> bool:
-    """Whether the first cell of a column is a word, and all others are ids with digits."""
+    """Whether the first cell of a column may be a header: it is a word, and all others have digits."""
     first, *others = cells
     has_digits = [any(map(str.isdecimal, cell)) for cell in others]
     return bool(others) and first.strip().replace("_", "").isalpha() and all(has_digits)

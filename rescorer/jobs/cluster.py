@@ -1,6 +1,7 @@
-"""Run shards on a Ray cluster: actors on its nodes load the models once, and run one shard after another.
+"""Run shards on a Ray cluster: workers on its nodes load the models once, and run one shard after another.
 
-Shards that are due and the resources of each worker come in; committed and failed shards come out.
+The shards to run and the resources of each worker come in; committed and failed shards come out. A worker is
+a Ray actor: an object in a process of the cluster, whose methods are called from here.
 """
 
 from __future__ import annotations
@@ -28,21 +29,22 @@ from rescorer.signals import keep_sigterm
 
 ADDRESS = re.compile(r"auto|(ray://)?(?P<host>[^\s:/@]+|\[[0-9a-fA-F:]+\]):(?P<port>[0-9]{1,5})")
 CONNECT_S = 5.0
-"""Seconds for which a cluster may take to accept a connection."""
+"""Longest time, in seconds, that a cluster may take to accept a connection."""
 OBJECT_STORE_BYTES = 80 << 20
-"""Memory for objects of a Ray started here, near the smallest that Ray accepts: only numbers travel."""
+"""Memory for the shared objects of a Ray that is started here. Workers send only counts, so that it is nearly
+the least that Ray accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A Ray cluster, and what each worker asks of it.
+    """A Ray cluster, and the resources that each worker needs.
 
     Args:
         address: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``; empty: start Ray on this machine.
         workers: number of workers; 0: as many as fit.
-        cpus: CPUs of each worker, also its number of threads.
-        gpus: share of a GPU of each worker.
-        wait_s: seconds to wait until the cluster has the resources of a worker.
+        cpus: number of CPUs of each worker, and of its threads.
+        gpus: share of a GPU that each worker gets.
+        wait_s: seconds to wait until the cluster has room for the first worker.
     """
 
     address: str = ""
@@ -53,11 +55,11 @@ class Cluster:
 
     @property
     def request(self) -> str:
-        """The resources of a worker, in words."""
+        """The resources that a worker needs, in words."""
         return f"{self.cpus} CPU" + (f" and {self.gpus:g} GPU" if self.gpus else "")
 
     def count_fitting(self, nodes: list[dict[str, Any]]) -> int:
-        """Number of workers that fit into the nodes of a cluster, if nothing else runs there."""
+        """The number of workers that have room on the nodes of a cluster, if nothing else runs there."""
         alive = [node["Resources"] for node in nodes if node["Alive"]]
         counts = [int(resources.get("CPU", 0)) // self.cpus for resources in alive]
         if self.gpus:
@@ -85,13 +87,13 @@ def _missing_ray() -> ConfigError:
 
 
 def check_address(address: str) -> None:
-    """Raise ConfigError if an address does not have the form of one."""
+    """Raise ConfigError if the address of a cluster is malformed."""
     if address and not ADDRESS.fullmatch(address):
         raise ConfigError(f"--address {address}: expected auto, HOST:PORT or ray://HOST:PORT")
 
 
 def check_reachable(address: str) -> None:
-    """Check what can be known of a cluster without joining it: Ray itself would try for a minute.
+    """Check that a cluster accepts connections, without joining it: Ray itself would try for a minute.
 
     Raises:
         ConfigError: Ray is not installed, or nothing accepts connections at ``HOST:PORT``.
@@ -110,20 +112,20 @@ def check_reachable(address: str) -> None:
 
 
 def _resolve(address: str) -> str:
-    """The address that ``auto`` stands for, if the environment has one."""
+    """Replace ``auto`` by the address in the environment variable RAY_ADDRESS, if it is set."""
     return os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
 
 
 @contextmanager
 def connect(cluster: Cluster) -> Iterator[ModuleType]:
-    """Connect to the cluster, or start one here, which ends with the block.
+    """Connect to a cluster until the end of the block, or start Ray on this machine for as long.
 
     Yields:
         The module ``ray``.
 
     Raises:
-        ConfigError: Ray is not installed, nothing answers at the address, or this machine lacks the
-            resources of a worker.
+        ConfigError: Ray is not installed, nothing answers at the address, or a worker needs more than this
+            machine has.
         ScoringError: Ray cannot be started, or refuses the connection.
     """
     with _join(cluster.address) if cluster.address else _start(cluster) as ray:
@@ -180,7 +182,7 @@ def _start(cluster: Cluster) -> Iterator[ModuleType]:
 
 
 def describe_shortage(ray: ModuleType, cluster: Cluster) -> str:
-    """Say what a worker asks for, and what the cluster has."""
+    """Say which resources a worker needs, and which the cluster has."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     largest: dict[str, float] = max(
         nodes, key=lambda node: (node.get("GPU", 0), node.get("CPU", 0)), default={}
@@ -202,10 +204,10 @@ Progress = tuple[int, FileSummary]
 
 
 class ShardActor:
-    """Runs shards in a process of a cluster; ``report`` may be called while another method runs.
+    """Runs shards in a process of a cluster; ``report`` may be called while ``run`` works.
 
     Args:
-        folder: working folder of the command, to which names of files may be relative.
+        folder: working folder of the command, since the names of files may be relative to it.
         threads: CPU threads of the process.
     """
 
@@ -216,7 +218,7 @@ class ShardActor:
         self._is_running = False
 
     def find_node(self) -> str:
-        """Name of the node; the answer shows that the actor has its resources."""
+        """The name of the worker's node. An answer also means that the worker has got its resources."""
         return socket.gethostname()
 
     def load(self) -> RescorerError | None:
@@ -230,7 +232,7 @@ class ShardActor:
         return None
 
     def run(self, index: int) -> tuple[Record | RescorerError, Progress]:
-        """Run a shard; return its record or error, and the progress that was not reported yet."""
+        """Run a shard; return its record or error, and the progress since the last report."""
         with self._changed:
             self._n_items, self._summary, self._is_running = 0, FileSummary(), True
         result = self._runner.run(index, self._note)
@@ -240,7 +242,7 @@ class ShardActor:
         return result, self._take()
 
     def report(self, wait_s: float) -> Progress:
-        """Return the progress since the last report when some time has passed, or when the shard is done."""
+        """Wait for some time, or until the shard is done; return the progress since the last report."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_running, wait_s)
         return self._take()
@@ -256,9 +258,9 @@ class ShardActor:
 
 
 REPORT_S = 1.0
-"""Seconds between the reports of an actor, of up to MAX_REPORT_RATE actors."""
+"""Seconds between two reports of a worker; more if there are more than ``MAX_REPORT_RATE`` workers."""
 MAX_REPORT_RATE = 100
-"""Largest number of reports per second, of all actors together."""
+"""Largest number of reports per second from all workers together."""
 
 
 def run_on_cluster(
@@ -266,17 +268,16 @@ def run_on_cluster(
 ) -> Iterator[Finished]:
     """Run shards of the plan of a store; yield each when it is committed or has failed.
 
-    The counterpart of ``rescorer.jobs.shards.run_shards``. Store, job, models and inputs must mean the same
-    on all nodes. The actors end with this process.
+    This does on a cluster what ``rescorer.jobs.shards.run_shards`` does on this machine. The paths of the
+    store, the models and the inputs must be the same on all nodes. The workers end when this process ends.
 
     Args:
-        on_batch: called for each report of an actor, with the number of items since the one before and the
+        on_batch: called for each report of a worker, with the number of items since its last report and the
             summary of its shard so far.
 
     Raises:
-        ConfigError: there is no such cluster, it lacks the resources of a worker, or the models cannot be
-            loaded or are not those of the plan.
-        ModelError: the same for models.
+        ConfigError: there is no such cluster, or it has no room for a worker.
+        ConfigError, ModelError: the models cannot be loaded, or are not those of the plan.
         ScoringError: workers end before they have loaded the models, or the cluster fails.
     """
     due = DueShards(shards)
@@ -299,17 +300,17 @@ def run_on_cluster(
 class _ActorWorker:
     actor: Any
     node: str = ""
-    """Name of its node; empty as long as it waits for resources."""
+    """Name of the worker's node; empty while the worker waits for resources."""
     is_ready: bool = False
-    """Whether it has loaded the models."""
+    """Whether the worker has loaded the models."""
     shard: int | None = None
-    """The shard that it runs."""
+    """The shard that the worker runs."""
     is_asked: bool = False
-    """Whether a report is awaited."""
+    """Whether the worker has been asked for a report, and has not answered."""
 
 
 class _ActorPool:
-    """The actors, and the calls whose results are awaited."""
+    """The workers on a cluster, and the calls that they have not answered."""
 
     def __init__(self, ray: ModuleType, store: Store, job: Job, cluster: Cluster, on_batch: OnBatch) -> None:
         self._ray, self._cluster, self._on_batch = ray, cluster, on_batch
@@ -329,7 +330,7 @@ class _ActorPool:
         self._placed_at = time.monotonic()
 
     def run(self, due: DueShards) -> Iterator[Finished]:
-        """Keep the actors busy until all shards are done; each has one shard at a time."""
+        """Keep the workers busy until all shards are done; each runs one shard at a time."""
         while due or any(worker.shard is not None for worker in self._workers):
             n_busy = sum(worker.shard is not None for worker in self._workers)
             while len(self._workers) < min(self._count, n_busy + len(due)):
@@ -356,7 +357,7 @@ class _ActorPool:
         self._calls[getattr(worker.actor, method).remote(*arguments)] = worker, method
 
     def _wait(self) -> list[Any]:
-        """Wait a second for results; return the calls that have one, reports before the ends of shards."""
+        """Wait for up to a second; return the answered calls, reports first."""
         references = list(self._calls)
         if not self._ray.wait(references, timeout=1.0)[0]:
             return []
@@ -384,7 +385,7 @@ class _ActorPool:
             yield self._finish(worker, *answer)
 
     def _learn_node(self, worker: _ActorWorker) -> None:
-        """Wait for the name of the node, which was asked for first but may arrive after loading has ended."""
+        """Wait for the name of a worker's node, which may arrive after the models are loaded."""
         for reference, (asked, method) in list(self._calls.items()):
             if asked is worker and method == "find_node":
                 del self._calls[reference]
@@ -404,7 +405,7 @@ class _ActorPool:
         return finish(shard, result)
 
     def _bury(self, worker: _ActorWorker, due: DueShards, error: Exception) -> Iterator[Finished]:
-        """Forget an actor that died; put its shard back to the others, or give it up."""
+        """Remove a worker that died; put its shard back into the queue, or give it up."""
         self._workers.remove(worker)
         self._calls = {call: value for call, value in self._calls.items() if value[0] is not worker}
         self._ray.kill(worker.actor)  # it may live and only be out of reach
@@ -418,7 +419,7 @@ class _ActorPool:
                 raise ScoringError(message)
 
     def _check_resources(self) -> None:
-        """Raise ConfigError if no actor has had its resources for too long."""
+        """Raise ConfigError if all workers have been waiting for resources for too long."""
         if any(worker.node for worker in self._workers):
             self._placed_at = time.monotonic()
         elif time.monotonic() - self._placed_at > self._cluster.wait_s:
@@ -426,6 +427,6 @@ class _ActorPool:
             raise ConfigError(f"{shortage}; after {self._cluster.wait_s:g} s (--wait-s)")
 
     def end(self) -> None:
-        """End all actors."""
+        """End all workers."""
         for worker in self._workers:
             self._ray.kill(worker.actor)

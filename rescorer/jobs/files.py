@@ -1,8 +1,8 @@
 """Re-rank streams of n-best lists: read, batch, rescore and write, with memory bounded by one batch.
 
-A list that cannot be read, scored or written goes to the rejects with the reason; other lists are unaffected.
-Lists of one conversation are rescored in order, each after what was said before it; different conversations
-are rescored together.
+If a list cannot be read, scored or written, it goes to a file of rejected lists, with the reason; the other
+lists are not affected. Lists of one conversation can be rescored in order, so that models read the text of
+the earlier lists before each; lists of different conversations share batches.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import json
 import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TextIO
 
-from rescorer.combination import WORDS
 from rescorer.errors import InputError, InvalidList
 from rescorer.formats.io.text_io import explain_write_errors, is_stream, open_stream, remove_file
 from rescorer.formats.jsonlines import encode_list, encode_ranking
@@ -30,12 +29,13 @@ from rescorer.runtime import Phase, phase, time_items
 from rescorer.scoring.options import RescoreOptions
 from rescorer.scoring.ranker import ListRanker
 from rescorer.types import NBestList, Utterance, Weights
+from rescorer.weights import WORDS
 
 MIN_LISTS_TO_JUDGE = 10
-"""Number of lists from which the choices of the weights are judged."""
+"""Smallest number of lists from which a reversed ranking is recognised."""
 MAX_LOWER_HALF, MAX_CHANGED = 0.5, 0.9
-"""Shares of lists whose best hypothesis comes from the lower half of the list, or is not the first one, above
-which together something is probably wrong."""
+"""A ranking looks reversed if more than these shares of the best hypotheses come from the lower half of their
+list, and are not its first hypothesis."""
 
 
 class RejectsFile:
@@ -69,21 +69,15 @@ class RejectsFile:
         self._stream.write(text)
 
 
-class Writer(Protocol):
-    """A text file, or an object with the same ``write`` method."""
-
-    def write(self, text: str, /) -> object: ...
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class FileSummary:
-    """Counts of what was rescored and rejected."""
+    """Counts of rescored and rejected lists. The counts of two sets of lists are added with ``+``."""
 
     lists: int = 0
     """Number of lists that were written."""
     hypotheses: int = 0
     words: int = 0
-    """Number of canonical words in all hypotheses."""
+    """Number of words in all hypotheses, after normalisation."""
     changed: int = 0
     """Number of lists whose best hypothesis was not the first of the input list."""
     rejected: int = 0
@@ -91,13 +85,18 @@ class FileSummary:
     from_lower_half: int = 0
     """Number of lists whose best hypothesis was in the lower half of the input list."""
 
+    def __add__(self, other: FileSummary) -> FileSummary:
+        return FileSummary(*map(int.__add__, astuple(self), astuple(other)))
+
     def to_dict(self) -> dict[str, int]:
         return asdict(self)
 
     @property
     def looks_reversed(self) -> bool:
-        """Whether nearly every best hypothesis changed, mostly to one of the lower half of its list, as when
-        costs are read as log-probabilities."""
+        """Whether the ranking seems upside down, as it is when costs are read as log-probabilities.
+
+        In nearly all lists the best hypothesis is then another one, mostly from the lower half of the list.
+        """
         n = self.lists
         is_odd = self.from_lower_half > MAX_LOWER_HALF * n and self.changed > MAX_CHANGED * n
         return n >= MIN_LISTS_TO_JUDGE and is_odd
@@ -108,14 +107,10 @@ class RenderedList:
     """A re-ranked list in the form that the writer expects, and its counts for the summary."""
 
     content: Any
-    hypotheses: int
-    words: int
-    changed: bool
-    """Whether the best hypothesis was not the first of the input list."""
-    from_lower_half: bool
-    """Whether the best hypothesis was in the lower half of the input list."""
+    counts: FileSummary
+    """The counts of this list alone."""
     text: str
-    """The text that was decided for: the best hypothesis, or the consensus."""
+    """The chosen text: that of the best hypothesis, or the consensus."""
     confidence: float = 1.0
     """Confidence in the best hypothesis; 1 if the weights are not calibrated."""
 
@@ -123,7 +118,7 @@ class RenderedList:
 Batch = list[NBestList | InputError]
 """Items yielded by a reader: lists, and errors in place of unreadable lists."""
 BatchResults = list[RenderedList | InvalidList]
-"""One result per list of a batch; items of the batch that are errors have no result."""
+"""One result for each list of a batch. The errors in the batch have no result."""
 
 
 class BatchRescorer(Protocol):
@@ -146,7 +141,7 @@ class LocalRescorer:
     """Rescores batches of lists in this process.
 
     Args:
-        render: converts a ranked list to the form that the writer expects.
+        render: converts a ranked list to the form that the output's writer expects.
     """
 
     rescorer: Rescorer
@@ -183,26 +178,27 @@ class LocalRescorer:
         order = list(ranking.order)
         best = ranking.members[order[0]] or (order[0],)
         last = max(chain(order, *ranking.members))
-        return RenderedList(
-            content=self.render(ranking, weights, self.rescorer.bundle.label),
+        counts = FileSummary(
+            lists=1,
             hypotheses=len(order),
             words=int(ranking.components[WORDS][order].sum()),
-            changed=0 not in best,
-            from_lower_half=2 * min(best) > last,
-            text=decided_text(ranking),
-            confidence=1.0 if ranking.confidence is None else ranking.confidence,
+            changed=int(0 not in best),
+            from_lower_half=int(2 * min(best) > last),
         )
+        confidence = 1.0 if ranking.confidence is None else ranking.confidence
+        content = self.render(ranking, weights, self.rescorer.bundle.label)
+        return RenderedList(content, counts, decided_text(ranking), confidence)
 
 
 @dataclass(frozen=True)
 class RescorerLoader:
-    """Loads the models in a scoring process, to which it can be pickled.
+    """A function that loads the models, and can be pickled to be called in other processes.
 
     Args:
         bundle: folder of the models.
         options: weights, decision rule and choice of hypotheses.
         device, batch_words, dtype: as for ``Rescorer.load``.
-        apply: lets the ranker compare texts, expect phrases or generate hypotheses; None for the defaults.
+        apply: sets up the ranker: text rules, phrases and generated hypotheses; None keeps the defaults.
         to: format of the output.
     """
 
@@ -226,7 +222,7 @@ def rescore_lists(
     rescorer: BatchRescorer,
     lists: Iterable[NBestList | InputError],
     write: Callable[[Any], object],
-    rejects: Writer,
+    reject: Callable[[str], object] = lambda line: None,
     *,
     on_batch: Callable[[int, FileSummary], object] = lambda n_items, summary: None,
 ) -> FileSummary:
@@ -234,9 +230,9 @@ def rescore_lists(
 
     Args:
         lists: items yielded by a reader: lists, and errors in place of unreadable lists.
-        write: writes a rendered list; raises InvalidList, and writes nothing, if its format cannot hold it.
-            Called in input order.
-        rejects: receives one line of JSON per rejected list.
+        write: writes a rendered list, and is called in input order. If the format cannot hold a list,
+            ``write`` raises InvalidList and writes nothing.
+        reject: writes a line of JSON about a rejected list.
         on_batch: called after each batch with its number of items and the summary so far.
 
     Raises:
@@ -249,14 +245,10 @@ def rescore_lists(
         for item in batch:
             result = item if isinstance(item, InputError) else _try_write(next(results), write)
             if isinstance(result, InputError):
-                summary.rejected += 1
-                rejects.write(format_reject(result, item) + "\n")
-                continue
-            summary.lists += 1
-            summary.hypotheses += result.hypotheses
-            summary.words += result.words
-            summary.changed += result.changed
-            summary.from_lower_half += result.from_lower_half
+                summary += FileSummary(rejected=1)
+                reject(format_reject(result, item) + "\n")
+            else:
+                summary += result.counts
         on_batch(len(batch), summary)
     return summary
 
@@ -294,17 +286,14 @@ def cut_batches(items: Iterable[NBestList | InputError], max_words: int) -> Iter
 
 
 def count_words(item: NBestList | InputError) -> int:
-    """Number of words and sentence ends of the hypotheses of a list, about; 0 for an error."""
+    """About how many words and sentence ends the hypotheses of a list have; 0 for an error."""
     if isinstance(item, InputError):
         return 0
     return sum(hypothesis.text.count(" ") + 2 for hypothesis in item.hypotheses)
 
 
 def format_reject(error: InputError, item: NBestList | InputError) -> str:
-    """Return a line of JSON with the error, its location, and the list if it could be read.
-
-    All lines have the same keys.
-    """
+    """Return a line of JSON with the error, its location, and the list; ``null`` for what is not known."""
     place = {name: getattr(error, name, None) for name in ("hypothesis", "field", "file", "line")}
     record = {
         "reason": str(error),
@@ -318,16 +307,17 @@ def format_reject(error: InputError, item: NBestList | InputError) -> str:
 SessionText = Literal["chosen", "reference"]
 
 GROUP = "group"
-"""Name under which the group of a list is its session."""
+"""If ``--session`` has this value, the group of a list, such as its speaker, is its conversation."""
 WINDOW_BATCHES = 16
-"""Number of batches that are read at a time, so that several conversations are rescored at once."""
+"""Number of batches that are read at a time, so that lists of several conversations can be rescored
+together."""
 MAX_SESSIONS = 10_000
-"""Largest number of conversations that are remembered; of more, those of the latest lists."""
+"""Largest number of conversations whose text is kept; beyond it, the least recent one is forgotten."""
 
 
 @dataclass(slots=True)
 class _Session:
-    """The utterances of a conversation that models can read."""
+    """The latest utterances of a conversation, as many as models read."""
 
     utterances: deque[Utterance] = field(default_factory=deque)
     n_words: int = 0
@@ -335,7 +325,7 @@ class _Session:
     def add(self, utterance: Utterance) -> None:
         self.utterances.append(utterance)
         self.n_words += _length(utterance)
-        # dropped by steps, as normalise_previous cuts a long past
+        # dropped CUT_STEP at a time, as normalise_previous cuts a long past
         while len(self.utterances) > CUT_STEP:
             oldest = sum(_length(self.utterances[i]) for i in range(CUT_STEP))
             if self.n_words - oldest < MAX_PREVIOUS_WORDS:
@@ -346,16 +336,16 @@ class _Session:
 
 
 class SessionRescorer:
-    """Rescores batches of lists, each list after the texts before it in its conversation.
+    """Rescores batches of lists, and gives each list the earlier utterances of its conversation.
 
     A list that comes with previous utterances keeps them. A list that cannot be rescored adds nothing to
     its conversation.
 
     Args:
-        inner: rescores the lists that need not wait for one another.
-        field: field of lists that names their conversation, or ``group``.
-        text: whether later lists are read after the chosen texts, or after the references, which shows what
-            perfect earlier decisions would be worth.
+        inner: rescores lists that do not depend on each other.
+        field: name of the field of a list that holds the id of its conversation; or ``group``.
+        text: the text of earlier lists that models read: the chosen text, or the reference, which shows how
+            much would be gained if all earlier decisions were right.
     """
 
     def __init__(self, inner: BatchRescorer, field: str, text: SessionText = "chosen") -> None:
@@ -375,7 +365,7 @@ class SessionRescorer:
             yield batch, self._rescore(select_lists(batch))
 
     def _rescore(self, lists: Sequence[NBestList]) -> BatchResults:
-        """Rescore some lists, first the earliest of each conversation, then the second ones, and so on."""
+        """Rescore the first list of each conversation, then the second of each, and so on."""
         results: dict[int, RenderedList | InvalidList] = {}
         waiting: dict[str, deque[int]] = defaultdict(deque)
         for index, nbest in enumerate(lists):
@@ -392,7 +382,7 @@ class SessionRescorer:
     def _rescore_turn(
         self, lists: Sequence[NBestList], turn: Mapping[str, int]
     ) -> dict[int, RenderedList | InvalidList]:
-        """Rescore one list of each conversation, and add what it says to the conversation."""
+        """Rescore one list of each conversation, and add its text to the conversation."""
         batch: Batch = [self._add_previous(lists[index], name) for name, index in turn.items()]
         share = -(-sum(map(count_words, batch)) // self.inner.count)  # so that all processes are busy
         batches = cut_batches(batch, min(share, self.inner.batch_words))

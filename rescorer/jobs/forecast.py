@@ -1,7 +1,7 @@
-"""Forecast what rescoring will cost: read many of the lists, or all, and score a few.
+"""Forecast the cost of rescoring: read many of the lists, or all, and score a few.
 
-Reading counts lists, hypotheses and words, and draws the sample; scoring it says how much processor time a
-word takes. Both go the way of the real run, so that parsing, batches and writing are in the figures.
+Reading counts lists, hypotheses and words, and draws a sample of lists; scoring the sample measures the
+processor time per word. Both use the code of a real run, so that the figures include parsing and writing.
 """
 
 from __future__ import annotations
@@ -22,27 +22,20 @@ import numpy as np
 from rescorer.errors import InputError, InvalidList
 from rescorer.formats.registry import is_pipe
 from rescorer.formats.rescored import rescored_writer
-from rescorer.jobs.files import (
-    FileSummary,
-    LocalRescorer,
-    RescorerLoader,
-    Writer,
-    count_words,
-    rescore_lists,
-)
-from rescorer.jobs.plan import Extract, Lists, ListSource, draw_extract, find_files
+from rescorer.jobs.files import FileSummary, LocalRescorer, RescorerLoader, count_words, rescore_lists
+from rescorer.jobs.plan import Lists, ListSource, draw_extract, find_files
 from rescorer.jobs.processes import open_rescorer
 from rescorer.trie import build_trie
 from rescorer.types import NBestList
 
 QUANTILES_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
-"""Quantiles of 97.5 % of Student's t with 1 to 15 degrees of freedom; beyond, ``1.96 + 2.5 / degrees`` is as
-good."""
+"""The 97.5 % quantiles of Student's t distribution with 1 to 15 degrees of freedom. For more,
+``1.96 + 2.5 / degrees`` is as exact."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """An estimate with its interval of 95 %, which is infinite if the sample does not tell."""
+    """An estimate with its 95 % interval, whose upper end is infinite if the sample is too small for one."""
 
     value: float
     low: float
@@ -56,11 +49,11 @@ class Estimate:
         return Estimate(*(factor * bound + plus for bound in (self.value, self.low, self.high)))
 
     def to_dict(self) -> dict[str, float | None]:
-        """The three figures; None for an infinite bound, which JSON does not know."""
+        """The three figures by name; None in place of infinity, which JSON cannot express."""
         return {name: bound if math.isfinite(bound) else None for name, bound in asdict(self).items()}
 
     def product(self, other: Estimate) -> Estimate:
-        """The product of independent estimates, whose relative errors add up as squares do."""
+        """The product of two independent estimates: the squares of their relative errors add up."""
         value = self.value * other.value
         errors = other.value * (self.high - self.value), self.value * (other.high - other.value)
         error = math.hypot(*errors)
@@ -71,20 +64,22 @@ class Estimate:
 
 
 def estimate_speed(words: Sequence[int], times_s: Sequence[Sequence[float]]) -> Estimate:
-    """Estimate the seconds per word of another run, whose lists and whose moment are drawn at random.
+    """Estimate the seconds per word of a run over other lists, at another time.
+
+    The interval covers the variation between lists, and that of the machine's speed from run to run.
 
     Args:
-        words: of each batch.
-        times_s: what each batch took in each pass.
+        words: number of words of each batch.
+        times_s: for each batch, its time in each pass over the sample.
     """
     of_batches = estimate_rate(words, [statistics.fmean(passes) for passes in times_s])
     return of_batches.product(estimate_repeat([sum(batches) for batches in zip(*times_s, strict=True)]))
 
 
 def estimate_repeat(amounts: Sequence[float]) -> Estimate:
-    """Estimate what one more repetition takes, as a multiple of the mean of some repetitions.
+    """Predict the amount of one more repetition, as a multiple of the mean of the given repetitions.
 
-    The interval is that of a prediction: the spread of a single repetition, and the error of the mean.
+    The interval combines the spread of single repetitions with the error of the mean.
     """
     n, mean = len(amounts), statistics.fmean(amounts)
     if n < 2 or not mean:
@@ -94,15 +89,15 @@ def estimate_repeat(amounts: Sequence[float]) -> Estimate:
 
 
 def quantile_95(degrees: int) -> float:
-    """The quantile of 97.5 % of Student's t."""
+    """The 97.5 % quantile of Student's t distribution."""
     return QUANTILES_95[degrees - 1] if degrees <= len(QUANTILES_95) else 1.96 + 2.5 / degrees
 
 
 def estimate_rate(words: Sequence[int], amounts: Sequence[float]) -> Estimate:
-    """Estimate an amount per word by the ratio of sums, with an interval from the spread of the parts.
+    """Estimate an amount per word from parts of the input: the sum of the amounts by that of the words.
 
-    The parts are treated as a random sample (Cochran, Sampling Techniques, 1977, chapter 6). A single part
-    has no spread: its interval reaches to infinity.
+    The interval treats the parts as a random sample (Cochran, Sampling Techniques, 1977, chapter 6). A single
+    part has no spread, and its interval is infinite.
     """
     n_parts, total = len(words), sum(words)
     ratio = sum(amounts) / total
@@ -116,38 +111,40 @@ def estimate_rate(words: Sequence[int], amounts: Sequence[float]) -> Estimate:
 
 
 N_PASSES = 3
-"""Number of times that the sample is scored, to see how much the speed of the machine varies."""
+"""Number of times that the sample is scored, which shows how much the speed of the machine varies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The size of the input, estimated from the part that was read, and some of its lists."""
+    """Some lists of the input, and the size of the whole input, estimated if only a part was read."""
 
     lists: Sequence[NBestList]
-    """Lists drawn at random without replacement, in random order."""
+    """Lists that were drawn at random without replacement, in random order."""
     n_lists: int
+    """Number of lists of the whole input, like the following figures."""
     hypotheses: int
     words: Estimate
-    """Words and sentence ends, as they were sent."""
+    """Number of words and sentence ends, before prefixes are shared."""
     unreadable: int
-    """Lists that cannot be read."""
+    """Number of lists that cannot be read."""
     read_s: float
-    """Processor time to read all."""
+    """Processor time to read the whole input."""
     read_share: float = 1.0
-    """Share of the bytes that was read; 1 if all figures are exact."""
+    """The share of the bytes that was read; 1 if all figures are exact."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCost:
-    """The work and the time of a part of the sample."""
+    """The work in a batch of the sample, and the time that scoring it takes."""
 
     words: int
-    """Words and sentence ends, as they were sent."""
+    """Number of words and sentence ends."""
     edges: int
-    """Distinct prefixes and sentence ends."""
+    """Number of distinct prefixes and sentence ends: the edges of the batch's trie."""
     processor_s: tuple[float, ...]
-    """In each pass over the sample, like the next."""
+    """Processor time in each pass over the sample."""
     elapsed_s: tuple[float, ...]
+    """Elapsed time in each pass over the sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,20 +153,21 @@ class Forecast:
 
     sample: Sample
     rejected: int
-    """Lists of the sample that cannot be scored."""
+    """Number of lists of the sample that cannot be scored."""
     prefix_share: float
-    """Distinct prefixes and sentence ends of a batch per word and sentence end that was sent."""
+    """Number of distinct prefixes and sentence ends of a batch, divided by its number of words and sentence
+    ends: the share of the words that must be scored."""
     words_per_core_s: Estimate
-    """Without reading."""
+    """Words per second of processor time, not counting the time to read them."""
     core_s: Estimate
-    """Processor time, reading included, without starting processes."""
+    """Processor time, including reading, but not including the start of processes."""
     gpu_s: Estimate | None
-    """Time that a GPU is taken; None if none was used."""
+    """Time for which a GPU is used; None if no GPU is used."""
     start_s: float
     """Processor time to start a process: libraries and models."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures in the units of the option ``--json``: hours for times."""
+        """The figures as ``--json`` prints them, with times in hours."""
         counts = ("n_lists", "hypotheses", "unreadable")
         hours = {
             f"{name}_hours": None if estimate is None else estimate.times(1 / 3600).to_dict()
@@ -192,7 +190,7 @@ class Forecast:
 def forecast(
     sample: Sample, costs: Sequence[BatchCost], rejected: int, start_s: float, *, on_gpu: bool
 ) -> Forecast:
-    """Extrapolate what the sample took to all lists."""
+    """Extrapolate the cost of the sample to all lists."""
     words = [cost.words for cost in costs]
     core = estimate_speed(words, [cost.processor_s for cost in costs])
     elapsed = estimate_speed(words, [cost.elapsed_s for cost in costs])
@@ -216,31 +214,31 @@ def sample_input(
     max_bytes: int,
     seed: int,
 ) -> Sample:
-    """Draw a sample of the lists of files, of which about ``max_bytes`` are read, or of a whole pipe.
+    """Draw a sample of the lists: of files, of which about ``max_bytes`` are read, or of a whole pipe.
 
     Args:
-        check: checks the first of some lists, given the name of their file, and returns all of them.
+        check: takes lists and the name of their file, checks the first lists, and returns all of them.
 
     Raises:
         ConfigError: the first lists do not fit the weights or the output format.
         InputError: an input cannot be read, or has no lists.
     """
     if len(sources) == 1 and is_pipe(sources[0]):
-        extract = Extract(1, iter([(1, check(source.read_file(sources[0]), sources[0]))]))
-    else:
-        if names := find_files(sources, source):
-            check(source.read_file(names[0]), names[0])
-        extract = draw_extract(names, source, max_bytes, seed)
-    return draw_sample(extract.parts, max(1, extract.n_bytes), n_lists, seed)
+        lists = check(source.read_file(sources[0]), sources[0])
+        return draw_sample([(1, lists)], 1, n_lists, seed)
+    if names := find_files(sources, source):
+        check(source.read_file(names[0]), names[0])
+    n_bytes, parts = draw_extract(names, source, max_bytes, seed)
+    return draw_sample(parts, max(1, n_bytes), n_lists, seed)
 
 
 def forecast_run(load: RescorerLoader, sample: Sample, threads: int, *, compress: bool) -> Forecast:
-    """Score a sample in this process, which has read it, and forecast what all lists will take.
+    """Score a sample in this process, which has read it, and forecast the cost of all lists.
 
-    Answers are written to a file that is removed, so that the time for this is included.
+    Answers are written to a temporary file, so that the figures include the time to write them.
 
     Args:
-        threads: CPU threads; 0: one, since the forecast is of processor time.
+        threads: CPU threads; 0 means one, because processor time is forecast.
         compress: whether the output will be compressed.
     """
     with open_rescorer(load, 1, threads or 1, load.batch_words) as rescorer, TemporaryDirectory() as folder:
@@ -254,11 +252,11 @@ def forecast_run(load: RescorerLoader, sample: Sample, threads: int, *, compress
 def draw_sample(
     parts: Iterable[tuple[int, Iterable[NBestList | InputError]]], n_bytes: int, size: int, seed: int
 ) -> Sample:
-    """Read parts of the input, and keep ``size`` of their lists (Vitter, Sampling with a Reservoir, 1985).
+    """Read parts of the input, and draw ``size`` of their lists (Vitter, Sampling with a Reservoir, 1985).
 
     Args:
-        parts: bytes and lists of each part that is read; parts must be drawn with equal probabilities.
-        n_bytes: bytes of the whole input.
+        parts: number of bytes and lists of each part. All parts must have been drawn with equal probability.
+        n_bytes: number of bytes of the whole input.
 
     Raises:
         InputError: there is not a single list that can be read and has hypotheses.
@@ -303,9 +301,9 @@ def draw_sample(
 def measure_sample(
     rescorer: LocalRescorer, sample: Sample, write: Callable[[Any], object]
 ) -> tuple[list[BatchCost], FileSummary]:
-    """Rescore a sample batch by batch, several times; return what each batch took, and the counts of a run.
+    """Rescore a sample several times; return the cost of each batch, and the counts of one pass.
 
-    The first batch is rescored once more beforehand, which is not counted: memory and caches are cold then.
+    The first batch is rescored once before the measurement, because memory and caches are cold at first.
     """
     lists = list(sample.lists)
     warm_up, words = [], 0
@@ -314,7 +312,7 @@ def measure_sample(
         words += count_words(nbest)
         if words >= rescorer.batch_words:
             break
-    rescore_lists(rescorer, warm_up, lambda content: None, _Discard())
+    rescore_lists(rescorer, warm_up, lambda content: None)
     passes = [_measure_pass(rescorer, lists, write) for _ in range(N_PASSES)]
     ends, _, summary = passes[0]
     times = np.diff([clocks for _, clocks, _ in passes], axis=1)  # (passes, batches, 2)
@@ -332,9 +330,11 @@ def measure_sample(
 def _measure_pass(
     rescorer: LocalRescorer, lists: Sequence[NBestList], write: Callable[[Any], object]
 ) -> tuple[list[int], list[tuple[float, float]], FileSummary]:
-    """Rescore a sample; return where its batches end, both clocks there, and the counts of the run.
+    """Rescore a sample once.
 
-    Ends and clocks begin with those before the first batch.
+    Returns:
+        The list numbers at which batches begin and end; processor time and elapsed time at each of these; and
+        the counts of the pass.
     """
     ends, clocks = [0], [(time.process_time(), time.perf_counter())]
 
@@ -342,13 +342,8 @@ def _measure_pass(
         ends.append(ends[-1] + n_items)
         clocks.append((time.process_time(), time.perf_counter()))
 
-    summary = rescore_lists(rescorer, lists, write, _Discard(), on_batch=note_end)
+    summary = rescore_lists(rescorer, lists, write, on_batch=note_end)
     return ends, clocks, summary
-
-
-class _Discard(Writer):
-    def write(self, text: str, /) -> None:
-        """Forget a rejected list; it counts in the summary."""
 
 
 def count_edges(rescorer: LocalRescorer, lists: Sequence[NBestList]) -> int:

@@ -1,9 +1,10 @@
-"""Plan the shards of an archive: which parts of which input files each one reads, and how to read them.
+"""Plan the shards of an archive: which parts of which input files each shard reads, and how they are read.
 
-Files, folders and objects come in; a plan with the hash of every part goes out. It is made in one pass, in
-memory that does not grow with the files. Shards end where batches end, if scores depend on the batch by the
-last digits of float32 (see the decision on batch invariance): then every division gives exactly the output of
-the undivided file. Parts drawn at random serve a forecast.
+Files, folders and objects come in; a plan with the hash of every part goes out. Planning reads the input
+once, in memory that does not grow with the files. The scores of networks depend on the batch in the last
+digits of float32 (see the decision on batch invariance). With networks, shards therefore end only where
+batches end, so that the output of all shards is exactly that of the undivided file. Parts that are drawn at
+random serve to forecast the cost of a run.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import io
 import json
 import os
 import random
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from itertools import repeat
+from itertools import accumulate, repeat
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
@@ -34,7 +36,7 @@ from rescorer.types import NBestList
 
 FORMAT, VERSION = "rescorer-shards", 1
 MAX_SHARDS = 100_000
-"""Largest number of shards; the plan is read as a whole by each process."""
+"""Largest number of shards; each process reads the whole plan."""
 MAX_PLAN_BYTES = 1 << 30
 MAX_DIFFERENCES = 5
 """Largest number of differences that an error names."""
@@ -42,41 +44,43 @@ MAX_DIFFERENCES = 5
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """A file, or a folder that is one list file of its format."""
+    """An input file; or a folder, if the lists' format makes a folder of one list file."""
 
     name: str
-    """The name that the user gave, or one below a folder that the user gave."""
+    """The name that the user gave, or a name below a folder that the user gave."""
     n_bytes: int
     is_lines: bool
-    """Whether it has one list per line, so that it can be divided."""
+    """Whether the file has one list per line, so that it can be divided."""
     header: str = ""
-    """Header line of JSON lines, which declares units, if there is one."""
+    """The first line of JSON lines, if it is a header, which declares the units of scores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Consecutive bytes of an input file; all of it if it cannot be divided."""
+    """Consecutive bytes of an input file; the whole file if it cannot be divided."""
 
     file: int
     """Index of the file in the plan."""
     start: int
     end: int
     first_line: int
-    """1-based number of the first line."""
+    """Number of the first line, counted from 1."""
     lists: int | None
-    """Number of lists, also of those that cannot be read; None if only reading it tells."""
+    """Number of lists, including those that cannot be read; None if it is not known without reading them."""
     sha256: str
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A division of input files into shards. Their order, one after another, is the order of the input."""
+    """A division of input files into shards: the shards, one after another, are the input in its order."""
 
     answers: Mapping[str, Any]
-    """All besides the lists that answers depend on: bundle, weights and options."""
+    """Everything that the answers depend on, apart from the lists: bundle, weights and options."""
     files: tuple[InputFile, ...]
     shards: tuple[tuple[Part, ...], ...]
     """The parts of each shard; a shard may be empty."""
+    fingerprint: str = field(default="", compare=False)
+    """SHA-256 of the file from which the plan was read; the record of each shard repeats it."""
 
     def count_lists(self, index: int) -> int | None:
         """Number of lists of a shard; None if it is unknown."""
@@ -94,7 +98,7 @@ class Plan:
 
 
 def parse_plan(content: bytes, place: str) -> Plan:
-    """Read a plan; raises FormatError if it is incomplete or of another version."""
+    """Read a plan; raises FormatError if it is damaged or of another version."""
     try:
         data = json.loads(content.decode("utf-8", "surrogateescape"))
         if (data["format"], data["version"]) != (FORMAT, VERSION):
@@ -103,6 +107,7 @@ def parse_plan(content: bytes, place: str) -> Plan:
             data["answers"],
             tuple(InputFile(**file) for file in data["files"]),
             tuple(tuple(Part(**part) for part in shard) for shard in data["shards"]),
+            hashlib.sha256(content).hexdigest(),
         )
         _check_plan(plan)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -112,7 +117,7 @@ def parse_plan(content: bytes, place: str) -> Plan:
 
 
 def _check_plan(plan: Plan) -> None:
-    """Raise ValueError if a value has the wrong type, or lies outside of what it describes."""
+    """Raise ValueError if a value has the wrong type, or a part does not lie within its file."""
     if not isinstance(plan.answers, dict) or len(plan.shards) > MAX_SHARDS:
         raise ValueError(f"expected answers, and at most {MAX_SHARDS:,} shards")
     for file in plan.files:
@@ -127,23 +132,23 @@ def _check_plan(plan: Plan) -> None:
                 raise ValueError(f"shard {number} has a part that ends after its file")
 
 
-def read_plan(store: Store) -> tuple[Plan, str]:
-    """Read the plan of a store; return it and its fingerprint, which records repeat.
+def read_plan(store: Store) -> Plan:
+    """Read the plan of a store.
 
     Raises:
-        ConfigError: there is none.
-        FormatError: it cannot be read.
+        ConfigError: there is no plan.
+        FormatError: the plan cannot be read.
     """
     try:
         content = read_file(store, PLAN, MAX_PLAN_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         message = f"there is no {PLAN}; `rescorer rescore IN… -o FOLDER --shards N` makes one"
         raise ConfigError(f"{store.place}: {message}") from None
-    return parse_plan(content, f"{store.place}/{PLAN}"), hashlib.sha256(content).hexdigest()
+    return parse_plan(content, f"{store.place}/{PLAN}")
 
 
 def check_answers(plan: Plan, answers: Mapping[str, Any], place: str) -> None:
-    """Raise ConfigError, naming the differences, if answers now depend on something else than planned."""
+    """Raise ConfigError, naming the differences, if the models, weights or options differ from the plan's."""
     differences = sorted(_find_differences(plan.answers, json.loads(json.dumps(answers))))
     if not differences:
         return
@@ -156,7 +161,11 @@ def check_answers(plan: Plan, answers: Mapping[str, Any], place: str) -> None:
 
 
 def check_files(plan: Plan, files: tuple[tuple[str, int], ...]) -> None:
-    """Raise InputError, naming the file, if the names or sizes of the input files are not those planned."""
+    """Raise InputError if the names or sizes of the input files differ from those in the plan.
+
+    Args:
+        files: name and number of bytes of each file.
+    """
     planned = {file.name: file.n_bytes for file in plan.files}
     for name, n_bytes in files:
         if name not in planned:
@@ -173,9 +182,9 @@ def check_files(plan: Plan, files: tuple[tuple[str, int], ...]) -> None:
 
 
 def _find_differences(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yield what differs in nested objects: its dotted name, and both values as they are shown.
+    """Yield the differences between nested objects: the name, such as ``options.merge``, and both values.
 
-    What one side lacks is one difference, however much it holds; null is as good as nothing.
+    An object that one side lacks is one difference. A missing value is equal to null.
     """
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for key in before.keys() | now.keys():
@@ -191,9 +200,9 @@ def _show(value: Any) -> str:
 
 
 LINE_FORMAT = "jsonl"
-"""The format with one list per line, which can be divided at any line."""
+"""The format with one list per line: its files can be divided at any line."""
 TABLE_FORMAT = "parquet"
-"""The format of tables, whose folders hold one table per file."""
+"""The format in which a folder has one table of lists per file."""
 BLOCK_BYTES = 1 << 20
 MAX_NAMES = 1_000_000
 """Largest number of input files."""
@@ -203,13 +212,13 @@ Lists = Iterator[NBestList | InputError]
 
 @dataclass(frozen=True, slots=True)
 class ListSource:
-    """Reads lists, of whole files or of parts. Its functions can be pickled, for other processes.
+    """Functions that read the lists of whole files or of parts. They can be pickled, for other processes.
 
     Args:
-        find_parts: the files and folders that an input consists of, and their format.
-        find_header: the header line of a file of JSON lines, or an empty string.
+        find_parts: finds the files and folders that an input consists of, and their format.
+        find_header: reads the header line of a file of JSON lines; an empty string if it has none.
         read_file: reads all lists of a file or folder.
-        read_lines: reads the lists of some lines of a file, given a stream, the number of its first line and
+        read_lines: reads some lines of a file. Takes a stream, the number of its first line in the file, and
             the header of the file.
     """
 
@@ -218,7 +227,7 @@ class ListSource:
     read_file: Callable[[str], Lists]
     read_lines: Callable[[BinaryIO, int, str], Lists]
     may_divide: bool = True
-    """Whether files may be divided at all: not if lists depend on earlier ones."""
+    """Whether files may be divided at all. They may not if lists depend on earlier ones."""
 
     def find_format(self, name: str) -> str:
         """The name of the format of a file or folder."""
@@ -226,7 +235,8 @@ class ListSource:
 
 
 def find_files(sources: Iterable[str], source: ListSource) -> list[str]:
-    """Resolve globs and folders into names of files, in order; a folder that is one list file stays.
+    """Replace patterns and folders by the names of their files, in order; a folder that is a single list file
+    stays.
 
     Raises:
         ConfigError: an input is a pipe, occurs twice, or there are too many.
@@ -264,10 +274,7 @@ def _expand(given: str, source: ListSource) -> list[str]:
     return find_tables(given) if parts.choice == TABLE_FORMAT else list(parts.paths)
 
 
-def measure(name: str) -> int:
-    """The number of bytes of a file or object, or of all files below a folder; raises FormatError."""
-    if is_url(name):
-        return measure_objects([name])[0]
+def _measure_local(name: str) -> int:
     try:
         paths = _list_folder(name) if Path(name).is_dir() else [Path(name)]
         return sum(map(os.path.getsize, paths))
@@ -276,10 +283,10 @@ def measure(name: str) -> int:
 
 
 def measure_all(names: Sequence[str]) -> list[int]:
-    """Measure each name as ``measure`` does, in a time that the number of objects hardly changes."""
+    """The number of bytes of each file or object, or of all files below a folder; raises FormatError."""
     urls = [name for name in names if is_url(name)]
     sizes = dict(zip(urls, measure_objects(urls), strict=True))
-    return [sizes[name] if name in sizes else measure(name) for name in names]
+    return [sizes[name] if name in sizes else _measure_local(name) for name in names]
 
 
 def _list_folder(name: str) -> list[Path]:
@@ -287,7 +294,7 @@ def _list_folder(name: str) -> list[Path]:
 
 
 def is_compressed(name: str) -> bool:
-    """Whether a file is gzip data, in which no place can be found without reading all before it."""
+    """Whether a file is gzip data, which can only be read from its beginning."""
     with open_binary(name) as stream:
         return stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
 
@@ -295,27 +302,23 @@ def is_compressed(name: str) -> bool:
 def hash_all(name: str) -> str:
     """SHA-256 of a file or object, or of the names and content of all files below a folder."""
     digest = hashlib.sha256()
-    if is_url(name) or not Path(name).is_dir():
-        _hash_file(name, digest)
-        return digest.hexdigest()
-    paths = _list_folder(name)
+    paths = _list_folder(name) if not is_url(name) and Path(name).is_dir() else [name]
     for path in paths:
         if len(paths) > 1:
-            digest.update(
-                f"{path.relative_to(name)}\0{path.stat().st_size}\0".encode("utf-8", "surrogateescape")
-            )
-        _hash_file(str(path), digest)
+            place = f"{Path(path).relative_to(name)}\0{os.path.getsize(path)}\0"
+            digest.update(place.encode("utf-8", "surrogateescape"))
+        with open_binary(str(path)) as stream:
+            hashlib.file_digest(stream, lambda: digest)  # type: ignore[arg-type]
     return digest.hexdigest()
 
 
-def _hash_file(name: str, digest: Any) -> None:
-    with open_binary(name) as stream:
-        while block := stream.read(BLOCK_BYTES):
-            digest.update(block)
+def hash_stream(stream: BinaryIO) -> str:
+    """SHA-256 of the rest of a stream."""
+    return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 class RawLine(NamedTuple):
-    """A line with its end, or a piece of a line that is longer than the limit."""
+    """A line; or a piece of a line that is longer than readers accept."""
 
     content: bytes
     ends: bool
@@ -337,7 +340,7 @@ def scan_lines(name: str, n_bytes: int) -> Iterator[RawLine]:
 
 
 def _is_blank(raw: bytes, number: int) -> bool:
-    """Whether readers skip a line; one that is no valid text is an error instead."""
+    """Whether a line is blank, so that readers skip it. They reject a line that is not valid UTF-8."""
     if len(raw) > 100 and raw[:100].strip():
         return False
     try:
@@ -376,7 +379,7 @@ def open_part(file: InputFile, part: Part, source: ListSource) -> Iterator[Lists
     """Read the lists of a part.
 
     Raises:
-        InputError: when all lists were read: the part is not what was planned.
+        InputError: the part has changed since the plan. This is known only after all lists are read.
     """
     if not file.is_lines:
         yield source.read_file(file.name)
@@ -395,7 +398,7 @@ def open_part(file: InputFile, part: Part, source: ListSource) -> Iterator[Lists
 
 
 def hash_part(file: InputFile, part: Part) -> str:
-    """SHA-256 of a part as it is now."""
+    """SHA-256 of the present content of a part."""
     if not file.is_lines:
         return hash_all(file.name)
     with open_binary(file.name) as stream:
@@ -412,17 +415,7 @@ def open_binary(name: str) -> BinaryIO:
 
 
 MIN_PARTS = 2
-"""Smallest number of parts, since one part has no interval."""
-
-
-@dataclass(frozen=True, slots=True)
-class Extract:
-    """Parts of an archive, each drawn with the same probability."""
-
-    n_bytes: int
-    """Bytes of the whole archive."""
-    parts: Iterator[tuple[int, Lists]]
-    """Bytes and lists of each part that was drawn, to be read once and in order."""
+"""Smallest number of parts that are drawn: a single one would give an estimate without an interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,14 +427,19 @@ class Block:
     end: int
 
 
-def draw_extract(names: Sequence[str], source: ListSource, max_bytes: int, seed: int) -> Extract:
-    """Draw parts of about ``max_bytes`` bytes in all.
+def draw_extract(
+    names: Sequence[str], source: ListSource, max_bytes: int, seed: int
+) -> tuple[int, Iterator[tuple[int, Lists]]]:
+    """Draw parts of an archive, of about ``max_bytes`` bytes together, each with the same probability.
 
-    Plain JSON lines are read in blocks, other files as a whole. All is read if it is not larger, and if files
-    are of different kinds, since the bytes of one say nothing about the other.
+    Plain JSON lines are drawn in blocks, other files as a whole. Everything is read if it is not larger; and
+    also if the files are of different kinds, because the bytes of one kind say nothing about the other.
 
     Args:
         names: input files, from ``find_files``.
+
+    Returns:
+        The number of bytes of the whole archive; and the bytes and the lists of each part, in order.
     """
     sizes = measure_all(names)
     n_bytes, generator = sum(sizes), random.Random(seed)
@@ -451,17 +449,13 @@ def draw_extract(names: Sequence[str], source: ListSource, max_bytes: int, seed:
     elif kinds == {LINE_FORMAT}:
         blocks = _draw_blocks(names, sizes, max_bytes, generator)
         find_header = lru_cache(1)(source.find_header)
-        return Extract(
-            n_bytes,
-            (
-                (block.end - block.start, read_block(block, source, find_header(block.name)))
-                for block in blocks
-            ),
+        return n_bytes, (
+            (block.end - block.start, read_block(block, source, find_header(block.name))) for block in blocks
         )
     else:
         n_files = max(MIN_PARTS, max_bytes * len(names) // n_bytes)
         chosen = sorted(generator.sample(range(len(names)), min(len(names), n_files)))
-    return Extract(n_bytes, ((sizes[index], source.read_file(names[index])) for index in chosen))
+    return n_bytes, ((sizes[index], source.read_file(names[index])) for index in chosen)
 
 
 def _find_kind(name: str, source: ListSource) -> str:
@@ -474,17 +468,13 @@ def _draw_blocks(
     names: Sequence[str], sizes: Sequence[int], max_bytes: int, generator: random.Random
 ) -> Iterator[Block]:
     """Draw blocks of all files, in the order of the archive."""
-    counts = [-(-size // BLOCK_BYTES) for size in sizes]
-    n_blocks = sum(counts)
+    firsts = [0, *accumulate(-(-size // BLOCK_BYTES) for size in sizes)]  # numbers of the files' first blocks
+    n_blocks = firsts[-1]
     n_chosen = min(n_blocks, max(MIN_PARTS, max_bytes // BLOCK_BYTES))
-    chosen = iter(sorted(generator.sample(range(n_blocks), n_chosen)))
-    number, first, index = next(chosen, None), 0, 0
-    while number is not None:
-        while number >= first + counts[index]:
-            first, index = first + counts[index], index + 1
-        start = (number - first) * BLOCK_BYTES
+    for number in sorted(generator.sample(range(n_blocks), n_chosen)):
+        index = bisect_right(firsts, number) - 1
+        start = (number - firsts[index]) * BLOCK_BYTES
         yield Block(names[index], start, min(start + BLOCK_BYTES, sizes[index]))
-        number = next(chosen, None)
 
 
 def read_block(block: Block, source: ListSource, header: str) -> Lists:
@@ -498,7 +488,7 @@ def read_block(block: Block, source: ListSource, header: str) -> Lists:
 
 
 def _find_line(stream: BinaryIO, place: int) -> int:
-    """Find the first line that begins at a byte or after it; lines longer than the limit are cut."""
+    """Find the first line that begins at or after a byte; a line that is too long ends at the limit."""
     if place:
         stream.seek(place - 1)
         stream.readline(max_line_bytes() + 1)
@@ -513,9 +503,9 @@ class Division:
     """The size of shards.
 
     Args:
-        n: number of shards of about equal bytes, or number of lists of each shard.
-        unit: what ``n`` counts.
-        batch_words: words of a batch, if shards must end where batches end; None if any line will do.
+        n: number of shards, of about equal bytes; or number of lists in each shard.
+        unit: which of the two numbers ``n`` is.
+        batch_words: size of a batch if shards must end where batches end; None if they may end at any line.
     """
 
     n: int
@@ -525,19 +515,19 @@ class Division:
 
 @dataclass(slots=True)
 class _Shards:
-    """The shards so far, and the one that is being filled."""
+    """The finished shards, and the parts of the next shard."""
 
     division: Division
     total_bytes: int
     closed: list[tuple[Part, ...]] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     n_bytes: int = 0
-    """Number of bytes of all parts so far."""
+    """Number of bytes of all parts of all shards."""
     n_lists: int = 0
-    """Number of lists in the shard that is being filled."""
+    """Number of lists in the next shard."""
 
     def is_full(self, n_bytes: int, n_lists: int | None) -> bool:
-        """Whether the shard ends after so many further bytes and lists."""
+        """Whether the next shard would be full with so many further bytes and lists."""
         if self.division.unit == "lists":
             return n_lists is None or self.n_lists + n_lists >= self.division.n
         goal = (len(self.closed) + 1) * self.total_bytes
@@ -570,7 +560,7 @@ def make_plan(
 
     Args:
         names: input files, from ``find_files``.
-        answers: all besides the lists that answers depend on.
+        answers: everything that the answers depend on, apart from the lists.
         on_bytes: called with the number of bytes that were read since the last call.
 
     Raises:
@@ -593,7 +583,7 @@ def make_plan(
             files.append(InputFile(name, n_bytes, False))
             shards.add(Part(index, 0, n_bytes, 1, None, hash_all(name)))
             on_bytes(n_bytes)
-        if measure(name) != n_bytes:
+        if measure_all([name]) != [n_bytes]:
             raise InputError(f"{name}: changed while it was read; plan when it is complete")
     if shards.parts or not shards.closed:
         shards.close()
@@ -611,7 +601,7 @@ def _divide_lines(
     header: str,
     on_bytes: Callable[[int], object],
 ) -> Iterator[Part]:
-    """Yield the parts of a file, which end where a shard is full."""
+    """Yield the parts of a file; each ends where its shard is full."""
     words = shards.division.batch_words
     groups = repeat(1) if words is None else map(len, cut_batches(source.read_file(name), words))
     digest, start, end, first_line, line = hashlib.sha256(), 0, 0, 1, 1

@@ -40,10 +40,10 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 
 
 class Worker(Protocol[Task_contra, Answer_co]):
-    """Runs tasks in a process, to which it is pickled; it should load models when the first task comes."""
+    """Runs tasks in a process, to which it is pickled. It should load models only for its first task."""
 
     def run(self, task: Task_contra, report: Callable[..., None], /) -> Answer_co:
-        """Run a task; ``report`` sends its arguments to the parent at once."""
+        """Run a task. ``report`` sends its arguments to the parent process at once."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +51,7 @@ class _Process(Generic[Task]):
     process: BaseProcess
     connection: Connection
     tasks: deque[Task] = field(default_factory=deque)
-    """The tasks that it has, in order; it runs the first one."""
+    """The tasks that the process was given, in order; it runs the first one."""
 
 
 class ProcessPool(Generic[Task, Answer]):
@@ -61,7 +61,7 @@ class ProcessPool(Generic[Task, Answer]):
         worker: runs the tasks of a process; each process gets a copy.
         count: largest number of processes. They are started when there are tasks for them.
         depth: largest number of tasks that a process has at a time: one runs while the others wait.
-        on_report: called with what workers report.
+        on_report: called in this process with the arguments of each ``report``.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class ProcessPool(Generic[Task, Answer]):
     def run(self, take: Callable[[], Task | None]) -> Iterator[tuple[Task, Answer | None]]:
         """Keep the processes busy until all tasks are done; yield each task with its answer.
 
-        A task whose process was killed is yielded with None; another process takes the place of that one.
+        If a process is killed, its tasks are yielded with None, and another process takes its place.
 
         Args:
-            take: takes the next task; returns None if there is none at present.
+            take: returns the next task; None if there is none at present.
 
         Raises:
             ScoringError: a process cannot be started.
@@ -124,7 +124,7 @@ class ProcessPool(Generic[Task, Answer]):
                     yield process.tasks.popleft(), content
 
     def _feed(self, take: Callable[[], Task | None]) -> None:
-        """Give tasks to the processes with the fewest, of which more are started while all are busy."""
+        """Give tasks to the processes that have the fewest; while all are busy, start more processes."""
         while True:
             least = min(self._processes.values(), key=lambda process: len(process.tasks), default=None)
             may_start = len(self._processes) < self.count
@@ -166,9 +166,9 @@ def _run_tasks(connection: Connection, worker: Worker[Any, Any]) -> None:
 
 
 def _receive_tasks(connection: Connection, tasks: SimpleQueue[Any]) -> None:
-    """Receive tasks while others run, so that the parent need not wait until it can send one.
+    """Receive tasks while another task runs, so that the parent never has to wait until it can send one.
 
-    When the parent ends without a word, so does this process, which would keep its models in memory forever.
+    If the parent is killed, end this process too, which would otherwise keep its models in memory forever.
     """
     try:
         while (task := connection.recv()) is not None:
@@ -180,12 +180,12 @@ def _receive_tasks(connection: Connection, tasks: SimpleQueue[Any]) -> None:
 
 MAX_BATCH_WORDS = 16_384
 """Maximum number of words per batch: enough for large matrix products, and few enough that all processes are
-busy until the end of a file."""
+busy until close to the end of a file."""
 BATCHES_PER_PROCESS = 2
 """Number of batches that each process has at a time: one is rescored while the other waits."""
 
 
-class ProcessPoolRescorer:
+class ProcessPoolRescorer(ProcessPool["_PackedBatch", BatchResults | Exception]):
     """Rescores batches of lists in several processes; a context manager that ends them.
 
     The processes start with the first batches; each loads its models when it receives its first batch.
@@ -204,15 +204,9 @@ class ProcessPoolRescorer:
         threads: int = 0,
         batch_words: int = MAX_BATCH_WORDS,
     ) -> None:
-        self.batch_words, self.count = min(batch_words, MAX_BATCH_WORDS), count
         worker = _BatchWorker(load, threads or max(1, count_cpus() // count))
-        self._pool = ProcessPool(worker, count, depth=BATCHES_PER_PROCESS)
-
-    def __enter__(self) -> ProcessPoolRescorer:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._pool.__exit__(*exc_info)
+        super().__init__(worker, count, depth=BATCHES_PER_PROCESS)
+        self.batch_words = min(batch_words, MAX_BATCH_WORDS)
 
     def rescore_batches(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, BatchResults]]:
         """Yield each batch with its results, in input order.
@@ -233,7 +227,7 @@ class ProcessPoolRescorer:
                 return _PackedBatch(number, [pack(nbest) for nbest in select_lists(batch)])
             return None
 
-        for task, answer in self._pool.run(take):
+        for task, answer in self.run(take):
             if answer is None:
                 raise ScoringError(
                     f"one of {self.count} scoring processes ended unexpectedly, perhaps because memory ran "
@@ -249,7 +243,7 @@ class ProcessPoolRescorer:
 
 @dataclass(slots=True)
 class _BatchWorker:
-    """Rescores batches; an exception is the answer to its batch, which the parent raises in its turn."""
+    """Rescores batches in a process. The answer to a failed batch is the error, which the parent raises."""
 
     load: Callable[[], LocalRescorer]
     threads: int
@@ -258,16 +252,22 @@ class _BatchWorker:
     def run(self, task: _PackedBatch, report: Callable[..., None]) -> BatchResults | Exception:
         try:
             if self.rescorer is None:
-                keep_freed_memory()
-                use_threads(self.threads)
-                self.rescorer = self.load()
-                gc.freeze()  # as in spare_existing_objects, until the process ends
+                self.rescorer = load_in_process(self.load, self.threads)
             return self.rescorer.rescore([unpack(packed) for packed in task.lists])
         except RescorerError as error:
             return error
         except Exception as error:
             error.add_note(traceback.format_exc())
             return error
+
+
+def load_in_process(load: Callable[[], LocalRescorer], threads: int) -> LocalRescorer:
+    """Load the models into a process that does nothing but rescore from now on."""
+    keep_freed_memory()
+    use_threads(threads)
+    rescorer = load()
+    gc.freeze()  # see spare_existing_objects
+    return rescorer
 
 
 @contextmanager
@@ -282,11 +282,10 @@ def open_rescorer(
         batch_words: approximate number of words per batch in other processes.
     """
     if count == 1:
-        keep_freed_memory()
-        use_threads(threads)
-        local = load()
-        with spare_existing_objects():
-            yield local
+        try:
+            yield load_in_process(load, threads)
+        finally:
+            gc.unfreeze()
     else:
         with ProcessPoolRescorer(load, count, threads, batch_words) as rescorer:
             yield rescorer
@@ -294,9 +293,10 @@ def open_rescorer(
 
 @contextmanager
 def spare_existing_objects() -> Iterator[None]:
-    """Keep the garbage collector away from all that exists now, such as the objects of torch and the models.
+    """Exclude the objects that exist now, such as torch and the models, from garbage collection.
 
-    Lists and their answers cause a full collection every few batches, and each would take 0.1 s longer.
+    The lists that come and go cause a full collection every few batches, which these objects would make 0.1 s
+    longer.
     """
     gc.freeze()
     try:
@@ -306,7 +306,8 @@ def spare_existing_objects() -> Iterator[None]:
 
 
 class PackedList(NamedTuple):
-    """A list stored by columns, which is ten times as fast to pickle as a hundred hypothesis objects."""
+    """A list whose hypotheses are stored by columns, which are ten times as fast to pickle as a hundred
+    objects."""
 
     id: str
     texts: list[str]

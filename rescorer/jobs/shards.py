@@ -1,11 +1,12 @@
-"""Rescore an archive in shards: run each and commit it exactly once; verify and join what is committed.
+"""Rescore an archive in shards: run each shard, commit it exactly once, verify and join the output.
 
-An ``Archive`` makes its plan or continues the one that there is, and a ``DueRun`` runs what is due.
+An ``Archive`` is the input with its plan, which is made or, if there is one, read. A ``DueRun`` is the set of
+shards that a command still has to run. A shard is committed when the record that names its files is created;
+of several processes that run the same shard, only the first can do that.
 """
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import os
 import secrets
@@ -15,11 +16,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rescorer.combination import weights_to_dict
 from rescorer.errors import (
     BundleError,
     ConfigError,
@@ -42,12 +43,13 @@ from rescorer.jobs.plan import (
     check_files,
     find_files,
     hash_part,
+    hash_stream,
     make_plan,
     measure_all,
     open_part,
     read_plan,
 )
-from rescorer.jobs.processes import ProcessPool, open_rescorer
+from rescorer.jobs.processes import ProcessPool, load_in_process, open_rescorer
 from rescorer.jobs.store import (
     ATTEMPT_NAME,
     ATTEMPTS,
@@ -66,39 +68,38 @@ from rescorer.jobs.store import (
     shard_of_record,
 )
 from rescorer.models.bundle import Bundle
-from rescorer.runtime import count_cpus, keep_freed_memory, use_threads
+from rescorer.runtime import count_cpus
 from rescorer.types import Weights
+from rescorer.weights import weights_to_dict
 
 READERS = 16
-"""Number of records that are read at a time: an object storage takes long to answer, but answers many."""
+"""Number of records that are read at the same time, because object storages answer slowly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The contents of the records of some shards."""
+    """The records of some shards, and the shards whose record cannot be used."""
 
     records: dict[int, Record]
     """Records of the committed shards."""
     damaged: dict[int, FormatError]
-    """The faults of the other records. Such a shard is not committed, nor can it be while it has this
-    record, which nothing replaces: the files that it names may be the only ones that are intact."""
+    """The shards with a damaged record or file, and what is wrong. Such a shard can be committed only after
+    the record is removed by hand: the files that the record names may be intact."""
 
 
-def read_committed(store: Store, fingerprint: str, shards: Sequence[int]) -> Committed:
-    """Read the records of shards; those without a record are neither committed nor damaged.
+def read_committed(store: Store, plan: Plan, shards: Sequence[int]) -> Committed:
+    """Read the records of shards; a shard without a record is neither committed nor damaged.
 
-    Files are compared by their sizes; ``verify`` and ``merge`` read them, and compare their hashes.
-
-    Args:
-        fingerprint: that of the plan, from ``read_plan``.
+    Only the sizes of the files are compared with the records; ``verify`` and ``merge`` also compare the
+    hashes.
 
     Raises:
-        FormatError: the storage cannot be asked.
+        FormatError: the storage does not answer.
     """
 
     def read(shard: int) -> Record | FormatError | None:
         try:
-            return read_record(store, shard, fingerprint)
+            return read_record(store, shard, plan.fingerprint)
         except FormatError as error:
             return error
 
@@ -115,7 +116,7 @@ def read_committed(store: Store, fingerprint: str, shards: Sequence[int]) -> Com
 
 
 def _compare_sizes(store: Store, record: Record, sizes: dict[str, int]) -> FormatError | None:
-    """The error of a file that is missing, or has another size than its record says."""
+    """The error for a file of a record that is missing or has another size; None if there is none."""
     for file in filter(None, (record.data, record.rejects)):
         if sizes.get(file.name) == file.n_bytes:
             continue
@@ -135,28 +136,28 @@ def _compare_sizes(store: Store, record: Record, sizes: dict[str, int]) -> Forma
 
 
 def how_to_mend(store: Store, shard: int) -> str:
-    """Say what to do if a file of a committed shard does not agree with its record."""
+    """Say what to do about a file that does not agree with the record of its shard."""
     return f"restore it, or remove {store.place}/{record_name(shard)} and --resume"
 
 
 MAX_DEATHS = 3
-"""Number of times that a worker may be killed at one shard before the shard is given up."""
+"""How many workers may be killed while they run the same shard before the shard is given up."""
 
 
 class Finished(NamedTuple):
-    """A shard that was committed, by this call or another one, or that failed."""
+    """A shard with its record, if it is committed, or with the error by which it failed."""
 
     shard: int
     result: Record | RescorerError
 
 
 def is_local(error: RescorerError) -> bool:
-    """Whether an error is one of a single shard, so that others may succeed."""
+    """Whether an error concerns only one shard, so that others may succeed."""
     return isinstance(error, InputError) and not isinstance(error, OutputError)
 
 
 class DueShards:
-    """Shards that no worker has, in the order in which they will be given out."""
+    """The queue of shards that no worker runs yet."""
 
     def __init__(self, shards: Iterable[int]) -> None:
         self._shards = deque(shards)
@@ -170,7 +171,8 @@ class DueShards:
         return self._shards.popleft() if self._shards else None
 
     def put_back(self, shard: int) -> Finished | None:
-        """Put the shard of a worker that was killed in front of the others, or give it up."""
+        """Put back the shard of a worker that was killed, at the front; give up on a shard that kills
+        workers."""
         self._deaths[shard] += 1
         if self._deaths[shard] < MAX_DEATHS:
             self._shards.appendleft(shard)
@@ -228,16 +230,14 @@ def load_planned(plan: Plan, load: Callable[[], LocalRescorer]) -> LocalRescorer
 def run_shard(
     store: Store,
     plan: Plan,
-    fingerprint: str,
     index: int,
     job: Job,
     rescorer: BatchRescorer,
     on_batch: OnBatch = lambda n_items, summary: None,
 ) -> tuple[Record, bool]:
-    """Rescore a shard and commit it, unless it is committed; any number of processes may try.
+    """Rescore a shard and commit it, unless it is committed; any number of processes may do this at once.
 
     Args:
-        fingerprint: that of the plan, from ``read_plan``.
         rescorer: has the models of the plan; see ``load_planned``.
         on_batch: called after each batch with its number of items and the summary of the shard so far.
 
@@ -245,11 +245,11 @@ def run_shard(
         The shard's record, and whether this call committed it.
 
     Raises:
-        InputError: the input has changed since the plan. Nothing is committed, and what was written is
-            deleted.
-        OutputError: the same for output that cannot be written.
+        InputError: the input has changed since the plan.
+        OutputError: the output cannot be written. In both cases nothing is committed, and the files of this
+            attempt are deleted.
     """
-    if (record := read_record(store, index, fingerprint)) is not None:
+    if (record := read_record(store, index, plan.fingerprint)) is not None:
         return record, False
     begin, attempt = time.monotonic(), secrets.token_hex(6)
     data = f"{ATTEMPTS}/{index:0{NAME_DIGITS}}.{attempt}.{job.to.partition(':')[0]}"
@@ -266,11 +266,11 @@ def run_shard(
     assert files[0] is not None  # a writer creates its file even if it writes no list
     seconds = round(time.monotonic() - begin, 3)
     worker = f"{socket.gethostname()}:{os.getpid()}"
-    record = Record(index, fingerprint, attempt, files[0], files[1], summary, seconds, worker)
+    record = Record(index, plan.fingerprint, attempt, files[0], files[1], summary, seconds, worker)
     if store.create(record_name(index), record.encode()):
         return record, True
     _discard(store, data, rejects)
-    committed = read_record(store, index, fingerprint)
+    committed = read_record(store, index, plan.fingerprint)
     assert committed is not None  # the name was taken
     return committed, False
 
@@ -288,49 +288,34 @@ def _write_output(
     total = FileSummary()
 
     def report(n_items: int, summary: FileSummary) -> None:
-        on_batch(n_items, add_summaries(total, summary))
+        on_batch(n_items, total + summary)
 
-    with rescored_writer(job.to, data) as write, RejectsFile(rejects) as rejects_file:
+    with rescored_writer(job.to, data) as write, RejectsFile(rejects) as rejected:
         for part in plan.shards[index]:
             with open_part(plan.files[part.file], part, job.source) as lists:
-                summary = rescore_lists(job.arrange(rescorer), lists, write, rejects_file, on_batch=report)
-            total = add_summaries(total, summary)
+                summary = rescore_lists(job.arrange(rescorer), lists, write, rejected.write, on_batch=report)
+            total += summary
     return total
 
 
-def add_summaries(first: FileSummary, second: FileSummary) -> FileSummary:
-    """Add the counts of two summaries."""
-    both = first.to_dict(), second.to_dict()
-    return replace(first, **{name: both[0][name] + both[1][name] for name in both[0]})
-
-
 def describe_file(path: Path, name: str) -> DataFile | None:
-    """Size and hash of a written file; None if there is none."""
+    """Size and hash of a written file; None if it does not exist."""
     try:
         with open(path, "rb") as stream:
-            return DataFile(name, *hash_blocks(iter(lambda: stream.read(BLOCK_BYTES), b"")))
+            return DataFile(name, os.fstat(stream.fileno()).st_size, hash_stream(stream))
     except FileNotFoundError:
         return None
 
 
-def hash_blocks(blocks: Iterable[bytes]) -> tuple[int, str]:
-    """The total length of blocks, and the SHA-256 of all of them together."""
-    digest, n_bytes = hashlib.sha256(), 0
-    for block in blocks:
-        digest.update(block)
-        n_bytes += len(block)
-    return n_bytes, digest.hexdigest()
-
-
 def _raise_output_error(error: BaseException, place: str) -> None:
-    """Raise OutputError if a file could not be written for want of room."""
+    """Raise OutputError if the error says that a file could not be written, as on a full disk."""
     cause = error.__context__ if isinstance(error, FormatError) else error
     if isinstance(cause, OSError) and cause.errno in WRITE_ERRORS:
         raise output_error(place, cause) from None
 
 
 def _discard(store: Store, *names: str) -> None:
-    """Delete the files of an attempt, which gives their space back."""
+    """Delete the files of an attempt."""
     for name in names:
         with suppress(OSError):
             store.delete(name)
@@ -338,41 +323,38 @@ def _discard(store: Store, *names: str) -> None:
 
 @dataclass(slots=True)
 class ShardRunner:
-    """Runs shards of the plan of a store, in a process that was started for this and to which it is pickled.
+    """Runs shards in a process of its own, to which it is pickled.
 
     Args:
+        store: has the plan of the shards.
         threads: CPU threads of the process.
     """
 
     store: Store
     job: Job
     threads: int
-    _loaded: tuple[Plan, str, LocalRescorer] | None = None
-    """The plan, its fingerprint and the models."""
+    _loaded: tuple[Plan, LocalRescorer] | None = None
 
     def load(self) -> None:
-        """Read the plan and load the models; ``run`` does it if it has not been done.
+        """Read the plan and load the models, which ``run`` does otherwise.
 
         Raises:
             ConfigError, ModelError: the models cannot be loaded, or are not those of the plan.
         """
         try:
-            plan, fingerprint = read_plan(self.store)
-            keep_freed_memory()
-            use_threads(self.threads)
-            self._loaded = plan, fingerprint, load_planned(plan, self.job.load)
+            plan = read_plan(self.store)
+            self._loaded = plan, load_in_process(partial(load_planned, plan, self.job.load), self.threads)
         except InputError as error:
             raise ConfigError(str(error)) from None
-        gc.freeze()  # as spare_existing_objects does, until the process ends
 
     def run(self, index: int, on_batch: OnBatch) -> Record | RescorerError:
-        """Run a shard as ``run_shard`` does; return its record, or the error by which it failed."""
+        """Run a shard; return its record, or the error by which it failed."""
         try:
             if self._loaded is None:
                 self.load()
             assert self._loaded is not None
-            plan, fingerprint, rescorer = self._loaded
-            return run_shard(self.store, plan, fingerprint, index, self.job, rescorer, on_batch)[0]
+            plan, rescorer = self._loaded
+            return run_shard(self.store, plan, index, self.job, rescorer, on_batch)[0]
         except RescorerError as error:
             return error
 
@@ -382,10 +364,10 @@ def run_shards(
 ) -> Iterator[Finished]:
     """Run shards of the plan of a store; yield each when it is committed or has failed.
 
-    A shard that fails does not stop the others, unless it would happen to all.
+    If a shard fails, the others continue, unless the error would happen to all shards.
 
     Args:
-        workers: number of processes, which are replaced if they are killed; 1: this one.
+        workers: number of processes; 1 runs the shards in this process. A process that is killed is replaced.
         threads: CPU threads of each process; 0: divide the cores among them.
         on_batch: called after each batch, with its number of items and the summary of its shard so far.
 
@@ -393,11 +375,11 @@ def run_shards(
         ConfigError, ModelError: the models cannot be loaded, or are not those of the plan.
     """
     if workers == 1:
-        plan, fingerprint = read_plan(store)
+        plan = read_plan(store)
         with open_rescorer(lambda: load_planned(plan, job.load), 1, threads, 0) as rescorer:
             for index in shards:
                 try:
-                    record, _ = run_shard(store, plan, fingerprint, index, job, rescorer, on_batch)
+                    record, _ = run_shard(store, plan, index, job, rescorer, on_batch)
                     yield Finished(index, record)
                 except InputError as error:
                     yield finish(index, error)
@@ -412,7 +394,7 @@ def run_shards(
 
 
 def finish(shard: int, result: Record | RescorerError) -> Finished:
-    """Note the result of a shard; raise an error that would happen to all shards."""
+    """Return the result of a shard; raise an error that would happen to all shards."""
     if isinstance(result, RescorerError) and not is_local(result):
         raise result
     return Finished(shard, result)
@@ -426,9 +408,9 @@ class Status:
     records: dict[int, Record]
     """Records of the committed shards."""
     damaged: tuple[str, ...]
-    """Why records cannot be read, or what is wrong with the files that they name."""
+    """A message for each record that cannot be read, or whose files are missing or changed."""
     leftovers: tuple[StoredFile, ...]
-    """Files of attempts that no record names: of running processes, or left by killed ones, or those of
+    """Files of attempts that no intact record names: those of running or killed processes, and those of
     damaged records."""
 
     @property
@@ -439,20 +421,30 @@ class Status:
     @property
     def summary(self) -> FileSummary:
         """Counts of all committed shards."""
-        total = FileSummary()
-        for record in self.records.values():
-            total = add_summaries(total, record.summary)
-        return total
+        return sum((record.summary for record in self.records.values()), FileSummary())
 
     @property
     def seconds(self) -> float:
-        """Time that committed shards took, one after another."""
+        """The times of all committed shards added up."""
         return sum(record.seconds for record in self.records.values())
 
     @property
     def n_bytes(self) -> int:
         """Size of the committed output, without rejects."""
         return sum(record.data.n_bytes for record in self.records.values())
+
+    def complete_records(self) -> list[Record]:
+        """The records of all shards, in order; raises ConfigError or FormatError if one is missing or
+        damaged."""
+        if self.damaged:
+            raise FormatError(self.damaged[0])
+        if missing := self.missing:
+            names = ", ".join([*map(str, missing[:5]), *["…"] * (len(missing) > 5)])
+            raise ConfigError(
+                f"{len(missing):,} of {len(self.plan.shards):,} shards are not committed: {names}; run them "
+                "first, with `rescorer rescore … --resume`"
+            )
+        return [record for _, record in sorted(self.records.items())]
 
 
 def read_status(store: Store) -> Status:
@@ -462,7 +454,7 @@ def read_status(store: Store) -> Status:
         ConfigError: there is no plan.
         FormatError: the plan cannot be read.
     """
-    plan, fingerprint = read_plan(store)
+    plan = read_plan(store)
     attempts = store.list_files(ATTEMPTS)  # before the records, so that a commit in between is no leftover
     shards, damaged = [], []
     for file in store.list_files(RECORDS):
@@ -471,7 +463,7 @@ def read_status(store: Store) -> Status:
             damaged.append(f"{store.place}/{file.name}: is not the record of a planned shard; remove it")
         else:
             shards.append(shard)
-    found = read_committed(store, fingerprint, shards)
+    found = read_committed(store, plan, shards)
     damaged += [f"shard {shard}: {error}" for shard, error in sorted(found.damaged.items())]
     named = {file.name for record in found.records.values() for file in (record.data, record.rejects) if file}
     leftovers = tuple(
@@ -483,10 +475,10 @@ def read_status(store: Store) -> Status:
 def verify(
     store: Store, *, inputs: bool = False, on_shard: Callable[[], object] = lambda: None
 ) -> Iterator[str]:
-    """Read all output again, and yield what is wrong or missing.
+    """Read all output again, and yield a message for everything that is wrong or missing.
 
     Args:
-        inputs: hash the input again too.
+        inputs: also hash the input again, and compare it with the plan.
         on_shard: called after each shard.
 
     Raises:
@@ -512,8 +504,8 @@ def _verify_record(store: Store, record: Record, n_planned: int | None) -> Itera
     for file in filter(None, (record.data, record.rejects)):
         try:
             with store.open(file.name) as stream:
-                _, sha256 = hash_blocks(iter(lambda: stream.read(BLOCK_BYTES), b""))  # used at once
-            wrong = "" if sha256 == file.sha256 else "was changed: its hash differs from its record's"
+                is_same = hash_stream(stream) == file.sha256
+            wrong = "" if is_same else "was changed: its hash differs from its record's"
         except OSError as error:
             wrong = error.strerror or str(error)
         if wrong:
@@ -533,17 +525,17 @@ def _verify_inputs(plan: Plan, index: int) -> Iterator[str]:
 
 
 def clean(store: Store, min_age_s: float) -> list[StoredFile]:
-    """Delete files of attempts that no record names and that were not written to lately.
+    """Delete the files of attempts that no record names, and that were not written to lately.
 
     Args:
-        min_age_s: seconds since the last write; a process that still runs writes after each batch.
+        min_age_s: smallest number of seconds since the last write. A running process writes after each batch.
 
     Returns:
         The deleted files.
 
     Raises:
-        ConfigError, FormatError: as for ``read_status``; or a record cannot be read, so that its files are
-            not known; or a file cannot be deleted.
+        ConfigError, FormatError: as for ``read_status``. Also if a record is damaged, since it is then not
+            known which files to keep, or if a file cannot be deleted.
     """
     status = read_status(store)
     if status.damaged:
@@ -567,7 +559,7 @@ def merge(
 
     Args:
         output: file, compressed if its name ends with ``.gz``; ``-`` is standard output.
-        rejects: file of rejected lists, removed if there are none; None: they are left out.
+        rejects: file of rejected lists, which is removed if there are none; None leaves them out.
         on_shard: called after each shard.
 
     Raises:
@@ -575,12 +567,12 @@ def merge(
         FormatError: a record or a file was changed, or the output cannot be written.
     """
     status = read_status(store)
-    _check_complete(status)
+    records = status.complete_records()
     with open_binary_output(output) as stream:
-        for index in range(len(status.plan.shards)):
-            stream.writelines(_read_verified(store, index, status.records[index].data))
+        for record in records:
+            stream.writelines(_read_verified(store, record.shard, record.data))
             on_shard()
-    rejected = [(index, record.rejects) for index, record in sorted(status.records.items()) if record.rejects]
+    rejected = [(record.shard, record.rejects) for record in records if record.rejects]
     if rejects is not None and not rejected:
         remove_file(rejects)  # left by an earlier run
     elif rejects is not None:
@@ -590,45 +582,23 @@ def merge(
     return status.summary
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """The output of all shards."""
-
-    format: str
-    """Name of its format."""
-    names: tuple[str, ...]
-    """Names of the files, in the order of the input."""
-    summary: FileSummary
-
-
-def find_outputs(store: Store) -> Outputs:
+def find_outputs(store: Store) -> tuple[str, list[str], FileSummary]:
     """Find the output of all shards, to read it without a merge.
+
+    Returns:
+        The format, the names of the files in the order of the input, and the counts of all shards.
 
     Raises:
         ConfigError: shards are missing.
         FormatError: a record or a file was changed.
     """
     status = read_status(store)
-    _check_complete(status)
-    records = [status.records[index] for index in range(len(status.plan.shards))]
-    names = tuple(f"{store.place}/{record.data.name}" for record in records)
-    format_ = str(status.plan.answers["options"]["to"]).partition(":")[0]
-    return Outputs(format_, names, status.summary)
-
-
-def _check_complete(status: Status) -> None:
-    if status.damaged:
-        raise FormatError(status.damaged[0])
-    if missing := status.missing:
-        names = ", ".join([*map(str, missing[:5]), *["…"] * (len(missing) > 5)])
-        raise ConfigError(
-            f"{len(missing):,} of {len(status.plan.shards):,} shards are not committed: {names}; run them "
-            "first, with `rescorer rescore … --resume`"
-        )
+    names = [f"{store.place}/{record.data.name}" for record in status.complete_records()]
+    return str(status.plan.answers["options"]["to"]).partition(":")[0], names, status.summary
 
 
 def _read_verified(store: Store, index: int, file: DataFile) -> Iterator[bytes]:
-    """Yield the blocks of a file; raise FormatError at its end if it is not what its record says."""
+    """Yield the blocks of a file; raise FormatError at the end if its record gives another size or hash."""
     place = f"{store.place}/{file.name}"
     try:
         stream = store.open(file.name)
@@ -647,11 +617,11 @@ def _read_verified(store: Store, index: int, file: DataFile) -> Iterator[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """Inputs, the place of their shards, and all that the answers depend on.
+    """Input files, the store of their shards, and the models, weights and options that decide the answers.
 
     Args:
         names: input files, from ``find``.
-        options: what else answers depend on, as data of a plan.
+        options: the options that answers depend on, in the form in which a plan stores them.
     """
 
     store: Store
@@ -668,7 +638,7 @@ class Archive:
 
     @property
     def answers(self) -> dict[str, Any]:
-        """All besides the lists that answers depend on, as data of a plan."""
+        """Everything that answers depend on, apart from the lists, in the form in which a plan stores it."""
         weights = weights_to_dict(self.weights)
         return {"bundle": describe_bundle(self.bundle), "weights": weights, "options": dict(self.options)}
 
@@ -678,8 +648,8 @@ class Archive:
         """Divide the input, and store the plan unless another process stores one at the same time.
 
         Args:
-            n, unit, batch_words: as for ``Division``; scores of n-grams alone do not depend on the batch, so
-                that their shards may end at any line.
+            n, unit, batch_words: as for ``Division``. If all models are n-grams, shards may end at any line,
+                because the scores do not depend on the batch.
             on_bytes: called with the number of bytes that were read since the last call.
         """
         self.store.prepare()
@@ -689,14 +659,14 @@ class Archive:
         self.store.create(PLAN, plan.encode())
         return plan
 
-    def read_plan(self) -> tuple[Plan, str]:
-        """Read the plan of the store and its fingerprint.
+    def read_plan(self) -> Plan:
+        """Read the plan of the store, and check that it is one for this input, these models and options.
 
         Raises:
-            ConfigError: answers would depend on something else than planned.
-            InputError: an input is not what was planned.
+            ConfigError: the models, weights or options differ from those of the plan.
+            InputError: an input file differs from that of the plan.
         """
-        plan, fingerprint = read_plan(self.store)
+        plan = read_plan(self.store)
         place, answers, now = f"{self.store.place}/{PLAN}", self.answers, self.options
         before = plan.answers.get("options")
         if now.get("text") and isinstance(before, dict) and "text" not in before:
@@ -707,23 +677,24 @@ class Archive:
             )
         check_answers(plan, answers, place)
         check_files(plan, tuple(zip(self.names, measure_all(self.names), strict=True)))
-        return plan, fingerprint
+        return plan
 
 
 @dataclass(frozen=True, slots=True)
 class DueRun:
-    """The shards of a plan that a run should commit."""
+    """The shards that a command should run: all of a plan, or a single one."""
 
     planned: Sequence[int]
+    """All these shards."""
     found: Committed
-    """Those of them that have a record already."""
+    """The shards that have a record already."""
     due: Sequence[int]
-    """Those without a record."""
+    """The shards without a record."""
     n_lists: int | None
-    """Number of lists of those; None if it is unknown."""
+    """Number of lists in the shards without a record; None if it is unknown."""
 
     @classmethod
-    def find(cls, store: Store, plan: Plan, fingerprint: str, shard: int | None) -> DueRun:
+    def find(cls, store: Store, plan: Plan, shard: int | None) -> DueRun:
         """Read the records of all shards, or that of one.
 
         Raises:
@@ -733,7 +704,7 @@ class DueRun:
             raise ConfigError(f"--shard {shard}: the plan has shards 0 to {len(plan.shards) - 1:,}")
         planned = range(len(plan.shards)) if shard is None else [shard]
         recorded = {shard_of_record(file.name) for file in store.list_files(RECORDS)}
-        found = read_committed(store, fingerprint, [index for index in planned if index in recorded])
+        found = read_committed(store, plan, [index for index in planned if index in recorded])
         due = [index for index in planned if index not in found.records and index not in found.damaged]
         counts = [plan.count_lists(index) for index in due]
         return cls(planned, found, due, None if None in counts else sum(filter(None, counts)))
@@ -741,15 +712,16 @@ class DueRun:
     def collect(
         self, results: Iterable[Finished], on_failure: Callable[[int, RescorerError], object]
     ) -> FileSummary:
-        """Add up the shards that are committed now.
+        """Wait for the shards that are run, and add up the counts of those that are committed.
 
         Raises:
-            InputError, ScoringError: shards failed, or have damaged records; has the type of the first error.
+            InputError, ScoringError: some shards failed or have damaged records. The type is that of the
+                first error.
         """
         total, errors = FileSummary(), list[tuple[int, RescorerError]](self.found.damaged.items())
         for index, result in results:
             if isinstance(result, Record):
-                total = add_summaries(total, result.summary)
+                total += result.summary
             else:
                 errors.append((index, result))
                 on_failure(index, result)

@@ -1,7 +1,10 @@
 """Store plans, records and output under names that can be created only once, on disk or in object storage.
 
-``Store`` is what the other modules need of a storage. ``LocalStore`` is a folder of a file system, and
-``ObjectStore`` a prefix of an object storage.
+A record is a small file that says which output files belong to a shard: a shard is committed once its record
+exists. An attempt is one process's try to rescore a shard; its files have names that no other attempt uses.
+
+``Store`` is the interface that the other modules use. ``LocalStore`` is a folder of a file system, and
+``ObjectStore`` is a prefix in an object storage such as S3.
 """
 
 from __future__ import annotations
@@ -43,13 +46,14 @@ RECORDS, ATTEMPTS = "records", "attempts"
 ATTEMPT_NAME = re.compile(
     rf"{ATTEMPTS}/(\.?[0-9]{{6}}\.[0-9a-f]+\..+|.+\.json\.[0-9a-f]{{12}}\.draft|[0-9a-f]{{12}}\.probe)"
 )
-"""Names of what attempts write, also before it is complete; other files below ``ATTEMPTS`` are of others."""
+"""Names of the files that attempts write, complete or not. Other files in the folder ``ATTEMPTS`` are not
+ours."""
 NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-"""Errors of a file system without hard links."""
+"""Error numbers of a file system that has no hard links."""
 
 
 class OutputError(FormatError):
-    """The output cannot be written, as on a full disk; nothing of the shard is committed."""
+    """The output cannot be written, for example because the disk is full; the shard is not committed."""
 
 
 class StoredFile(NamedTuple):
@@ -62,25 +66,25 @@ class StoredFile(NamedTuple):
 
 
 class Store(Protocol):
-    """A folder, or a prefix of an object storage. Names are relative and have ``/`` between their parts."""
+    """A folder, or a prefix in an object storage. Names of files are relative: ``records/000001.json``."""
 
     @property
     def place(self) -> str:
-        """Where it is, for messages."""
+        """The folder or URL, for messages."""
 
     def prepare(self) -> None:
-        """Make the place ready for a plan; raises ConfigError if that is impossible."""
+        """Make the folder or prefix ready for a plan; raises ConfigError if that is impossible."""
 
     def scratch(self, name: str) -> Path:
-        """Path at which a file is written before ``save`` stores it under its name."""
+        """The local path to which a file is written before ``save`` stores it under its name."""
 
     def save(self, name: str) -> None:
         """Store a written file durably; raises OutputError if the storage is full or fails."""
 
     def create(self, name: str, content: bytes) -> bool:
-        """Create a file durably and as a whole; return False, and change nothing, if the name is taken.
+        """Create a complete, durable file, unless the name is taken; return whether it was created.
 
-        Of several processes that create the same name, exactly one gets True.
+        If several processes create the same name, exactly one of them gets True.
 
         Raises:
             OutputError: the storage is full or fails.
@@ -96,11 +100,11 @@ class Store(Protocol):
         """List the files of a folder by name; none if there is no such folder."""
 
     def delete(self, name: str) -> None:
-        """Delete a file if it exists, or the part of it that was written to its scratch path."""
+        """Delete a file, if it exists, and any part of it at its scratch path."""
 
 
 def is_own_file(store: Store, name: str) -> bool:
-    """Whether an input is a file of the store itself, which may lie below a prefix of the input."""
+    """Whether a file found below an input folder or prefix belongs to the store, which may lie there too."""
     inner = name.removeprefix(f"{store.place}/")
     return inner != name and (inner == PLAN or inner.startswith((f"{RECORDS}/", f"{ATTEMPTS}/")))
 
@@ -115,12 +119,12 @@ def read_file(store: Store, name: str, max_bytes: int) -> bytes:
 
 
 def is_count(value: Any) -> bool:
-    """Whether a value of a file is a whole number from 0 on."""
+    """Whether a value that was read from a file is an integer of at least 0."""
     return type(value) is int and value >= 0
 
 
 def is_sha256(value: Any) -> bool:
-    """Whether a value of a file is a hash in hexadecimal digits."""
+    """Whether a value that was read from a file is a SHA-256 in hexadecimal digits."""
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
@@ -128,7 +132,8 @@ def is_sha256(value: Any) -> bool:
 class LocalStore:
     """A folder of a file system with hard links, which several machines may share.
 
-    A record is created by ``link(2)``, which fails if the name exists; a rename would replace the other's.
+    A record is created by ``link(2)``, which fails if the name exists, whereas a rename would replace the
+    record of another process.
     """
 
     folder: Path
@@ -195,17 +200,17 @@ class LocalStore:
 
 
 def _unlink(path: Path) -> None:
-    """Delete a file if it exists, and what was written of it before it was complete."""
+    """Delete a file, and the partial file that it was before it was complete, if they exist."""
     for written in (path, path.with_name(f".{path.name}.partial")):
         written.unlink(missing_ok=True)
 
 
 def _link(draft: Path, path: Path) -> bool:
-    """Give a file a second name; return False if the name is taken by another file."""
+    """Give a file a second name; return False if another file has that name."""
     try:
         os.link(draft, path)
     except FileExistsError:
-        # NFS repeats a request whose answer was lost: then it was the first one that made the link.
+        # NFS repeats a request whose answer was lost: the link may be that of the first request.
         return path.samefile(draft)
     except OSError as error:
         if error.errno not in NO_LINKS:
@@ -225,7 +230,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _write_error(path: Path, error: OSError) -> Exception:
-    """The error of this project for a full or failing disk; any other error as it is."""
+    """An OutputError for a full or failing disk; any other error unchanged."""
     if error.errno not in WRITE_ERRORS:
         return error
     return output_error(str(path), error)
@@ -267,10 +272,10 @@ class Record:
     seconds: float
     """Time from start to commit, without loading the models."""
     worker: str
-    """Machine and process that committed it."""
+    """Machine and process that committed the shard, as ``host:pid``."""
 
     def encode(self) -> bytes:
-        """The record as a line of JSON that ends with a checksum of the rest."""
+        """The record as a line of JSON; its last entry is a checksum of the others."""
         body = json.dumps(asdict(self))
         return f'{body[:-1]}, "sha256": "{_checksum(body)}"}}\n'.encode()
 
@@ -281,7 +286,7 @@ def record_name(shard: int) -> str:
 
 
 def shard_of_record(name: str) -> int | None:
-    """The shard that a record's name says; None if it is not the name of a record."""
+    """The shard whose record has this name; None if it is not the name of a record."""
     match = re.fullmatch(rf"{RECORDS}/(\d{{{NAME_DIGITS}}})\.json", name)
     return int(match[1]) if match else None
 
@@ -330,7 +335,10 @@ def _parse(content: bytes, place: str) -> Record:
 
 
 def _is_valid(record: Record) -> bool:
-    """Whether counts are counts, and files are those of an attempt at the shard: no others are ever read."""
+    """Whether all values have their types, and all files are those of an attempt at this shard.
+
+    A record that names any other file is refused, so that no such file is ever read.
+    """
     files = [record.data] if record.rejects is None else [record.data, record.rejects]
     attempt = f"{ATTEMPTS}/{record.shard:0{NAME_DIGITS}}.{record.attempt}."
     return (
@@ -348,16 +356,17 @@ def _checksum(body: str) -> str:
 
 
 EXCLUSIVE = ("s3", "s3a", "gs", "gcs")
-"""Protocols whose file systems create an object only if there is none: ``If-None-Match: *`` of S3, and
-``ifGenerationMatch=0`` of Google's storage. fsspec cannot say this of a file system."""
+"""Protocols of storages that can create an object only if it does not exist: ``If-None-Match: *`` of S3, and
+``ifGenerationMatch=0`` of Google's storage. fsspec does not tell which file systems can do this."""
 PART_BYTES = 8 << 20
-"""Size of the parts in which large files are uploaded, and of which still larger ones take a multiple."""
+"""Size of the parts in which files are uploaded; files with more than ``MAX_PARTS`` have larger parts."""
 MAX_PARTS = 9_000
-"""Storages take 10,000 parts of a file."""
+"""Largest number of parts of a file; storages take 10,000."""
 CONFLICT = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
-"""Codes of a storage that could not decide which of several processes creates an object."""
+"""Error codes of a storage that could not decide which of several processes creates an object."""
 CREATE_TIMES, WAIT_S = 6, 0.1
-"""Number of times that creation is tried if there are conflicts, and the first wait, which grows."""
+"""How often creating an object is tried if there are conflicts, and the first of the waits between the tries,
+which grow."""
 
 
 @contextmanager
@@ -389,10 +398,10 @@ def open_store(place: str) -> Iterator[Store]:
 
 @dataclass(frozen=True, slots=True)
 class ObjectStore:
-    """A prefix of an object storage.
+    """A prefix in an object storage.
 
-    A record is created by a conditional request, which fails if there is such an object. Output is written to
-    a folder of this machine first, since objects can only be stored as a whole.
+    A record is created by a conditional request, which fails if the object exists. Output is first written to
+    a folder of this machine, because objects can only be stored as a whole.
     """
 
     place: str
@@ -400,7 +409,7 @@ class ObjectStore:
     scratch_folder: Path
 
     def check(self) -> None:
-        """Ask the storage for the names below the prefix; raises ConfigError if that is impossible."""
+        """List the objects of the prefix; raises ConfigError if the storage refuses."""
         filesystem = open_filesystem(self.place)
         try:
             with explained(self.place):
@@ -412,7 +421,7 @@ class ObjectStore:
             raise ConfigError(f"{self.place}: {error.strerror}") from None
 
     def prepare(self) -> None:
-        """Check that objects can be created, and only once; raises ConfigError."""
+        """Check that objects can be created, and only once; raises ConfigError if not."""
         probe = f"{ATTEMPTS}/{secrets.token_hex(6)}.probe"
         try:
             self._create(probe, b"first")
@@ -487,7 +496,7 @@ class ObjectStore:
         return f"{self.place}/{name}"
 
     def _create(self, name: str, content: bytes, times: int = CREATE_TIMES) -> None:
-        """Create an object; raises FileExistsError if there is one, and any other OSError if that fails."""
+        """Create an object; raises FileExistsError if it exists, and another OSError if the storage fails."""
         try:
             with explained(self._url(name)):
                 self._filesystem.pipe_file(self._url(name), content, mode="create")
@@ -498,7 +507,7 @@ class ObjectStore:
             self._create(name, content, times - 1)
 
     def _holds(self, name: str, content: bytes) -> bool:
-        """Whether an object is what this process created; records differ by the names of attempts."""
+        """Whether an object has this content. If so, it is ours: records of other attempts differ."""
         with self.open(name) as stream:
             return stream.read(len(content) + 1) == content
 
@@ -508,7 +517,8 @@ class ObjectStore:
 
 
 def _written_s(info: dict[str, Any]) -> float:
-    """When an object was written, in seconds since 1970; the names are those of S3 and Google's storage."""
+    """The time at which an object was written, in seconds since 1970; S3 and Google's storage name it
+    differently."""
     written = info.get("LastModified") or info.get("mtime") or info.get("updated")
     if isinstance(written, str):
         written = datetime.fromisoformat(written)

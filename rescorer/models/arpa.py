@@ -1,8 +1,8 @@
 r"""Read ARPA files into arrays, within bounds of memory and time.
 
-Only a line that *is* ``\data\`` begins a model, and the line ``\end\`` ends it: whatever is before and after
-them is ignored, as SRILM's ngram-format(5) has it. The CMU toolkit writes a page about the format before its
-models, which mentions ``\data\``, ``\1-grams:`` and ``\end\``.
+As in SRILM's ngram-format(5), a model begins with the line ``\data\`` and ends with the line ``\end\``; all
+text before and after is ignored. A line must consist of ``\data\`` alone: the CMU toolkit writes a page about
+the format before its models, which mentions ``\data\``, ``\1-grams:`` and ``\end\`` within sentences.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ FACTORS = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 0xC2B2AE3D27D4EB4F)
 
 
 class TokenBytes:
-    """Tokens of a text by where they start and end.
+    """The bytes of a text, in which tokens are given by where they start and end.
 
     Attributes:
-        bytes: (N + 16,) uint8, the text between 8 zeros; byte i of the text is at i + 8.
+        bytes: (N + 16,) uint8, the text between 8 zeros on either side; byte i of the text is at i + 8.
     """
 
     def __init__(self, text: bytes) -> None:
@@ -52,14 +52,14 @@ class TokenBytes:
 
     def eight_from(self, starts: np.ndarray) -> np.ndarray:
         """Return the 8 bytes that start at each place, (n,) uint64, the first byte as the lowest."""
-        return self._eights[starts + 8].view("<u8")
+        return self.eight_before(starts + 8)
 
     def eight_before(self, ends: np.ndarray) -> np.ndarray:
         """Return the 8 bytes that end before each place, (n,) uint64, the first byte as the lowest."""
         return self._eights[ends].view("<u8")
 
     def tokens(self, starts: np.ndarray, ends: np.ndarray) -> list[bytes]:
-        """Return tokens one by one."""
+        """Return the tokens as bytes, one by one."""
         text = self.bytes[8:-8].tobytes()
         return [text[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
 
@@ -82,7 +82,7 @@ class TokenBytes:
 
 
 def _mix(hashes: np.ndarray, factor: int) -> np.ndarray:
-    """Spread every bit over all bits above and below it, in place; distinct values stay distinct."""
+    """Spread every bit over all bits above and below it, in place. Distinct values remain distinct."""
     hashes ^= hashes >> 32
     hashes *= np.uint64(factor)
     hashes ^= hashes >> 29
@@ -99,9 +99,9 @@ HIGH_PAIRS, LOW_PAIRS = np.uint64((1_000_000 << 32) + 100), np.uint64((10_000 <<
 def parse_decimals(text: TokenBytes, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Parse tokens as numbers, (n,) float64.
 
-    Those like -12.345678, with up to two digits before the point, are exact integers below 2^53 divided by an
-    exact power of ten, so that one division rounds them as ``float`` does (Clinger 1990). All others, such as
-    1e-5 or -inf, are left to ``float``.
+    A number like -12.345678, with up to two digits before the point, is read as an integer below 2^53 and
+    divided by a power of ten. Both are exact, so that the one division rounds the result as ``float`` does
+    (Clinger 1990). All other numbers, such as 1e-5 or -inf, are left to ``float``.
 
     Raises:
         ValueError: a token is not a number.
@@ -128,10 +128,10 @@ def parse_decimals(text: TokenBytes, starts: np.ndarray, ends: np.ndarray) -> np
 
 
 def _parse_last_digits(eights: np.ndarray, n_digits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Parse the last n of 8 bytes as a number, (N,) uint64, and say which are digits, (N,) bool.
+    """Parse the last n of 8 bytes as a number, (N,) uint64, and say whether all are digits, (N,) bool.
 
-    Neighbours are joined to pairs of digits, pairs to fours and fours to eight, by multiplications of a whole
-    word (Lemire, "Quickly parsing eight digits", 2018).
+    Multiplications of whole 64-bit words join neighbouring digits to pairs, pairs to fours, and fours to
+    eight (Lemire, "Quickly parsing eight digits", 2018).
     """
     digits = (eights ^ ZEROS) & LAST_BYTES.take(n_digits)
     are_digits = ((digits + ABOVE_9) | digits) & HIGH_BITS == 0
@@ -144,8 +144,11 @@ MAX_STEPS = 4  # steps from the first hash of a bucket before the search goes ov
 
 
 class WordIds:
-    """Numbers words as they are added; ``ids`` has the id of each. ``words`` have the first ids, each under
-    one or several names.
+    """Gives words consecutive ids in the order in which they are added.
+
+    Args:
+        words: words that get the first ids. Each is a sequence of names, the word itself first and its
+            aliases after it.
     """
 
     def __init__(self, words: Iterable[Sequence[bytes]] = ()) -> None:
@@ -155,7 +158,7 @@ class WordIds:
         self._index: _HashIndex | None = None
 
     def add(self, words: Iterable[bytes]) -> np.ndarray:
-        """Return the id of each word, (n,) int32; new words get the next ids."""
+        """Return the id of each word, (n,) int32; a new word gets the next id."""
         ids, aliases, self._index = self.ids, self._aliases, None
         return np.array(
             [i if (i := aliases.get(word)) is not None else ids.setdefault(word, len(ids)) for word in words],
@@ -163,17 +166,17 @@ class WordIds:
         )
 
     def find(self, text: TokenBytes, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Return the id of each token, (n,) int32, or ``NO_ID``; starts, ends: (n,)."""
+        """Return the id of each token, (n,) int32; ``NO_ID`` for an unknown one."""
         if self._index is None:
             self._index = _HashIndex({**self.ids, **self._aliases})
         return self._index.find(text, starts, ends)
 
 
 class _HashIndex:
-    """Ids of words in the order of their hashes, in buckets of equal high bits.
+    """Ids of words in the order of the words' hashes, with the first place of each bucket of equal high bits.
 
-    As in KenLM, two words are taken for the same if all 64 bits of their hashes are equal: a word of the
-    file that has a wrong letter is found with a probability of one in 10^14.
+    As in KenLM, two words count as the same if all 64 bits of their hashes are equal. A misspelt word of a
+    file is taken for another word with a probability of one in 10^14.
     """
 
     def __init__(self, ids: dict[bytes, int]) -> None:
@@ -218,18 +221,18 @@ class ArpaOrder(NamedTuple):
     ids: np.ndarray
     """(N, n) int32 word ids."""
     values: np.ndarray
-    """(N, 2), log10 probability and log10 back-off weight; 0 for a line without that weight."""
+    """(N, 2), log10 probability and log10 back-off weight; the weight is 0 if the line has none."""
 
 
 def parse_ngrams(text: bytes, order: int, words: WordIds) -> ArpaOrder:
-    """Parse lines of one order, with float64 values; the words of unigrams are added to ``words``.
+    """Parse lines of one order, with float64 values. The words of unigrams are added to ``words``.
 
     Args:
-        text: whole lines, of which at least one is not blank.
+        text: whole lines, at least one of which is not blank.
 
     Raises:
-        ValueError: a line is not a number, as many words as the order that are unigrams, and possibly another
-            number; see ``find_wrong_line``.
+        ValueError: a line is not a number, as many words as the order, all of them unigrams, and perhaps
+            another number. ``find_wrong_line`` finds the line.
     """
     tokens, starts, ends, last = split_lines(text)
     n_tokens = np.diff(last, prepend=-1)
@@ -251,9 +254,9 @@ def parse_ngrams(text: bytes, order: int, words: WordIds) -> ArpaOrder:
 
 
 def split_sections(text: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield each line that starts with a backslash, without spaces around it, with the lines after it.
+    """Yield each line that starts with a backslash, without spaces around it, and the lines up to the next.
 
-    What precedes the first of them comes after ``b""``.
+    The lines before the first such line come after ``b""``.
     """
     before, *sections = re.split(rb"^[ \t]*\\", text, flags=re.MULTILINE) if b"\\" in text else (text,)
     yield b"", before
@@ -263,10 +266,11 @@ def split_sections(text: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def split_lines(text: bytes) -> tuple[TokenBytes, np.ndarray, np.ndarray, np.ndarray]:
-    """Split lines into tokens at white space; blank lines do not count.
+    """Split lines into tokens at white space, without blank lines.
 
     Returns:
-        The text, where each token starts and ends, (T,), and the last token of each line, (L,).
+        The text; where each token starts and ends, (T,) each; and the index of the last token of each line,
+        (L,).
     """
     text = _tidy(text) if any(space in text for space in RARE_SPACES) else text.strip() + b"\n"
     data = np.frombuffer(text, np.uint8)
@@ -278,13 +282,15 @@ def split_lines(text: bytes) -> tuple[TokenBytes, np.ndarray, np.ndarray, np.nda
 
 
 def _tidy(text: bytes) -> bytes:
-    """Drop blank lines, and separate tokens by one space."""
+    """Remove blank lines, and put one space between tokens."""
     return b"".join(b" ".join(tokens) + b"\n" for line in text.split(b"\n") if (tokens := line.split()))
 
 
 def find_wrong_line(text: bytes, parse: Callable[[bytes], object]) -> int:
-    """Return the 0-based number of the first line that ``parse`` refuses, by raising ValueError for some
-    lines of which one is wrong, as it does for ``text``.
+    """Return the 0-based number of the first wrong line of a text.
+
+    Args:
+        parse: function that raises ValueError if some lines include a wrong one, as this text does.
     """
     lines = [line + b"\n" for line in text.split(b"\n")]
 
@@ -306,13 +312,13 @@ MAX_COUNT_DIGITS = 12
 DATA_LINE = re.compile(rb"(?:\A|(?<=[\r\n]))(?:\xef\xbb\xbf)?[ \t]*\\data\\[ \t\v\f]*(?=[\r\n])")
 HEADING = re.compile(rb"[\r\n][ \t]*\\([^\r\n]*)[\r\n]")  # a line that starts with a backslash
 SECTION = re.compile(rb"\\(\d{1,3})-grams?[ \t]*:?")
-"""The heading of a section, ``\\N-grams:``, and what other toolkits write in its place."""
+"""The heading of a section, ``\\N-grams:``, with variants that some toolkits write."""
 COUNT = re.compile(rb"^[ \t]*ngram[ \t]+(\d+)[ \t]*=[ \t]*(\d+)", re.MULTILINE)
 RETURN_ENDS_LINES = re.compile(rb"[ \t\v\f]*\r(?![ \t\v\f\r]*\n)")
-"""The text after ``\\data\\`` in a file whose lines end with a carriage return alone."""
+"""What follows ``\\data\\`` in a file whose lines end with a carriage return alone."""
 LAST_LINE_END = (b"\n",)  # read after a file, whose last line may have no end
 OTHER_FORM = re.compile(rb"^[ \t]*(iARPA|qARPA)\b", re.MULTILINE)
-"""The first word of IRSTLM's files that look like ARPA files but have other numbers."""
+"""First word of IRSTLM's files that look like ARPA files but have other numbers."""
 
 
 class ArpaHeader(NamedTuple):
@@ -321,13 +327,13 @@ class ArpaHeader(NamedTuple):
     counts: list[int]
     """Number of n-grams per order."""
     n_lines: int
-    r"""Number of lines up to ``\1-grams:``."""
+    r"""Number of lines up to and including ``\1-grams:``."""
     return_ends_lines: bool
-    """Whether lines end with a carriage return alone, so that there are no line feeds."""
+    """Whether the lines of the file end with a carriage return alone."""
 
 
 def is_arpa(path: Path) -> bool:
-    """Whether a file, compressed or plain, contains the header of an ARPA file."""
+    """Whether a file, compressed or plain, has the header of an ARPA file."""
     try:
         with open_regular(path) as stream:
             return has_arpa_header(stream)
@@ -336,7 +342,7 @@ def is_arpa(path: Path) -> bool:
 
 
 def has_arpa_header(stream: BinaryIO) -> bool:
-    r"""Whether an open file contains the line ``\data\`` of an ARPA file; the file is rewound."""
+    r"""Whether an open file has the line ``\data\`` of an ARPA file; the file is rewound."""
     text = b""
     try:
         for block in chain(text_blocks(stream), LAST_LINE_END):
@@ -352,26 +358,21 @@ def has_arpa_header(stream: BinaryIO) -> bool:
         stream.seek(0)
 
 
-def check_arpa(stream: BinaryIO) -> None:
-    """Raise BundleError, saying what an open file is instead, if it is no ARPA file; rewind it."""
+def read_arpa_counts(stream: BinaryIO) -> list[int]:
+    """Read the number of n-grams per order from the header of an ARPA file, and rewind the file.
+
+    Raises:
+        BundleError: the file is not an ARPA file, and the message says what it is instead; or its header
+            declares more n-grams than a file of this size can have.
+    """
     try:
-        read_header(stream, text_blocks(stream))
+        return read_header(stream, text_blocks(stream))[0].counts
     finally:
         stream.seek(0)
 
 
-def read_arpa_counts(stream: BinaryIO) -> list[int]:
-    """Read the number of n-grams per order from the header of an ARPA file.
-
-    Raises:
-        BundleError: there is no such header, or it declares more n-grams than the file can have.
-    """
-    header, _ = read_header(stream, text_blocks(stream))
-    return header.counts
-
-
 def read_header(stream: BinaryIO, blocks: Iterator[bytes]) -> tuple[ArpaHeader, bytes]:
-    r"""Read the header, and return it with the text after the line ``\1-grams:``."""
+    r"""Read the header; return it with the text after the line ``\1-grams:`` that was read along with it."""
     text, place = b"", 0
     for block in chain(blocks, LAST_LINE_END):
         text += block
@@ -407,7 +408,7 @@ def read_header(stream: BinaryIO, blocks: Iterator[bytes]) -> tuple[ArpaHeader, 
 
 
 def translate_returns(text: bytes) -> bytes:
-    """Let lines that end with a carriage return alone, or with both, end with a line feed."""
+    """Replace the line ends of a text, carriage returns with or without a line feed, by line feeds."""
     return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
@@ -417,7 +418,7 @@ def _find_data_line(text: bytes, place: int = 0) -> re.Match[bytes] | None:
 
 
 def _check_counts(stream: BinaryIO, fields: list[tuple[bytes, bytes]]) -> list[int]:
-    """Return the counts of a header; raise BundleError unless they are possible for a file of this size."""
+    """Return the counts of a header; raise BundleError if a file of this size cannot have them."""
     orders = [b"%d" % order for order in range(1, MAX_ORDER + 1)]
     if [order for order, _ in fields] != orders[: len(fields)]:
         raise BundleError(
@@ -438,7 +439,7 @@ def _check_counts(stream: BinaryIO, fields: list[tuple[bytes, bytes]]) -> list[i
 
 
 def _refuse(stream: BinaryIO, text: bytes) -> NoReturn:
-    r"""Raise BundleError with the reason for which a text, or its start, is not that of an ARPA file."""
+    r"""Raise BundleError that says why a text, or its beginning, is not an ARPA file."""
     text = text[:-1] if text.endswith(b"\n") else text
     if reason := explain_content(text[:BLOCK_BYTES]):
         raise BundleError(f"{stream.name}: {reason}")
@@ -473,10 +474,11 @@ class ArpaModel(NamedTuple):
 def read_arpa(stream: BinaryIO) -> ArpaModel:
     """Read an ARPA file for scoring, with float32 values.
 
-    ``FIRST_WORDS`` have the first ids; ``<UNK>`` is another name of ``<unk>``, which is added if missing.
+    ``FIRST_WORDS`` get the first ids. ``<UNK>`` counts as ``<unk>``; if the file has neither, ``<unk>`` is
+    added.
 
     Raises:
-        BundleError: as from ``read_arpa_ngrams``, or the file lacks ``<s>`` or ``</s>``.
+        BundleError: see ``read_arpa_ngrams``; or the file lacks ``<s>`` or ``</s>``.
     """
     names = [(UNKNOWN.encode(), b"<UNK>"), (START.encode(),), (END.encode(),)]
     words, orders = read_arpa_ngrams(stream, WordIds(names))
@@ -489,16 +491,16 @@ def read_arpa_ngrams(
     dtype: type[np.floating] = np.float32,
     on_lines: Callable[[int], None] = lambda _: None,
 ) -> ArpaModel:
-    """Read the n-grams of an ARPA file in their order; every reader of such files goes through this.
+    """Read the n-grams of an ARPA file, in their order. All readers of ARPA files use this function.
 
     Args:
-        words: words with the first ids; the words of the file are added to them.
-        dtype: of the values.
-        on_lines: called with the number of lines that were read since its last call.
+        words: words that get the first ids; the words of the file are added to them.
+        dtype: type of the values.
+        on_lines: called with the number of lines that were read since the last call.
 
     Raises:
-        BundleError: a line is too long or is not an n-gram of words of the file, a unigram occurs twice, a
-            log-probability is positive, the end is missing, or the header declares other numbers of n-grams,
+        BundleError: a line is too long, or is not an n-gram of words of the file; a unigram occurs twice; a
+            log-probability is positive; the end is missing; or the header declares other numbers of n-grams,
             or more than fit into memory.
     """
     blocks = text_blocks(stream)
@@ -538,7 +540,7 @@ def read_arpa_ngrams(
 
 
 def _read_lines(stream: BinaryIO, blocks: Iterator[bytes], rest: bytes) -> Iterator[bytes]:
-    """Yield a text in parts of whole lines."""
+    """Yield the rest of a text and further blocks, as parts of whole lines."""
     while some := b"".join(islice(blocks, BLOCKS_PER_PART)):
         text, newline, rest = (rest + some).rpartition(b"\n")
         yield text + newline
@@ -548,7 +550,7 @@ def _read_lines(stream: BinaryIO, blocks: Iterator[bytes], rest: bytes) -> Itera
 
 
 class _Section(NamedTuple):
-    """Lines of n-grams of one order."""
+    """Consecutive lines of n-grams of one order."""
 
     order: int
     n_before: int  # number of lines of the file before these
@@ -561,7 +563,7 @@ class _Section(NamedTuple):
 def _read_sections(
     stream: BinaryIO, header: ArpaHeader, parts: Iterator[bytes], on_lines: Callable[[int], None]
 ) -> Iterator[_Section]:
-    r"""Yield lines of n-grams, up to the line ``\end\``."""
+    r"""Yield the lines of n-grams, up to the line ``\end\``."""
     order, n_before = 1, header.n_lines
     for part in parts:
         n_before_part = n_before
@@ -585,9 +587,10 @@ def _read_sections(
 
 
 def _parse_or_explain(stream: BinaryIO, section: _Section, words: WordIds, n_ngrams: int) -> ArpaOrder:
-    """Parse lines; raise BundleError for the first one that is wrong, without quoting it.
+    """Parse lines; raise BundleError for the first wrong one, without quoting it.
 
-    ``n_ngrams`` is the number of n-grams of this order before these.
+    Args:
+        n_ngrams: number of n-grams of this order in earlier lines.
     """
     order, text = section.order, section.text
     try:
@@ -603,7 +606,7 @@ def _parse_or_explain(stream: BinaryIO, section: _Section, words: WordIds, n_ngr
 
 
 def _parse(text: bytes, order: int, words: WordIds) -> ArpaOrder:
-    """Parse lines; raises ValueError also for values that no model has."""
+    """Parse lines; also raise ValueError for values that no model has."""
     ids, values = parse_ngrams(text, order, words)
     values[np.isneginf(values)] = LOG10_ZERO
     if not (np.abs(values) < np.finfo(np.float32).max).all() or (values[:, 0] > 0).any():
@@ -622,7 +625,7 @@ def _check_unigrams(stream: BinaryIO, unigrams: ArpaOrder) -> None:
 
 
 def _complete_unigrams(stream: BinaryIO, unigrams: ArpaOrder, n_words: int) -> ArpaOrder:
-    """Sort unigrams by id, and add ``<unk>`` if it is missing."""
+    """Sort unigrams by their ids, and add ``<unk>`` if it is missing."""
     values = np.full((n_words, 2), np.nan, dtype=np.float32)
     values[unigrams.ids[:, 0]] = unigrams.values
     if np.isnan(values[0, 0]):

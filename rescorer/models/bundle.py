@@ -17,32 +17,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from rescorer.combination import (
-    CACHE,
-    EMPTY,
-    MIXTURE,
-    NEURAL_CACHE,
-    OOV,
-    RERANKER,
-    WORDS,
-    check_cache_share,
-    check_flatness,
-    parse_weights,
-)
 from rescorer.errors import BundleError, ConfigError, FormatError, LimitExceeded, did_you_mean, quote
 from rescorer.formats.io.text_io import make_folder
-from rescorer.models.language_model import check_mixture
 from rescorer.models.network_files import CONFIG_FILE, NETWORK_FILES, read_config
 from rescorer.phrases import MAX_PHRASE_FILE_BYTES, PhraseSet, compile_phrases, parse_phrase_file
 from rescorer.reranking.reranker import RERANKER_CONFIG_FILE, Reranker, read_reranker
@@ -58,6 +44,7 @@ from rescorer.safe_input import (
 )
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.types import Weights
+from rescorer.weights import EMPTY, MIXTURE, OOV, RERANKER, WORDS, KnownNames, check_weights, parse_weights
 
 SCHEMA, BACKWARD_SCHEMA, TEXT_RULES_SCHEMA = 1, 2, 3
 """Schemas of bundles without and with backward models, and of those whose text has the second rules. Older
@@ -71,7 +58,7 @@ MAX_NAME_CHARACTERS = 100  # longest name of a bundle or of one of its models
 
 
 def newest_version(folder: Path) -> Path:
-    """Return the newest bundle in a folder of numbered versions; return any other folder unchanged."""
+    """Return the newest bundle in a folder of numbered versions; return any other folder as it is."""
     if (folder / MANIFEST).exists() or not folder.is_dir():
         return folder
     versions = [path for path in folder.iterdir() if path.name.isdecimal() and (path / MANIFEST).exists()]
@@ -112,27 +99,33 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def required_schema(manifest: Mapping[str, Any], text_rules: int = 1) -> int:
-    """The schema of a bundle with these models and rules of its normaliser."""
+    """The schema that a bundle needs for its models, and for the rules of its normaliser."""
     if text_rules > 1:
         return TEXT_RULES_SCHEMA
     return BACKWARD_SCHEMA if find_backward(manifest) else SCHEMA
 
 
 def first_ngram(kinds: Mapping[str, ModelKind]) -> str:
-    """Name of the model, of some kinds by name, whose vocabulary decides what counts as an unknown word."""
+    """The model whose vocabulary decides which words are unknown: the first n-gram, or else the first."""
     return next((name for name, kind in kinds.items() if kind == "ngram"), next(iter(kinds)))
 
 
 def find_backward(manifest: Mapping[str, Any]) -> frozenset[str]:
-    """Names of the models that read sentences from their last words to their first ones."""
+    """Names of the models that read sentences from their last word to their first."""
     models = manifest.get("models", {}).items()
     return frozenset(name for name, entry in models if entry.get("backward", False))
 
 
 def find_slots(manifest: Mapping[str, Any]) -> dict[str, frozenset[str]]:
-    """Words that stood for phrases in the text of n-grams, by the name of the n-gram."""
+    """For each n-gram that was trained with slots, the words that stood for phrases in its text."""
     models = manifest["models"].items()
     return {name: frozenset(entry["slots"]) for name, entry in models if entry.get("slots")}
+
+
+def find_networks(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """The folder of each network, by the name of the network."""
+    models = manifest["models"].items()
+    return {name: entry["path"].rstrip("/") for name, entry in models if entry["kind"] == "neural"}
 
 
 def list_model_files(entry: Mapping[str, Any]) -> list[str]:
@@ -145,14 +138,17 @@ def list_model_files(entry: Mapping[str, Any]) -> list[str]:
 
 def list_weights_files(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return the file of each weights set, by the name of the set."""
-    names = (re.fullmatch(rf"{WEIGHTS}/([^/]+)\.json", name) for name in sorted(manifest["files"]))
-    return {match[1]: match[0] for match in names if match}
+    return _list_named(manifest, rf"{WEIGHTS}/([^/]+)\.json")
 
 
 def list_phrase_files(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return the file of each named list of phrases, by its name."""
-    names = (re.fullmatch(rf"{PHRASES}/([^/]+)\.txt", name) for name in sorted(manifest["files"]))
-    return {match[1]: match[0] for match in names if match}
+    return _list_named(manifest, rf"{PHRASES}/([^/]+)\.txt")
+
+
+def _list_named(manifest: Mapping[str, Any], pattern: str) -> dict[str, str]:
+    matches = (re.fullmatch(pattern, name) for name in sorted(manifest["files"]))
+    return {match[1]: match[0] for match in matches if match}
 
 
 def check_listing(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -222,19 +218,11 @@ def _explain_missing(folder: Path) -> str:
 MAX_MESSAGE_CHARACTERS = 1000  # longest message about the content of a bundle's JSON files
 
 
-def read_weights(
-    folder: Folder,
-    names: Mapping[str, str],
-    models: list[str],
-    rerankers: Mapping[str, Reranker],
-    backward: Collection[str] = (),
-    remembers: Collection[str] | None = None,
-) -> dict[str, Weights]:
-    """Read all weights sets of a bundle, by the names and files of the sets, and check them against its
-    models.
+def read_weights(folder: Folder, names: Mapping[str, str], known: KnownNames) -> dict[str, Weights]:
+    """Read all sets of weights of a bundle, and check them against its models.
 
-    ``backward`` are the names of the backward models, ``remembers`` those of the models that can have a
-    neural cache; None: all can.
+    Args:
+        names: the file of each set, by the name of the set.
 
     Raises:
         BundleError: a weights set is invalid, or the set ``default`` is missing or has no mixture weights.
@@ -243,7 +231,7 @@ def read_weights(
     for name, file in names.items():
         try:
             weights = parse_weights({"name": name, **folder.read_json(file)})
-            check_weights(weights, models, rerankers, backward, remembers)
+            check_weights(weights, known)
         except ConfigError as error:
             raise BundleError(f"{folder.path / file}: {shorten_message(error)}") from None
         weights_by_name[name] = weights
@@ -253,78 +241,6 @@ def read_weights(
         path = folder.path / WEIGHTS / "default.json"
         raise BundleError(f"{path}: no mixture weights; expected at least one")
     return weights_by_name
-
-
-def check_weights(
-    weights: Weights,
-    models: list[str],
-    rerankers: Mapping[str, Reranker],
-    backward: Collection[str] = (),
-    remembers: Collection[str] | None = None,
-) -> None:
-    """Check that weights fit the models and rerankers of a bundle; arguments are those of ``read_weights``.
-
-    Raises:
-        ConfigError: the weights name unknown models or rerankers, the λ of the mixture do not sum to 1 or
-            belong to models of both directions, the λ of a cache is out of range or belongs to a mixture that
-            cannot have it, or a reranker was trained on scores under other λ.
-    """
-    unknown = sorted(set(weights.lm) - {*models, MIXTURE})
-    if unknown:
-        known = [*models, MIXTURE]
-        raise ConfigError(
-            f"weights.lm names {unknown}; the bundle has {known}{did_you_mean(unknown[0], known)}"
-        )
-    if weights.mixture:
-        check_mixture(weights.mixture, models, backward)
-    if check_cache_share(weights.cache) and not set(weights.mixture).isdisjoint(backward):
-        raise ConfigError(
-            f"weights.cache is {weights.cache:g}, but the mixture is one of backward models, which do not "
-            "read what was said before; expected 0, or a mixture of forward models"
-        )
-    check_flatness(weights.flatness)
-    share = check_cache_share(weights.neural_cache, NEURAL_CACHE)
-    if share and weights.mixture and remembers is not None and not any(map(weights.mixture.get, remembers)):
-        able = ", ".join(sorted(remembers)) or "none"
-        raise ConfigError(
-            f"weights.neural_cache is {share:g}, but no model of the mixture has states to compare; expected "
-            f"0, or a mixture with a forward network without topics (the bundle has: {able})"
-        )
-    for name, weight in weights.rerankers.items():
-        if name not in rerankers:
-            known = list(rerankers)
-            raise ConfigError(
-                f"weights.rerankers names {quote(name)}; the bundle has {', '.join(known) or 'no rerankers'}"
-                f"{did_you_mean(name, known)}"
-            )
-        if weight and weights.mixture:
-            _check_shares(weights, rerankers[name])
-
-
-def _check_shares(weights: Weights, reranker: Reranker) -> None:
-    """Raise ConfigError if the λ of weights are not those of the scores that a reranker was trained on."""
-    if MIXTURE not in reranker.needs:
-        return
-    for name in (CACHE, NEURAL_CACHE, *(["flatness"] if weights.neural_cache else [])):
-        own, base = getattr(weights, name), getattr(reranker.base, name)
-        if not math.isclose(own, base, abs_tol=1e-9):
-            raise ConfigError(
-                f"weights {quote(weights.name)} have the {name} {own:.4g}, but reranker "
-                f"{quote(reranker.name)} was trained with {base:.4g}, which weights.{name} must be"
-            )
-    trained = reranker.base.mixture
-    names = {*weights.mixture, *trained}
-    if any(not math.isclose(weights.mixture.get(n, 0.0), trained.get(n, 0.0), abs_tol=1e-9) for n in names):
-        raise ConfigError(
-            f"weights {quote(weights.name)} have the λ {_format_shares(weights.mixture)}, but reranker "
-            f"{quote(reranker.name)} was trained with {_format_shares(trained)}; leave out weights.mixture, "
-            "or train a reranker with these λ"
-        )
-
-
-def _format_shares(mixture: Mapping[str, float]) -> str:
-    """Write λ for messages, such as ``ngram 0.4, neural 0.6``."""
-    return ", ".join(f"{name} {share:.4g}" for name, share in mixture.items()) or "none"
 
 
 def shorten_message(error: Exception) -> str:
@@ -359,7 +275,7 @@ def read_rerankers(files: SealedFolder, manifest: Mapping[str, Any]) -> dict[str
 def hash_used_models(reranker: Reranker, manifest: Mapping[str, Any]) -> dict[str, str]:
     """Hash the models of a bundle on whose scores or vocabularies a reranker depends, by name.
 
-    ``Reranker.models`` is this of the bundle that the reranker was trained with.
+    In the bundle that the reranker was trained with, this is ``Reranker.models``.
     """
     models = manifest["models"]
     used = set(reranker.needs)
@@ -371,16 +287,16 @@ def hash_used_models(reranker: Reranker, manifest: Mapping[str, Any]) -> dict[st
 
 
 def hash_model(manifest: Mapping[str, Any], name: str) -> str:
-    """SHA-256 of the hashes of a model's files, in hexadecimal digits; independent of their place."""
+    """SHA-256, in hexadecimal, of the hashes of a model's files; the names of the files do not matter."""
     hashes = [manifest["files"][file] for file in list_model_files(manifest["models"][name])]
     return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
 
 def _find_problems(reranker: Reranker, files: SealedFolder, manifest: Mapping[str, Any]) -> Iterator[str]:
-    """Say why a reranker does not fit a bundle: its base weights, the models that it uses, or its encoder."""
+    """Describe why a reranker does not fit a bundle: its base weights, its models, or its encoder."""
     models = list(manifest["models"])
     try:
-        check_weights(reranker.base, models, {})
+        check_weights(reranker.base, KnownNames(models))
     except ConfigError as error:
         yield f"base: {shorten_message(error)}"
     for name in reranker.needs:
@@ -402,8 +318,7 @@ def _find_problems(reranker: Reranker, files: SealedFolder, manifest: Mapping[st
             yield f"'models' does not have {quote(name)}, whose scores it uses"
     if (encoder := reranker.encoder) is None:
         return
-    entries = manifest["models"].items()
-    networks = {name: entry["path"].rstrip("/") for name, entry in entries if entry["kind"] == "neural"}
+    networks = find_networks(manifest)
     if encoder.model not in networks:
         known = ", ".join(networks) or "it has none"
         yield f"encodes words by {quote(encoder.model)}; expected a network of the bundle: {known}"
@@ -420,7 +335,7 @@ class Bundle:
     """A verified bundle without its language models: names, normaliser, weights and rerankers."""
 
     files: Folder
-    """The bundle's folder, which verifies the files that are opened in it."""
+    """The bundle's folder, which verifies each file that is opened in it."""
     name: str
     version: int
     manifest: Mapping[str, Any]
@@ -428,14 +343,14 @@ class Bundle:
     model_kinds: Mapping[str, ModelKind]
     """The kind of each language model, by its name."""
     weights: Mapping[str, Weights]
-    """Sets of weights by name; always includes ``default``."""
+    """Sets of weights by name, including ``default``."""
     reads_previous: frozenset[str] = frozenset()
-    """Names of the networks that read the utterances before that of a list: those that carry their state
-    across sentence boundaries, and those with topics."""
+    """Names of the networks that read the previous utterances: those that carry their state across sentences,
+    and those with topics."""
     remembers: frozenset[str] = frozenset()
     """Names of the networks that can have a neural cache: forward ones without topics."""
     rerankers: Mapping[str, Reranker] = field(default_factory=dict)
-    """Models of the hypotheses of a list by name, whose scores weights can name."""
+    """Rerankers by name; weights can name them."""
     phrases: Mapping[str, PhraseSet] = field(default_factory=dict)
     """Lists of names and phrases, by the name under which requests ask for them."""
 
@@ -445,8 +360,9 @@ class Bundle:
 
     @cached_property
     def text_normaliser(self) -> Normaliser:
-        """The normaliser by whose words texts are compared, counted and written, unless another is given: the
-        default one, in the language of the bundle's text."""
+        """The default normaliser for texts in the language of the bundle. Texts are compared, counted and
+        written in its words, unless another normaliser is given.
+        """
         return Normaliser(NormaliserSettings(language=self.normaliser.settings.language))
 
     @cached_property
@@ -456,12 +372,12 @@ class Bundle:
 
     @cached_property
     def backward(self) -> frozenset[str]:
-        """Names of the backward models, which read sentences from their last words to their first ones."""
+        """Names of the backward models, which read sentences from their last word to their first."""
         return find_backward(self.manifest)
 
     @cached_property
     def slots(self) -> Mapping[str, frozenset[str]]:
-        """Words that stand for phrases in n-grams, by the name of the n-gram; see ``phrases.slots``."""
+        """For each n-gram that was trained with slots, its slots; see ``rescorer.phrases``."""
         return find_slots(self.manifest)
 
     @cached_property
@@ -470,8 +386,13 @@ class Bundle:
         return frozenset().union(*self.slots.values())
 
     @cached_property
+    def known_names(self) -> KnownNames:
+        """Names that weights can use."""
+        return KnownNames(list(self.model_kinds), self.rerankers, self.backward, self.remembers)
+
+    @cached_property
     def ngram(self) -> str:
-        """Name of the model whose vocabulary decides what counts as an unknown word."""
+        """Name of the model whose vocabulary decides which words are unknown."""
         return first_ngram(self.model_kinds)
 
 
@@ -483,7 +404,7 @@ def read_bundle(folder: Path | str) -> Bundle:
 
     Raises:
         BundleError: a file is missing, was changed after publishing, is not a regular file inside the bundle,
-            or is inconsistent with the others.
+            or does not fit the other files.
     """
     folder = newest_version(Path(folder))
     manifest = read_manifest(folder)
@@ -512,7 +433,7 @@ def read_bundle(folder: Path | str) -> Bundle:
         manifest=manifest,
         normaliser=normaliser,
         model_kinds=kinds,
-        weights=read_weights(files, weights_files, list(kinds), rerankers, backward, remembers),
+        weights=read_weights(files, weights_files, KnownNames(list(kinds), rerankers, backward, remembers)),
         reads_previous=readers,
         remembers=remembers,
         rerankers=rerankers,
@@ -524,7 +445,7 @@ def read_bundle(folder: Path | str) -> Bundle:
 
 
 def _read_phrases(files: Folder, name: str, normaliser: Normaliser, slots: frozenset[str]) -> PhraseSet:
-    """Read a list of phrases; raises BundleError if a phrase is invalid, or there are too many."""
+    """Read a list of phrases; raise BundleError if a phrase is invalid, or there are too many."""
     place = str(files.path / name)
     try:
         phrases = parse_phrase_file(files.read_bytes(name, MAX_PHRASE_FILE_BYTES), place)
@@ -536,17 +457,22 @@ def _read_phrases(files: Folder, name: str, normaliser: Normaliser, slots: froze
 
 
 def _find_readers(files: Folder, manifest: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
-    """``Bundle.reads_previous`` and ``Bundle.remembers``, as the configurations of networks say."""
-    paths = {n: entry["path"] for n, entry in manifest["models"].items() if entry["kind"] == "neural"}
-    configs = {name: f"{path.rstrip('/')}/{CONFIG_FILE}" for name, path in paths.items()}
-    settings = {name: files.read_json(file) for name, file in configs.items()}
-    readers = (name for name, of in settings.items() if of.get("carried") is True or of.get("topics"))
-    remembers = (name for name, of in settings.items() if not (of.get("backward") or of.get("topics")))
+    """``Bundle.reads_previous`` and ``Bundle.remembers``, from the configurations of the networks."""
+    readers, remembers = set(), set()
+    for name, path in find_networks(manifest).items():
+        config = files.read_json(f"{path}/{CONFIG_FILE}")
+        if config.get("carried") is True or config.get("topics"):
+            readers.add(name)
+        if not config.get("backward") and not config.get("topics"):
+            remembers.add(name)
     return frozenset(readers), frozenset(remembers)
 
 
 def read_normaliser(path: Path, folder: Folder | None = None) -> Normaliser:
-    """Create the normaliser that a settings file (``text.json``) describes, in a folder that verifies it.
+    """Create the normaliser that a settings file (``text.json``) describes.
+
+    Args:
+        folder: the folder of the file, if it is one that verifies files; None: any folder.
 
     Raises:
         BundleError: the file is not a JSON object, or a setting is unknown or invalid.
@@ -561,14 +487,14 @@ def read_normaliser(path: Path, folder: Folder | None = None) -> Normaliser:
 def publish(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
     """Write a bundle atomically: fill a temporary folder next to it, then rename that folder.
 
-    Several processes may write the same bundle at once: one of them publishes it, the others fail. The files
-    that a killed process leaves are hidden, have no version as their name, and are in the way of none.
+    If several processes write the same bundle at once, one publishes it, and the others fail. A killed
+    process leaves a hidden folder, which is not taken for a version.
 
     Args:
-        fill: writes every file into the given folder and returns the manifest without the key ``files``.
+        fill: writes every file into the given folder, and returns the manifest without the key ``files``.
 
     Raises:
-        ConfigError: the folder exists, perhaps only since another process has published it.
+        ConfigError: the folder exists, perhaps because another process has just published it.
     """
     if os.path.lexists(folder):
         raise ConfigError(f"{folder} exists, and bundles are immutable; choose another version")
@@ -594,7 +520,7 @@ def publish(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
 
 
 def seal(folder: Path) -> list[str]:
-    """List and hash new files of a bundle, and its weights and phrases that have changed or are gone.
+    """Hash new files of a bundle for its manifest, and weights and phrases that have changed or are gone.
 
     Returns:
         The names of the files whose entries were added, changed or removed.
@@ -621,7 +547,7 @@ def seal(folder: Path) -> list[str]:
 
 
 def hash_files(folder: Path) -> dict[str, str]:
-    """Hash every file below a folder except the manifest; raises BundleError for other than regular files."""
+    """Hash every file below a folder except the manifest; raise BundleError if one is not a regular file."""
     files = SealedFolder(folder)
     hashes = {}
     for name in (name for name, _ in files.list_files() if name != MANIFEST):

@@ -1,9 +1,8 @@
-"""Read the text of models within bounds, plain or compressed with gzip, bzip2 or xz.
+"""Read the text of model files within bounds, plain or compressed with gzip, bzip2 or xz.
 
-The text that a compressed file may have follows from its size on disk, so that a small file cannot fill the
-memory or keep a worker busy for hours. Models come from many toolkits, out of archives, downloads and
-conversions: a message that names what a file really is saves its user the search for a fault where there is
-none.
+The size of a compressed file on disk bounds the text that is read from it, so that a small file cannot fill
+the memory or keep a worker busy for hours. Users give files from many toolkits, archives and downloads: if a
+file is something else, the message says what it is and what to do.
 """
 
 from __future__ import annotations
@@ -20,20 +19,19 @@ from rescorer.errors import BundleError
 
 BLOCK_BYTES = 1 << 16  # bytes of text that are read at once; also half of the longest line
 MAX_COMPRESSION = 50
-"""Largest ratio of text to compressed bytes; the n-grams of a language compress to between a third and a
-tenth."""
+"""Largest ratio of text to compressed bytes; n-grams compress to between a third and a tenth."""
 FREE_TEXT_BYTES = 1 << 20  # text that a compressed file may always have, whatever its ratio
 XZ_MEMORY_BYTES = 1 << 27  # most memory for xz's dictionary; ``xz -9`` needs half of it
 GZIP_MAGIC = b"\x1f\x8b"
 BZIP2_MAGIC = b"BZh"
 BZIP2_BLOCKS = b"1AY&SY", b"\x17rE8P\x90"
-"""The bytes after bzip2's magic and a digit: a block, or the end of empty data."""
+"""The bytes after bzip2's magic and a digit, at the start of a block, or of the end of an empty file."""
 XZ_MAGIC = b"\xfd7zXZ\0"
 MAGIC_BYTES = 10
 
 
 class _GzipMember:
-    """A decompressor of gzip with the interface of those of ``bz2`` and ``lzma``."""
+    """A decompressor of gzip with the interface of those in ``bz2`` and ``lzma``."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(wbits=31)
@@ -58,7 +56,7 @@ _Member = bz2.BZ2Decompressor | lzma.LZMADecompressor | _GzipMember
 
 
 def text_blocks(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the text of a file, decompressed, in blocks of ``BLOCK_BYTES``; only the last may be shorter.
+    """Yield the decompressed text of a file in blocks of ``BLOCK_BYTES``; only the last may be shorter.
 
     Raises:
         BundleError: the compressed data are damaged, or hold more text than a file of this size may have.
@@ -86,13 +84,13 @@ def text_blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def max_text_bytes(stream: BinaryIO) -> int:
-    """The most text that a file of this size may have."""
+    """The largest number of bytes of text that a file of this size may have."""
     size = os.fstat(stream.fileno()).st_size
     return MAX_COMPRESSION * size + FREE_TEXT_BYTES if _find_compression(stream) else size
 
 
 def _find_compression(stream: BinaryIO) -> Callable[[], _Member] | None:
-    """Return the decompressor of a file, by its first bytes; None if it is not compressed as is read."""
+    """Return the constructor of a file's decompressor, chosen by its first bytes; None for a plain file."""
     head = os.pread(stream.fileno(), MAGIC_BYTES, 0)
     if head.startswith(GZIP_MAGIC):
         return _GzipMember
@@ -104,7 +102,7 @@ def _find_compression(stream: BinaryIO) -> Callable[[], _Member] | None:
 
 
 def _decompress(stream: BinaryIO, new_member: Callable[[], _Member]) -> Iterator[bytes]:
-    """Yield the text of all members of a compressed file, at most ``BLOCK_BYTES`` at a time."""
+    """Yield the text of a compressed file, of all its members, at most ``BLOCK_BYTES`` at a time."""
     data = _skip_padding(stream, b"")
     while data:
         member = new_member()
@@ -123,7 +121,7 @@ def _decompress(stream: BinaryIO, new_member: Callable[[], _Member]) -> Iterator
 
 
 def _skip_padding(stream: BinaryIO, data: bytes) -> bytes:
-    """Return the next bytes of a file that begin a member; empty at its end."""
+    """Return the next bytes of a file that begin a member; empty at the end of the file."""
     while not (data := data.lstrip(b"\0")):
         if not (data := stream.read(BLOCK_BYTES)):
             return b""
@@ -137,7 +135,7 @@ WIDE_BOMS = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
-"""Byte order marks, the longer of two with the same start first."""
+"""Byte order marks; of two that start alike, the longer one comes first."""
 UTF8_BOM = b"\xef\xbb\xbf"
 GIVE_ARPA = "give the ARPA file that it was made from"
 
@@ -176,7 +174,7 @@ _INSIDE = {
     "pocketsphinx_lm_convert -i FILE -o NEW.arpa -ofmt arpa",
     b"ustar": "is a tar archive; unpack the ARPA file in it",
 }
-"""Marks somewhere in the first ``INSIDE_BYTES``."""
+"""Marks that may be anywhere in the first ``INSIDE_BYTES``."""
 INSIDE_BYTES = 512
 FIRST_LINES = 20  # lines of a text that are looked at
 MAX_CONTROL_SHARE = 0.02  # share of control characters above which bytes are not those of a text
@@ -193,14 +191,16 @@ _TEXTS = {
     rb"(#.*\n)*VERSION=\d": "is an HTK lattice; expected an ARPA file",
     rb"[{\[]\s*[\"{\[\]}\d]": "is JSON; expected an ARPA file",
 }
-"""Kinds of text, by what their first characters match, in small or capital letters."""
+"""Kinds of text, by what their beginning matches, in any case."""
 _ARC = re.compile(rb"\d+[ \t]+\d+[ \t]+\S+([ \t]+\S+){0,2}|\d+([ \t]+[-+.\deE]+)?")
 _COUNT = re.compile(rb"\S+([ \t]+\S+)*[ \t]+\d+")
 
 
 def explain_content(head: bytes, what: str = "an ARPA file") -> str:
-    """Say what the first bytes of a file, decompressed if need be, show it to be, and what to do; empty if
-    they show nothing. ``what`` names what was expected.
+    """Say what a file is, by its first bytes after decompression, and what to do; empty if this is unknown.
+
+    Args:
+        what: what was expected.
     """
     if not head.strip():
         return f"is empty; expected {what}"
@@ -230,7 +230,7 @@ def explain_content(head: bytes, what: str = "an ARPA file") -> str:
 
 
 def find_wide_encoding(head: bytes) -> str:
-    """The name of an encoding with more than one byte for ASCII, by the first bytes of a text; else empty."""
+    """The name of the encoding of a text if ASCII has more than one byte in it; otherwise empty."""
     if marked := _find(WIDE_BOMS, head.startswith):
         return marked
     some = head[:200]

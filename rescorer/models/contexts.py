@@ -1,22 +1,23 @@
-"""Read again what was said before: contexts, past words, topics and parts of speech, for networks.
+"""What networks remember of the words before a hypothesis: cached contexts, neural caches, topics, parts of
+speech.
 
-A context that is sent again is not read again; if a context has grown, only its new words are read. Of
-recurrent networks, the vectors and states after whole contexts are cached; of transformers, the keys and
-values of each word after the words before it. Networks with a fixed window need no cache, because they read
-only the last few words.
+A context that is sent again is not read again; if a context has grown, only its new words are read. For
+recurrent networks, the vectors and states after whole contexts are cached; for transformers, the keys and
+values of each word. Networks with a fixed window read only the last few words and need no cache.
 
-In the neural cache of a session, a word is likely again where a network's state is like that before it was
-said (Grave, Joulin & Usunier 2016, "Improving Neural Language Models with a Continuous Cache"). Of each word
-w_t that was said before a root, the network has the context vector h_t from which it predicts it. For an edge
-whose word is predicted from h,
+The neural cache of a session expects a word again where the network's state is like the state before the word
+was said (Grave, Joulin & Usunier 2016, "Improving Neural Language Models with a Continuous Cache"). For each
+word w_t that was said before a root, let h_t be the context vector from which the network predicted it. For
+an edge whose word w is predicted from the context vector h,
 
     P_cache(w | h) = Σ_{t: w_t = w} c_t exp(θ h · h_t) / Σ_t c_t exp(θ h · h_t),
 
-where c_t is the confidence of the utterance. Words are compared as texts, so that Σ_w P_cache(w | h) = 1 over
-the words of the session and ``</s>``, those included that the network does not know.
+where c_t is the confidence of the utterance that has w_t. Words are compared as texts, not as ids of the
+network. So Σ_w P_cache(w | h) = 1 over the words of the session and ``</s>``, including words that the
+network does not know.
 
-Topics of the text before, and parts of speech of the words so far, are features that a network reads with
-each word; ``docs/decisions/feature-inputs.md`` says where they go.
+A network may also read features with each word: the topics of the text before the sentence, or the parts of
+speech of the words so far. ``docs/decisions/feature-inputs.md`` says where they enter the network.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from rescorer.trie import SENTENCE_END, HypothesisTrie, Words, build_trie
 
 
 def node_windows(trie: HypothesisTrie, size: int, start_word: int) -> np.ndarray:
-    """The last ``size`` words on the path to each node, oldest first, as indices into the trie's words, (N,
-    size) int64. The index ``start_word`` fills the positions before the start of a sentence.
+    """The last ``size`` words on the path to each node, oldest first, (N, size) int64: indices of the trie's
+    words, or ``start_word`` before the start of a sentence.
     """
     windows = np.full((trie.n_nodes, size), start_word, dtype=np.int64)
     for window, context in zip(windows, trie.contexts, strict=False):
@@ -51,11 +52,11 @@ def node_windows(trie: HypothesisTrie, size: int, start_word: int) -> np.ndarray
 
 
 def distinct_rows(rows: np.ndarray, n_values: int) -> tuple[np.ndarray, np.ndarray]:
-    """Find the distinct rows, (U, size), of a matrix of values from 0 to ``n_values`` - 1, (N, size), and for
-    each of its rows the index among them, (N,).
+    """Find the distinct rows of a matrix, (U, size), and for each of its rows the index among them, (N,).
 
-    Each row is packed into one integer, because integers sort many times faster than rows. Whenever the next
-    column would overflow the integers, they are replaced by their ranks.
+    The values are from 0 to ``n_values`` - 1. Each row is packed into one integer, because integers sort many
+    times faster than rows. Whenever the next column would overflow the integers, they are replaced by their
+    ranks.
     """
     keys, bound = np.zeros(len(rows), dtype=np.int64), 1
     for values in rows.T:
@@ -71,11 +72,11 @@ def distinct_rows(rows: np.ndarray, n_values: int) -> tuple[np.ndarray, np.ndarr
 Rows = tuple[Tensor, ...]  # vectors and states after contexts, one context per row: (R, D), (R, H), …
 
 BOOKKEEPING_BYTES = 1024
-"""Worst-case size of the Python objects that index one context, besides its row in the table."""
+"""Largest size of the Python objects that index one row of a cache."""
 
 
 class RowCache:
-    """Rows of a table by key, in bounded memory; the least recently used row is evicted first.
+    """Rows of numbers by key, in bounded memory; the least recently used row is evicted first.
 
     Args:
         max_bytes: limit for all rows and their index; 0 disables the cache.
@@ -91,7 +92,7 @@ class RowCache:
         return len(self._slots)
 
     def recall_rows(self, keys: Sequence[Hashable]) -> tuple[np.ndarray, Tensor]:
-        """Return which keys are cached, (n,) bool, and the rows of these, (cached, width)."""
+        """Return which keys are cached, (n,) bool, and their rows, (cached, width)."""
         with self._lock:
             is_cached = np.array([key in self._slots for key in keys], dtype=bool)
             found = [key for key, cached in zip(keys, is_cached, strict=True) if cached]
@@ -104,8 +105,8 @@ class RowCache:
     def store_rows(self, keys: Sequence[Hashable], rows: Tensor) -> None:
         """Copy rows into the cache, (n, width), except those whose keys are already cached.
 
-        If there are more than the cache has room for, the last ones are stored. If one is not finite, none
-        is.
+        If there is no room for all of them, the last ones are stored. If any value is not finite, no row is
+        stored.
         """
         with self._lock:
             if self._table is None:
@@ -120,7 +121,7 @@ class RowCache:
                 table[[self._allocate(key) for key, _ in items]] = values
 
     def _allocate(self, key: Hashable) -> int:
-        """Assign a slot to a new key, evicting the least recently used one if the table is full."""
+        """Assign a row of the table to a new key; evict the least recently used key if the table is full."""
         slot = len(self._slots)
         if self._table is not None and slot == len(self._table):
             evicted, slot = self._slots.popitem(last=False)
@@ -133,7 +134,7 @@ class RowCache:
 
 
 class _Key(NamedTuple):
-    """Identifies a context by a digest, so that the cache keeps no texts."""
+    """A digest of a context, so that the cache contains no texts."""
 
     first_word: int
     n_words: int
@@ -141,7 +142,7 @@ class _Key(NamedTuple):
 
 
 class ContextCache(RowCache):
-    """Vectors and states of recurrent networks by context."""
+    """Vectors and states of recurrent networks after whole contexts."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(max_bytes)
@@ -151,8 +152,11 @@ class ContextCache(RowCache):
     def recall(self, contexts: Sequence[np.ndarray], start: Callable[[], Rows]) -> tuple[list[int], Rows]:
         """Look up the longest cached prefix of each context, an array of the model's word ids.
 
-        Return its length in words, and the rows after it. Contexts without one get the rows after the start
-        word, which ``start`` computes if there are any.
+        Args:
+            start: computes the vectors and states after the start word, for contexts without a cached prefix.
+
+        Returns:
+            The number of words of each prefix, and the vectors and states after the prefixes.
         """
         n_known, found = [0] * len(contexts), dict[int, int]()
         with self._lock:
@@ -172,14 +176,14 @@ class ContextCache(RowCache):
         )
 
     def store(self, contexts: Sequence[np.ndarray], rows: Rows) -> None:
-        """Copy the rows after these contexts into the cache, except those that are already cached."""
+        """Copy the vectors and states after some contexts into the cache, unless they are cached."""
         positions = [position for position, context in enumerate(contexts) if len(context)]
         keys = [_key(contexts[position], len(contexts[position])) for position in positions]
         self._widths = tuple(part.shape[1] for part in rows)
         self.store_rows(keys, torch.cat([part[positions] for part in rows], dim=1))
 
     def _longest_prefix(self, context: np.ndarray) -> _Key | None:
-        """Key of the longest cached prefix of a context."""
+        """The key of the longest cached prefix of a context."""
         if not len(context):
             return None
         lengths = self._lengths.get(int(context[0]), ())
@@ -207,7 +211,7 @@ def _key(context: np.ndarray, n_words: int) -> _Key:
 
 
 class _Path(NamedTuple):
-    """Words that a network reads from its first state on."""
+    """A sequence of words that a network reads from its initial state."""
 
     words: Words
     names: tuple[bytes, ...]  # a digest of the words before each word, so that the cache keeps no texts
@@ -219,20 +223,20 @@ def read_past(
     cache: RowCache,
     read: Callable[[HypothesisTrie], tuple[Tensor, np.ndarray]],
 ) -> list[Tensor | None]:
-    """Compute the vectors from which the words before the roots of a trie are predicted.
+    """Compute the vectors from which a network predicts the words said before the roots of a trie.
 
-    A network whose state is reset at the end of a sentence reads each sentence by itself, so that equal
-    sentences are read once; one that carries its state reads the past as one path.
+    A network that carries its state across sentences reads the past as one path. Any other network reads each
+    sentence by itself, so that equal sentences are read once.
 
     Args:
-        trie: a trie with all that was said before.
-        carried: whether the network carries its state across the ends of sentences.
-        cache: vectors by the words before them.
-        read: returns the distinct context vectors of a trie, and the row of each node, for a trie whose paths
-            may have ``SENTENCE_END`` as a word.
+        trie: a trie whose contexts include the previous utterances.
+        carried: whether the network carries its state across sentences.
+        cache: vectors, by a digest of the words before them.
+        read: returns the distinct context vectors of a trie, and the row of each node. The trie's paths may
+            contain ``SENTENCE_END``.
 
     Returns:
-        (T, D) float32 for each root that has a neural cache and something before it; None for the others.
+        (T, D) float32 for each root that has a neural cache and a past; None for other roots.
     """
     words = (*trie.words, SENTENCE_END)
     paths: dict[Words, _Path] = {}
@@ -252,7 +256,7 @@ def read_past(
 
 
 def _cut(context: np.ndarray, end: int, carried: bool) -> list[np.ndarray]:
-    """The paths of a past: its sentences, with their ends, or all of it."""
+    """The paths of a past: the whole of it, or its sentences with their ends."""
     if carried:
         return [context] if len(context) else []
     parts = np.split(context, np.flatnonzero(context == end) + 1)
@@ -260,7 +264,7 @@ def _cut(context: np.ndarray, end: int, carried: bool) -> list[np.ndarray]:
 
 
 def _name_words(words: Words) -> tuple[bytes, ...]:
-    """A digest of the words before each of these."""
+    """For each word, a digest of the words before it."""
     digest, names = blake2b(digest_size=16), []
     for word in words:
         names.append(digest.digest())
@@ -271,7 +275,7 @@ def _name_words(words: Words) -> tuple[bytes, ...]:
 def _find_vectors(
     paths: Sequence[_Path], cache: RowCache, read: Callable[[HypothesisTrie], tuple[Tensor, np.ndarray]]
 ) -> tuple[Tensor, dict[bytes, int]]:
-    """The vectors of all words of some paths, (U, D), and their rows by name; reads what is not cached."""
+    """The vectors of all words of paths, (U, D), and the row of each by name; reads those not cached."""
     names = list(dict.fromkeys(name for path in paths for name in path.names))
     is_cached, cached = cache.recall_rows(names)
     row_of = {name: row for row, name in enumerate(np.array(names, dtype=object)[is_cached].tolist())}
@@ -295,13 +299,14 @@ def _find_vectors(
 
 
 class TagFilter(nn.Module):
-    """A hidden Markov model of K induced tags, and what it knows of the tag of the last word.
+    """A hidden Markov model of K induced tags, which estimates the tag of a word from the words so far.
 
-    A network reads, after each word, f = P(tag | words of the sentence so far) - 1/K as features. They depend
-    on no later word, so that the network stays a left-to-right model. The parameters are those of a trained
-    model, and not trained with a network. A word without tags, whose row in ``words`` is zero, has features
-    of zero and begins a new sentence: ``<s>`` and ``</s>`` are such. So does a word that the model holds
-    impossible after the words before it.
+    After each word, the network reads the features P(tag | words of the sentence so far) - 1/K. They depend
+    on no later word, so that the network remains a left-to-right model. The parameters come from a trained
+    tagger, and are not trained with the network.
+
+    A word without tags, whose row in ``words`` is zero, has features of zero and begins a new sentence. Such
+    are ``<s>``, ``</s>``, and any word that is impossible in the tagger after the words before it.
     """
 
     start: Tensor  # (K,) P(tag of the first word)
@@ -316,14 +321,18 @@ class TagFilter(nn.Module):
         self.register_buffer("words", torch.zeros(vocabulary_size, n_tags))
 
     def initial(self, n: int) -> Tensor:
-        """The distribution of the first tag of n sentences, (n, K)."""
+        """The probabilities of the first tag of n sentences, (n, K)."""
         return self.start.expand(n, -1)
 
     def read(self, expected: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-        """Read one word, (N,) ids, of each of N texts whose next tag has the ``expected`` distribution, (N,
-        K).
+        """Read one word of each of N texts.
 
-        Return (N, K) features, and what is expected of the next tag, (N, K).
+        Args:
+            expected: (N, K) probabilities of the word's tag, before the word is known.
+            words: (N,) ids of the words.
+
+        Returns:
+            (N, K) features, and (N, K) probabilities of the next tag.
         """
         joint = expected * self.words[words]
         total = joint.sum(dim=1, keepdim=True)
@@ -333,7 +342,7 @@ class TagFilter(nn.Module):
         return features, torch.where(is_tagged, posterior @ self.transitions, self.start)
 
     def read_texts(self, words: Tensor, expected: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Features after each word, (B, T) → (B, T, K), and what is expected after the last one, (B, K)."""
+        """Features after each word, (B, T) → (B, T, K), and probabilities of the next tag, (B, K)."""
         expected = self.initial(len(words)) if expected is None else expected
         features = expected.new_zeros(*words.shape, self.n_tags)
         for position, column in enumerate(words.t()):
@@ -341,10 +350,10 @@ class TagFilter(nn.Module):
         return features, expected
 
     def read_trie(self, trie: HypothesisTrie, ids: np.ndarray) -> tuple[Tensor, list[Tensor]]:
-        """Features after the word of each node, (N, K), and after each word of the context of each root.
+        """Features after each node's word, (N, K), and for each root, after each word of its context.
 
-        Those of a root are the features after its context; those after no words are zero. ``ids`` are those
-        of the words of the trie.
+        The features of a root are those after its whole context, or zero without context words. ``ids`` are
+        the ids of the trie's words.
         """
         device = self.start.device
         features = torch.zeros(trie.n_nodes, self.n_tags, device=device)
@@ -365,18 +374,18 @@ class TagFilter(nn.Module):
 UPDATES = 20  # number of updates of a mixture; a fixed number, so that a mixture does not depend on others
 MIN_WEIGHT = 0.05  # words whose decayed weight is smaller are not read
 CONTEXT_BLOCK = 32
-"""Number of words of a context that are read with the same topics, those of the words before the block."""
+"""Number of words of a context that are read with the same topics, those of the words before them."""
 MAX_VALUES = 1 << 19
-"""Number of P(topic | word) that are read together (2 MB), so that they stay in a processor's cache."""
+"""Number of values P(topic | word) read together (2 MB), so that they stay in a processor's cache."""
 CACHE_BYTES = 1 << 24  # size of the cache of mixtures
 
 
 def infer_mixtures(word_topics: Tensor, counts: Tensor) -> Tensor:
-    """Infer the mixture of topics of each text (Blei, Ng & Jordan 2003), with a Dirichlet prior of 1/K: (N,
-    K) θ.
+    """Infer the mixture θ of topics of each text, (N, K), with a Dirichlet prior of 1/K.
 
-    Variational Bayes updates γ_k = 1/K + Σ_w n_w φ_wk, where φ_wk ∝ P(k | w) exp ψ(γ_k) is the posterior of
-    the word's topic. The mixture θ is γ / Σ_k γ_k; a text without topical words has even topics.
+    Variational Bayes (Blei, Ng & Jordan 2003) updates γ_k = 1/K + Σ_w n_w φ_wk, where φ_wk ∝ P(k | w) exp
+    ψ(γ_k) is the posterior probability that word w is of topic k. The mixture is γ / Σ_k γ_k, which is even
+    for a text without topical words.
 
     Args:
         word_topics: (N, L, K) P(topic | word) under even topics, or zeros, for the words of each text.
@@ -396,7 +405,7 @@ def infer_mixtures(word_topics: Tensor, counts: Tensor) -> Tensor:
 
 
 class TopicReader:
-    """Compute the topic features of texts, θ - 1/K, and cache them by their last words.
+    """Computes the topic features of texts, θ - 1/K, from their last topical words, and caches them.
 
     Args:
         word_topics: (V, K) P(topic | word) under even topics; zeros for words that are not topical.
@@ -416,11 +425,11 @@ class TopicReader:
         return self._word_topics.shape[1]
 
     def topical(self, words: np.ndarray) -> np.ndarray:
-        """Whether each word, an id of the network, is topical: (n,) bool."""
+        """Whether each word is topical: (n,) ids of the network → (n,) bool."""
         return self._is_topical[words]
 
     def features(self, texts: Sequence[np.ndarray]) -> Tensor:
-        """Features of some texts, (N,) arrays of the network's word ids → (N, K) float32."""
+        """Features of N texts, each an array of the network's word ids: (N, K) float32."""
         texts = [text[self.topical(text)][-self.n_read :] for text in texts]
         keys = [blake2b(np.ascontiguousarray(text).tobytes(), digest_size=16).digest() for text in texts]
         features = torch.zeros(len(texts), self.n_topics)
@@ -438,8 +447,11 @@ class TopicReader:
         return features
 
     def read_last(self, words: np.ndarray, lengths: np.ndarray) -> Tensor:
-        """Features of texts, (N, K) float32, by the last topical words of each, (N, n_read) ids, the last one
-        first, of which as many exist as ``lengths`` says.
+        """Features of texts, (N, K) float32, from the last topical words of each.
+
+        Args:
+            words: (N, n_read) ids of these words, the last word first.
+            lengths: (N,) number of words that each text has, at most n_read.
         """
         exists = torch.arange(self.n_read) < torch.from_numpy(lengths)[:, None]
         counts = torch.where(exists, self._weights, torch.zeros_like(self._weights))
@@ -449,10 +461,10 @@ class TopicReader:
         return mixtures - 1 / self.n_topics
 
     def block_features(self, contexts: Sequence[np.ndarray]) -> list[Tensor]:
-        """Features with which the words of each context are read, one row per block of words.
+        """For each context, the features with which its words are read, one row per ``CONTEXT_BLOCK`` words.
 
-        Those of a word are the topics of the words before its block. They do not depend on later words, so
-        what a network has computed of a context can be used again when the context has grown.
+        They are the topics of the words before the block. As they do not depend on later words, what a
+        network has computed of a context remains valid when the context has grown.
         """
         starts = [range(0, len(context), CONTEXT_BLOCK) for context in contexts]
         before = [context[:start] for context, row in zip(contexts, starts, strict=True) for start in row]
@@ -467,8 +479,11 @@ def predict_from_past(
 ) -> np.ndarray:
     """P_cache of the word on each edge, (E,) float64; 0 for words that were not said before the root.
 
-    The distinct context vectors, (U, D), have a row for each node, (N,). ``past`` has for each root the
-    vectors from which the words before it are predicted, (T, D); or None.
+    Args:
+        vectors: (U, D) distinct context vectors of the trie.
+        row_of_node: (N,) row of each node's vector.
+        past: for each root, (T, D) vectors from which the words before it are predicted, or None; see
+            ``read_past``.
     """
     probs = np.zeros(trie.n_edges)
     root_of_edge = trie.root_of_node[trie.edge_parent]
@@ -492,9 +507,12 @@ def predict_from_past(
 def _sum_by_word(
     states: Tensor, before: Tensor, flatness: float, sure: np.ndarray, place: np.ndarray, n_words: int
 ) -> np.ndarray:
-    """P_cache of each of W distinct words after some states, (U, D), by vectors of the past, (T, D): (U, W).
+    """P_cache of each of W distinct words after some states, (U, D): (U, W).
 
-    ``sure`` says how much each word of the past counts, (T,), ``place`` which of the W words it is, (T,).
+    Args:
+        before: (T, D) vectors of the past.
+        sure: (T,) confidence of each word of the past.
+        place: (T,) which of the W words each word of the past is.
     """
     device, parts = states.device, []
     with np.errstate(divide="ignore"):

@@ -1,19 +1,21 @@
-"""Fast matrix products: the best kernel of this machine, int8 and bfloat16, and quantised weights.
+"""Fast matrix products for scoring: the best kernel of this machine, in float32, bfloat16 or int8.
 
-On CPUs torch multiplies float32 matrices with MKL, which reaches only half the peak speed of an AMD
-processor; oneDNN, which torch includes for other types, reaches full speed. Both accumulate in float32.
-oneDNN compiles and keeps a kernel for each number of rows and each size of a matrix; compiling takes as long
-as a small product. The levels of tries vary in size, so inputs are padded with rows of zeros to a few row
-counts: otherwise scoring lists one by one takes 50 % longer and half a gigabyte more memory.
+On CPUs, torch multiplies float32 matrices with MKL, which reaches only half the peak speed of an AMD
+processor. oneDNN, which torch includes and uses for other types, reaches full speed. Both accumulate in
+float32. oneDNN compiles and keeps a kernel for each number of rows and each size of a matrix, and compiling
+takes as long as a small product. As the levels of tries vary in size, inputs are padded with rows of zeros to
+a few row counts. Without padding, scoring lists one by one takes 50 % longer and half a gigabyte more memory.
 
 On CPUs with VNNI, int8 matrices are multiplied three times as fast as float32 ones. Each row of the weights
 and of the input is rounded to 127 steps on either side of zero, scaled to the row's largest magnitude; the
-product is exact in int32. The result of a row therefore does not depend on the other rows of the input. Its
-error is about 0.8 % of the length of the float32 result.
+product is exact in int32. So the result of a row does not depend on other rows of the input. The error of a
+result is about 0.8 % of the length of the float32 result.
+
+Processes that do not import torch ask whether a device exists by running this module:
 
     python -m rescorer.models.kernels DEVICE
 
-prints why a torch device is not available, or nothing if it is. Processes that do not import torch use it.
+It prints why torch does not have the device, or nothing if it has.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from rescorer.models.ngrams import ArrayLibrary
 
 
 def quantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Round every matrix to int8, each row relative to its largest magnitude; vectors stay unchanged."""
+    """Round every matrix to int8, each row relative to its largest magnitude; vectors stay as they are."""
     quantised: dict[str, Tensor] = {}
     for name, value in tensors.items():
         if value.dim() < 2 or not value.is_floating_point():
@@ -51,7 +53,7 @@ def quantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def dequantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Convert the matrices of ``quantise_tensors`` back to float32; other tensors stay unchanged."""
+    """Convert the matrices of ``quantise_tensors`` back to float32. Other tensors stay as they are."""
     restored = {name: value for name, value in tensors.items() if not name.endswith(SCALE_SUFFIX)}
     for name, scale in tensors.items():
         if name.endswith(SCALE_SUFFIX):
@@ -63,12 +65,12 @@ def dequantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 MIN_ROWS = 32  # smallest number of rows after padding
 FINE_STEPS, COARSE_STEPS = 8, 2
-"""Number of distinct row counts between successive powers of two: for the few matrices of a network, and for
-the many classes of an output layer."""
+"""Number of row counts per octave, that is, between successive powers of two: fine for the few matrices of a
+network, coarse for the many classes of an output layer."""
 
 
 def pad_rows(x: Tensor, steps_per_octave: int) -> Tensor:
-    """Append rows of zeros to (N, K) on a CPU; tensors on other devices are returned unchanged."""
+    """Append rows of zeros to an (N, K) tensor on a CPU; return tensors on other devices unchanged."""
     missing = padded_row_count(len(x), steps_per_octave) - len(x) if x.device.type == "cpu" else 0
     return functional.pad(x, (0, 0, 0, missing)) if missing else x
 
@@ -88,10 +90,9 @@ def padded_row_count(rows: int, steps_per_octave: int) -> int:
 STEPS = 127  # levels of int8 values on either side of zero
 ZERO_POINT = 128  # zero point of the input, which oneDNN takes as unsigned integers
 MIN_ROW_MAXIMUM = 1e-20
-"""Lower limit of a row's largest magnitude, so that rows of zeros can be divided by it."""
+"""Smallest value by which a row is divided, so that rows of zeros can be scaled too."""
 EXPECTED_ROWS = 64
-"""Number of input rows for which oneDNN packs the weights; the packed weights can be used with any number of
-rows."""
+"""Number of input rows for which oneDNN packs weights. Packed weights can be used with any number of rows."""
 MAX_RELATIVE_ERROR = 0.02
 """Largest accepted error of a product, relative to the length of the exact result. If sums overflow, the
 error is many times larger."""
@@ -99,7 +100,7 @@ error is many times larger."""
 
 @dataclass(frozen=True, slots=True)
 class Int8Matrix:
-    """A weight matrix in the form that oneDNN multiplies."""
+    """A weight matrix, (M, K), in the form in which oneDNN multiplies it."""
 
     packed: Tensor
     scale: Tensor  # (M,) float32 scale of each row
@@ -110,7 +111,7 @@ _matrices: MutableMapping[Tensor, Int8Matrix] = WeakIdKeyDictionary()
 
 
 def multiply_in_int8(weights: Iterable[Tensor]) -> None:
-    """Make ``linear`` multiply these matrices in int8; later changes to them have no effect.
+    """Make ``linear`` multiply these matrices in int8. Later changes to the matrices have no effect.
 
     Raises:
         ConfigError: the processor or the installed torch does not support int8 products.
@@ -147,8 +148,7 @@ def int8_linear(x: Tensor, matrix: Int8Matrix, bias: Tensor | None = None) -> Te
 
 @cache
 def is_int8_exact() -> bool:
-    """Whether oneDNN's int8 operators exist and do not overflow, tested with sums close to the largest
-    possible."""
+    """Whether oneDNN's int8 operators exist and, even with the largest sums, do not overflow."""
     random = torch.Generator().manual_seed(1)
     x, weight = (torch.rand(EXPECTED_ROWS, 256, generator=random) / 4 + 0.75 for _ in range(2))
     try:
@@ -160,12 +160,12 @@ def is_int8_exact() -> bool:
 
 
 MIN_MULTIPLICATIONS = 1 << 19
-"""Smallest product, in multiplications, for which calling oneDNN pays off, assuming that the weights are
-already in its memory order."""
+"""Number of multiplications in the smallest product for which oneDNN is worth its call. The weights are then
+in its memory order already."""
 MIN_SLICE_ROWS = 192
 """Smallest number of rows for which oneDNN multiplies a slice of a parameter, such as the weights of one
-class. oneDNN compiles kernels for each of the hundreds of slice sizes and keeps them (300 MB), which does not
-pay off for fewer rows."""
+class. oneDNN compiles and keeps kernels for hundreds of slice sizes (300 MB), which is not worth it for fewer
+rows."""
 MAX_ERROR = 1e-5
 """Largest accepted error of a product of random unit vectors. Errors are below 1e-6 in float32 and far above
 1e-3 in bfloat16."""
@@ -174,8 +174,8 @@ MAX_ERROR = 1e-5
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Compute x·Wᵀ + b like ``functional.linear``, (..., K), (M, K) → (..., M).
 
-    Uses oneDNN only if no gradients are required, because its products are not differentiable. Weights in
-    bfloat16 or int8 are multiplied in their own type; the result is float32 in either case.
+    Weights in bfloat16 or int8 are multiplied in that type; the result is float32. oneDNN is used only if no
+    gradients are required, because its products are not differentiable.
     """
     if x.dim() > 2:
         return linear(x.flatten(0, -2), weight, bias).unflatten(0, x.shape[:-1])
@@ -204,9 +204,8 @@ _reordered: MutableMapping[Tensor, tuple[int, Tensor]] = WeakIdKeyDictionary()
 def reorder_weight(weight: nn.Parameter) -> Tensor:
     """Copy a parameter into oneDNN's memory order, once per version of the parameter.
 
-    Reordering the weights for every product would be most of the work if there are few rows. Use this only
-    for parameters that require no gradients: fused optimisers change other parameters without changing their
-    version.
+    For few rows, reordering would take longer than the product. Only use this for parameters that require no
+    gradients: fused optimisers change other parameters without changing their version.
     """
     version, copy = _reordered.get(weight, (-1, weight))
     if version != weight._version:
@@ -216,9 +215,8 @@ def reorder_weight(weight: nn.Parameter) -> Tensor:
 
 
 def cast_matrices_to_bfloat16(parameters: Iterable[nn.Parameter]) -> None:
-    """Cast every matrix to bfloat16, for ``linear``.
-
-    Biases keep their type: in bfloat16, ln P of a rare word would be accurate to only one decimal place.
+    """Cast every matrix to bfloat16, for ``linear``. Biases keep their type: in bfloat16, ln P of a rare word
+    would be accurate to only one decimal place.
     """
     for parameter in parameters:
         if parameter.dim() >= 2:
@@ -227,8 +225,7 @@ def cast_matrices_to_bfloat16(parameters: Iterable[nn.Parameter]) -> None:
 
 @cache
 def is_onednn_exact() -> bool:
-    """Whether oneDNN exists and accumulates in float32; it can be configured or built to use a lower
-    precision."""
+    """Whether oneDNN exists and accumulates in float32; it may be built to use less precision."""
     random = torch.Generator().manual_seed(1)
     x, weight = (functional.normalize(torch.randn(MIN_ROWS, 256, generator=random), dim=1) for _ in range(2))
     try:
@@ -246,10 +243,10 @@ def _onednn_linear(
 
 
 def torch_device(name: str) -> torch.device:
-    """Look up an available device by name, such as ``cpu`` or ``cuda:1``.
+    """Return an available device by its name, such as ``cpu`` or ``cuda:1``.
 
     Raises:
-        ConfigError: the device is not available; the message lists those that are.
+        ConfigError: the device is not available; the message lists the devices that are.
     """
     n_cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
     with suppress(RuntimeError):  # torch does not know the name
@@ -273,7 +270,7 @@ def memory_bytes(name: str) -> dict[str, int]:
 
     Returns:
         Memory ``allocated`` by this process's tensors, ``reserved`` by torch in this process, ``used`` by all
-        processes, and the device's ``total``.
+        processes, and the ``total`` of the device.
     """
     device = torch.device(name)
     if device.type != "cuda":
@@ -285,13 +282,6 @@ def memory_bytes(name: str) -> dict[str, int]:
         "used": total - free,
         "total": total,
     }
-
-
-if __name__ == "__main__":
-    try:
-        torch_device(sys.argv[1])
-    except ConfigError as error:
-        print(error)
 
 
 class TorchArrays(ArrayLibrary):
@@ -322,3 +312,10 @@ class TorchArrays(ArrayLibrary):
 
     def full(self, size: int, value: float, like: Tensor) -> Tensor:
         return torch.full((size,), value, dtype=like.dtype, device=self.device)
+
+
+if __name__ == "__main__":
+    try:
+        torch_device(sys.argv[1])
+    except ConfigError as error:
+        print(error)

@@ -1,27 +1,29 @@
-"""Language models: a trie in, one log-probability per edge out, from one model or several mixed word by word.
+"""Language models, mixtures of them, and the cache of a session.
 
-Models are mixed word by word, P(w|h) = Σ_m λ_m · P_m(w|h), once ``ngrams.align_vocabularies`` has shared
-P(``<unk>``) among the words that some of them lack. Nothing here needs torch or KenLM.
+A model reads a trie of hypotheses and returns one log-probability per edge. Models are mixed word by word,
+P(w|h) = Σ_m λ_m · P_m(w|h). Before that, ``ngrams.align_vocabularies`` divides P(``<unk>``) among the words
+that some of them lack. Nothing here needs torch or KenLM.
 
-The cache of a session has n-grams of the words that were said before a list, decayed by their age.
-
-The cache predicts a word from the words before the root of a hypothesis: its previous utterances, with their
-ends, and the context of its sentence. The counts of n-grams are interpolated with those of shorter ones,
+A session is what was said before a list: the previous utterances, and the context of the list's own sentence.
+Its cache expects the words and n-grams of the session again. Counts of n-grams are interpolated with those of
+shorter ones,
 
     P_k(w | h) = (c(h, w) + PRIOR · P_{k-1}(w | h')) / (c(h) + PRIOR),    P_1(w) = c(w) / c,
 
-where a word counts the confidence of its utterance times its decay. Σ_w P(w | h) = 1 over the words of the
-session and ``</s>``. The mixture is interpolated with it word by word,
+where h' is h without its first word. Each word counts the confidence of its utterance, times a decay by the
+number of words said since. Σ_w P(w | h) = 1 over the words of the session and ``</s>``. The cache is
+interpolated with the mixture word by word,
 
     P(w | h) = (1 - λ) P_mixture(w | h) + λ P_cache(w | h),    λ = share · c / (c + HALF_COUNT),
 
-so that little is expected of a session of a few words. ``docs/how-to/conversations.md`` says what it gains.
+so that the cache of a session of a few words has little weight. ``docs/how-to/conversations.md`` says how
+much it gains.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -29,21 +31,20 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, quote, shorten
 from rescorer.trie import EdgeScores, HypothesisTrie
 
 
 class LanguageModel(Protocol):
-    """A model that scores tries; it encodes words in its own way."""
+    """A model that scores tries. Each model has its own numbering of words."""
 
     name: str
 
     @property
     def backward(self) -> bool:
-        """Whether the model reads sentences from their last words to their first ones."""
+        """Whether the model reads sentences from their last word to their first."""
 
     def score(self, trie: HypothesisTrie) -> EdgeScores:
-        """Score every edge of a trie, or of its reversed one if the model is a backward one.
+        """Score every edge of a trie, or of the reversed trie if this is a backward model.
 
         Not thread-safe: call it from one thread at a time.
         """
@@ -52,31 +53,31 @@ class LanguageModel(Protocol):
         """Divide the probability of ``<unk>`` among the words that this model does not know.
 
         Args:
-            log_shares: ln of the share of each such word that is in another model's vocabulary.
-            default: ln of the share of each remaining unknown word.
+            log_shares: ln of the share of each unknown word that another model knows.
+            default: ln of the share of any other unknown word.
         """
 
     def log_share(self, word: str) -> float:
-        """Logarithm of the word's share of P(``<unk>``); 0 for words in the vocabulary."""
+        """ln of a word's share of P(``<unk>``); 0 for a word in the vocabulary."""
 
     def vocabulary(self) -> AbstractSet[str]:
-        """Words that the model knows, without ``<s>``, ``</s>`` and ``<unk>``."""
+        """The words that the model knows, without ``<s>``, ``</s>`` and ``<unk>``."""
 
 
 @runtime_checkable
 class VectorModel(LanguageModel, Protocol):
-    """A language model that predicts words from context vectors, by which it can encode hypotheses."""
+    """A language model that predicts words from context vectors, and can encode hypotheses by them."""
 
     vector_size: int  # D, length of a context vector
 
     def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
         """Score every edge, and encode the words of every hypothesis.
 
-        An encoding is the mean of the vectors from which the words of the hypothesis and ``</s>`` are
+        An encoding is the mean of the context vectors from which the words of the hypothesis and ``</s>`` are
         predicted, times a projection.
 
         Args:
-            projections: (D, K) float64 by name.
+            projections: (D, K) float64 by name; the encodings get the same names.
         """
 
 
@@ -86,38 +87,10 @@ def mix(log_probs: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray
     return reduce(np.logaddexp, weighted)
 
 
-def check_mixture(weights: Mapping[str, float], known: Sequence[str], backward: Collection[str] = ()) -> None:
-    """Check the interpolation weights λ of a mixture.
-
-    Args:
-        known: names of the models.
-        backward: names of those that are backward models.
-
-    Raises:
-        ConfigError: a weight names a model that is not in ``known`` or is not between 0 and 1, the weights
-            do not sum to 1, or forward and backward models are named together.
-    """
-    unknown = sorted(set(weights) - set(known))
-    if unknown:
-        meant = did_you_mean(unknown[0], known)
-        names = shorten(str(unknown), MAX_QUOTED_CHARS)
-        raise ConfigError(f"mixture names the models {names}; the bundle has {sorted(known)}{meant}")
-    if any(not 0 <= weight <= 1 for weight in weights.values()) or abs(sum(weights.values()) - 1) > 1e-6:
-        given = shorten(str(dict(weights)), MAX_QUOTED_CHARS)
-        raise ConfigError(f"mixture weights are {given}; expected numbers between 0 and 1 that sum to 1")
-    forward_names = [name for name in weights if name not in backward]
-    if forward_names and len(forward_names) < len(weights):
-        backward_name = next(name for name in weights if name in backward)
-        raise ConfigError(
-            f"mixture names the forward model {quote(forward_names[0])} and the backward model "
-            f"{quote(backward_name)}, which predict a word from different words; leave one direction out of "
-            "the mixture, and give its models weights of their own"
-        )
-
-
 def mix_scores(scores: Mapping[str, EdgeScores], weights: Mapping[str, float]) -> EdgeScores:
-    """Compute the mixture's ln P of every edge by the λ of models of one direction, see ``check_mixture``;
-    its unknown words are those of the first model.
+    """Mix the scores of models of one direction, by their weights λ.
+
+    The words that the first model does not know count as the unknown words of the mixture.
     """
     log_probs = mix([scores[name].log_probs for name in weights], list(weights.values()))
     return replace(scores[next(iter(weights))], log_probs=log_probs, encodings={}, cached=None)
@@ -132,7 +105,7 @@ HALF_COUNT = 50.0  # count c of a session at which λ is half of what it would b
 
 @dataclass(frozen=True, slots=True)
 class SessionCache:
-    """Predictions of the sessions of a trie's roots for its edges."""
+    """Predictions for the edges of a trie, each from the session before the edge's root."""
 
     probs: np.ndarray  # (E,) float64 P_cache; 0 for a word that its session does not have
     shares: np.ndarray  # (E,) float64 λ of the edge's session; 0: nothing was said before
@@ -148,8 +121,11 @@ class SessionCache:
 def read_sessions(trie: HypothesisTrie, share: float) -> SessionCache | None:
     """Predict the word on each edge of a trie from what was said before its root.
 
-    Each order is one pass over all words said and all edges: the n-grams of an order are the histories of the
-    next one. ``share`` is λ for an endless session, at most ``MAX_CACHE_SHARE``; 0 for no cache.
+    Each order takes one pass over all words of the sessions and all edges: the n-grams of one order are the
+    histories of the next.
+
+    Args:
+        share: λ for an endless session, at most ``MAX_CACHE_SHARE``; 0 for no cache.
     """
     if not share:
         return None
@@ -183,9 +159,10 @@ def read_sessions(trie: HypothesisTrie, share: float) -> SessionCache | None:
 def mix_neural_caches(
     trie: HypothesisTrie, scores: Mapping[str, EdgeScores], mixture: Mapping[str, float], share: float
 ) -> SessionCache | None:
-    """The neural caches of a mixture's networks, each in proportion to the λ of its network.
+    """Mix the neural caches of a mixture's networks in proportion to their λ; None without any cache.
 
-    As with the cache of words, λ = ``share`` · c / (c + ``HALF_COUNT``) in a session whose words count c.
+    Like the cache of words, they have the weight λ = ``share`` · c / (c + ``HALF_COUNT``), where c is the
+    count of all words of the session.
     """
     cached = {name: scores[name].cached for name, weight in mixture.items() if weight}
     networks = {name: values for name, values in cached.items() if values is not None}
@@ -204,8 +181,10 @@ def mix_neural_caches(
 
 
 def _list_said(trie: HypothesisTrie) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """List what was said before all roots, with an ``</s>`` that does not count before each session: (T,)
-    int64 words and roots, and (T,) float64 how much each word counts.
+    """List the words of all sessions, each session after an ``</s>`` that does not count.
+
+    Returns:
+        (T,) int64 words, (T,) int64 root of each word, and (T,) float64 how much each word counts.
     """
     end = len(trie.words)
     words, weights = [], []
@@ -219,8 +198,13 @@ def _list_said(trie: HypothesisTrie) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def spread_confidences(context: np.ndarray, confidences: Sequence[float], end: int) -> np.ndarray:
-    """Return how sure each word, (T,), is that was said before a root: (T,) float64. The word ``end`` ends an
-    utterance, each of which has a confidence; without any, all are certain.
+    """The confidence of each word of a session, (T,) float64.
+
+    Args:
+        context: (T,) words said before a root.
+        confidences: that of each previous utterance; empty if all are certain.
+        end: the word that ends an utterance. The words after the last one belong to the list's own sentence,
+            and are certain.
     """
     if not confidences:
         return np.ones(len(context))
@@ -230,6 +214,6 @@ def spread_confidences(context: np.ndarray, confidences: Sequence[float], end: i
 
 
 def _look_up(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Index of each wanted key among sorted ones; -1 for a key that is not there or negative."""
+    """Index of each wanted key among sorted keys; -1 for a negative key, or one that is not among them."""
     index = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return np.where((keys[index] == wanted) & (wanted >= 0), index, -1)

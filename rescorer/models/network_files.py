@@ -17,18 +17,18 @@ from rescorer.safe_input import FLOAT_BYTES, Folder, TensorInfo, format_shape, r
 
 START, END, UNKNOWN = "<s>", "</s>", "<unk>"
 SPECIAL_TOKENS = frozenset({START, END, UNKNOWN})
-"""Entries that are not words; if one of them occurs as a word in a text, it counts as unknown."""
+"""Entries that are not words. If one of them occurs as a word in a text, it counts as an unknown word."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
     """Words and their ids, including ``<s>``, ``</s>`` and ``<unk>``.
 
-    A network predicts ids 0 … V-2, which are ordered so that the words of a class are contiguous. ``<s>`` has
-    the last id because it is never predicted.
+    A network predicts the ids 0 … V-2, which are ordered so that the words of a class are contiguous. ``<s>``
+    has the last id, because it is never predicted.
 
     Raises:
-        BundleError: the words contain duplicates, lack a special token, or do not end with ``<s>``.
+        BundleError: a word occurs twice, a special token is missing, or ``<s>`` is not the last word.
     """
 
     words: tuple[str, ...]  # words in the order of their ids
@@ -69,11 +69,11 @@ class Vocabulary:
         return self.ids[UNKNOWN]
 
     def is_known(self, word: str) -> bool:
-        """Whether the vocabulary contains this word; special tokens are not words."""
+        """Whether the vocabulary has this word; special tokens are not words."""
         return word in self._word_ids
 
     def encode(self, words: Iterable[str]) -> np.ndarray:
-        """Return the ids of ``words``, (n,) int64; unknown words have the id of ``<unk>``."""
+        """Return the id of each word, (n,) int64; unknown words have the id of ``<unk>``."""
         return np.fromiter(map(self._word_ids.get, words, repeat(self.unknown)), dtype=np.int64)
 
     def save(self, path: Path) -> None:
@@ -111,8 +111,8 @@ class Vocabulary:
 
 
 KINDS = ("lstm", "gru", "elman", "feedforward", "lbl", "transformer")
-"""Long short-term memory, gated recurrent unit, simple recurrent, Bengio's feed-forward, log-bilinear,
-transformer decoder."""
+"""Long short-term memory, gated recurrent unit, Elman's recurrent network, Bengio's feed-forward network,
+log-bilinear model, transformer decoder."""
 WINDOWED_KINDS = ("feedforward", "lbl")  # kinds that see a fixed number of preceding words
 OUTPUTS = ("classes", "full", "tree")
 ACTIVATIONS = ("tanh", "sigmoid", "relu", "linear")
@@ -128,10 +128,10 @@ MAXIMA = {
     "topics": 4096,
     "pos_tags": 1024,
 }
-"""Largest dimensions. The largest recurrent language models that were ever published stay within a half."""
+"""Largest dimensions. The largest recurrent language models ever published are below half of each."""
 MAX_ATTENTION_WINDOW = 4096  # largest window of a transformer
 MAX_TOPIC_DECAY = 0.999
-"""Largest decay of the words from which topics are inferred, which bounds their number."""
+"""Largest decay of the words from which topics are inferred; it bounds how many words are read."""
 SMALLEST_VOCABULARY = 3
 MAX_PLACES = 64  # largest number of leaves of one word in a tree
 _TYPES = {
@@ -140,7 +140,7 @@ _TYPES = {
     **dict.fromkeys(("tied", "residual", "carried", "locked_dropout", "backward"), "true or false"),
     **dict.fromkeys(("dropout", "weight_dropout", "embedding_dropout", "topic_decay"), "a number"),
 }
-"""Types of the fields other than integers."""
+"""Types of the fields that are not integers."""
 _FITS: dict[str, Callable[[Any], bool]] = {
     "an integer": lambda value: type(value) is int,
     "a list of integers": lambda value: type(value) is tuple and all(type(size) is int for size in value),
@@ -160,34 +160,34 @@ class NetworkConfig:
     vocabulary_size: int
     """V, including ``<s>``."""
     class_sizes: tuple[int, ...] = ()
-    """Number of words in each output class. They sum to V - 1, since ``<s>`` is never predicted. Empty for
+    """Number of words in each output class; they sum to V - 1, since ``<s>`` is never predicted. Empty for
     outputs without classes."""
     kind: str = "lstm"
     embedding_size: int = 200
     hidden_size: int = 200
     layers: int = 1
     tied: bool = True
-    """Use one matrix for input embedding and output word weights."""
+    """Whether input embedding and output word weights are one matrix."""
     dropout: float = 0.0
     """Dropout probability in training, for embeddings, between layers and before the output layer."""
     output: str = "classes"
     """Output layer: class-factored softmax, full softmax, or a tree of binary decisions."""
     activation: str = "tanh"
-    """Activation of a simple recurrent, feed-forward or log-bilinear network; the log-bilinear model of Mnih
-    & Hinton (2007) uses ``linear``."""
+    """Activation of an Elman, feed-forward or log-bilinear network; the log-bilinear model of Mnih & Hinton
+    (2007) uses ``linear``."""
     window: int = 0
-    """Number of preceding words that a feed-forward or log-bilinear network uses as context (n - 1 for a
-    network of order n), or of words to which each layer of a transformer attends, including the current one;
-    0 for recurrent networks."""
+    """Number of preceding words that a feed-forward or log-bilinear network reads (n - 1 for a network of
+    order n), or number of words to which each layer of a transformer attends, including the current one; 0
+    for recurrent networks."""
     residual: bool = False
     """Residual connections: every layer above the first adds its output to its input."""
     carried: bool = False
-    """True if training carried the state across sentence ends, with ``</s>`` as an ordinary input; scoring
-    then starts from ``</s>``. Otherwise a sentence starts from the zero state and ``<s>``."""
+    """Whether training carried the state across sentences, with ``</s>`` as an ordinary input; scoring then
+    starts from ``</s>``. Otherwise each sentence starts from the zero state and ``<s>``."""
     locked_dropout: bool = False
-    """Use one dropout mask for all positions of a sequence (Gal & Ghahramani 2016)."""
+    """Whether one dropout mask applies to all positions of a sequence (Gal & Ghahramani 2016)."""
     weight_dropout: float = 0.0
-    """Share of the recurrent weights that training sets to zero, for a whole batch at a time (Merity et al.
+    """Share of the recurrent weights that training drops, for a whole batch at a time (Merity et al.
     2018)."""
     embedding_dropout: float = 0.0
     """Share of the words whose input embedding training sets to zero, for a whole batch at a time (Gal &
@@ -195,27 +195,27 @@ class NetworkConfig:
     softmaxes: int = 1
     """Number of softmaxes that a class-factored output mixes (Yang et al. 2018)."""
     leaves: int = 0
-    """Number of leaves of a tree in which words may have several; 0 if every word has one."""
+    """Number of leaves of an output tree in which words may have several; 0 if every word has one."""
     heads: int = 1
     """Number of attention heads of a transformer; they share the hidden size evenly."""
     backward: bool = False
-    """Whether the network predicts the words of a sentence from the last to the first: ``<s>`` then stands at
+    """Whether the network predicts the words of a sentence from the last to the first. ``<s>`` then stands at
     the end of the sentence, and ``</s>`` before its first word."""
 
     topics: int = 0
-    """Number K of topics of the text before a sentence, which are read with the words; 0 for none."""
+    """Number K of topics of the text before a sentence, which are read with each word; 0 for none."""
     topic_decay: float = 0.0
-    """The n-th topical word before a sentence counts ``topic_decay`` ** n; 0 without topics."""
+    """Weight of the words from which topics are inferred: the n-th topical word before a sentence counts
+    ``topic_decay`` ** n; 0 without topics."""
     pos_tags: int = 0
-    """Number K of induced parts of speech, whose probabilities after the words so far are read with the
-    words; 0 for none."""
+    """Number K of induced parts of speech, whose probabilities are read with each word; 0 for none."""
 
     def __post_init__(self) -> None:
         for problem in chain(self._find_wrong_values(), self._find_contradictions()):
             raise BundleError(problem)
 
     def _find_wrong_values(self) -> Iterator[str]:
-        """Say which values have a wrong type, or are out of range whatever the others are."""
+        """Describe values that have a wrong type, or are out of range whatever the other values are."""
         for option in fields(self):
             value, expected = getattr(self, option.name), _TYPES.get(option.name, "an integer")
             if not _FITS[expected](value):
@@ -231,7 +231,7 @@ class NetworkConfig:
                 yield f"{name} is {getattr(self, name)}; expected at least {least}, at most {most:,}"
 
     def _find_contradictions(self) -> Iterator[str]:
-        """Say which values do not fit others."""
+        """Describe values that do not fit others."""
         if self.output != "classes":
             if self.class_sizes:
                 yield f"class_sizes is given, but the output {self.output!r} has no classes"
@@ -290,19 +290,19 @@ class NetworkConfig:
 
     @property
     def n_features(self) -> int:
-        """Number of features that are read with each word."""
+        """Number of features that are read with each word: topics or parts of speech."""
         return self.topics + self.pos_tags
 
     @property
     def tied_copy(self) -> str | None:
-        """Name of the parameter that is the embedding itself, so that it is not stored; None if not tied."""
+        """Name of the parameter that is the embedding itself, and is not stored; None if it is not tied."""
         if not self.tied:
             return None
         return "output.word_vectors" if self.output == "tree" else "output.word_weight"
 
     @property
     def n_words(self) -> int:
-        """Number of words that can be predicted: all but ``<s>``."""
+        """Number of words that can be predicted: all except ``<s>``."""
         return self.vocabulary_size - 1
 
     def to_dict(self) -> dict[str, Any]:
@@ -339,7 +339,7 @@ FEEDFORWARD_STEP = 16  # the units of a transformer's feed-forward networks are 
 
 
 def parameter_shapes(config: NetworkConfig) -> Shapes:
-    """Return the shape of every tensor that a checkpoint of this network contains, by name."""
+    """Return the shape of every tensor in the weights file of this network, by name."""
     hidden, embedding = config.hidden_size, config.embedding_size
     shapes: Shapes = {"network.embedding.weight": (config.vocabulary_size, embedding)}
     if config.kind == "transformer":
@@ -386,8 +386,10 @@ def _windowed_shapes(config: NetworkConfig) -> Shapes:
 
 
 def feedforward_size(hidden: int) -> int:
-    """Units of a transformer's feed-forward networks: 8/3 of the hidden size, so that their three matrices
-    have the size of two with four times the hidden size (Shazeer 2020), rounded up."""
+    """Hidden units of a transformer's feed-forward networks: 8/3 of the hidden size, rounded up.
+
+    Their three matrices so have the size of two matrices with four times the hidden size (Shazeer 2020).
+    """
     return -(-8 * hidden // (3 * FEEDFORWARD_STEP)) * FEEDFORWARD_STEP
 
 
@@ -446,7 +448,7 @@ def read_config(folder: Folder) -> NetworkConfig:
     """Read the configuration of a network, and check that its weights file has the tensors that it needs.
 
     Raises:
-        BundleError: a file cannot be read, or the two do not fit together.
+        BundleError: a file cannot be read, or the two files do not fit together.
     """
     place = folder.path / CONFIG_FILE
     try:
@@ -475,7 +477,7 @@ def check_tensors(stream: BinaryIO, expected: Shapes) -> None:
     """Compare the header of a weights file with the shapes of the tensors that a network needs.
 
     Raises:
-        BundleError: a tensor is missing, superfluous, or of another type or shape.
+        BundleError: a tensor is missing, not expected, or of another type or shape.
     """
     tensors = read_tensor_header(stream)
     n_bytes = sum(math.prod(shape) for shape in expected.values())

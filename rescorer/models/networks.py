@@ -1,15 +1,15 @@
 """Context networks: they map words to vectors, from which an output layer predicts the next word.
 
-Training calls ``forward`` over whole sequences, trie scoring calls ``step`` over single states; both give the
-same vectors. A network sees a fixed number of words (feed-forward, log-bilinear) or all words so far.
+Training calls ``forward`` on whole sequences, and scoring a trie calls ``step`` on single states; both give
+the same vectors. A network sees a fixed number of words (feed-forward, log-bilinear) or all words so far
+(recurrent).
 
-Recurrent layers have the names, shapes and gate order of those in ``torch.nn``, whose fused functions are
-used where they are fastest: on GPUs, and for the LSTM in float32 everywhere. Elsewhere the gradients are
-written by hand. The input projection is computed beforehand, in one product for all positions. The loops
-contain one product per position, forward and backward; everything that does not depend on the previous
-position is computed for all positions at once: the derivatives of the activations and the gradient of the
-recurrent weights. Autograd over the same steps takes three times as long. The loops use the dtype of the
-gates, which is therefore determined by autocast around the input projection.
+Recurrent layers have the names, shapes and gate order of ``torch.nn``. Its fused functions are used where
+they are fastest: on GPUs, and for the LSTM in float32 everywhere. Elsewhere the gradients are written by
+hand, because autograd over the same steps takes three times as long. The loops over positions contain only
+the products that depend on the previous position. The input projection, the derivatives of the activations
+and the gradient of the recurrent weights are computed for all positions at once. The loops use the dtype of
+the gates, which autocast around the input projection determines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rescorer.models.kernels import linear
 from rescorer.models.network_files import NetworkConfig
 
 State = tuple[Tensor, ...]
-"""State that a network carries from one word to the next: tensors whose first axis is the node, (N, …)."""
+"""What a network carries from one word to the next: tensors whose first axis is the row or node, (N, …)."""
 
 
 class ContextNetwork(Protocol):
@@ -39,11 +39,11 @@ class ContextNetwork(Protocol):
     def forward(
         self, words: Tensor, state: State | None = None, topics: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        """Compute the context vectors after each word, (B, T) → (B, T, D), and the state after the last one.
+        """Compute the context vectors after each word, (B, T) → (B, T, D), and the state after the last word.
 
         Args:
             state: the state from which each row continues; None: the initial state.
-            topics: (B, T, K) or (B, 1, K) features besides the words, topics or tags; None: zeros.
+            topics: (B, T, K) or (B, 1, K) features that are read with the words, topics or tags; None: zeros.
         """
 
     def __call__(
@@ -57,18 +57,19 @@ class ContextNetwork(Protocol):
         """Project words for ``step``, once per distinct word: (W,) → (W, I)."""
 
     def topic_inputs(self, topics: Tensor) -> Tensor:
-        """Project such features, to be added to inputs of ``step``, or window sums: (R, K) → (R, I)."""
+        """Project topics or tags, to be added to inputs of ``step``, or to window sums: (R, K) → (R, I)."""
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Advance N nodes by one word: (N, I) and their states → (N, D) vectors and new states."""
+        """Advance N nodes by one word: inputs, (N, I), and states → vectors, (N, D), and new states."""
 
 
 MASK_LEVELS = 1 << 16  # on CPUs the dropout probability is rounded to a multiple of 1 / ``MASK_LEVELS``
 
 
 def apply_dropout(values: Tensor, share: float, locked: bool) -> Tensor:
-    """Set a share of the values, (T, B, D), to zero and scale up the others; ``locked`` uses one mask for all
-    positions of a sequence (Gal & Ghahramani 2016).
+    """Set a share of the values, (T, B, D), to zero, and scale up the others.
+
+    If ``locked``, all positions of a sequence have the same mask (Gal & Ghahramani 2016).
     """
     if not share:
         return values
@@ -80,8 +81,9 @@ def apply_dropout(values: Tensor, share: float, locked: bool) -> Tensor:
 
 
 def drop_words(embedded: Tensor, words: Tensor, n_words: int, share: float) -> Tensor:
-    """Set the vectors, (T, B, E), of a share of the vocabulary to zero and scale up the others (Gal &
-    Ghahramani 2016). A word, of (T, B) int64, is dropped wherever it occurs in the batch.
+    """Set the vectors, (T, B, E), of a share of the vocabulary to zero, and scale up the others.
+
+    A word, of (T, B) int64, is dropped wherever it occurs in the batch (Gal & Ghahramani 2016).
     """
     if not share:
         return embedded
@@ -92,8 +94,8 @@ def drop_words(embedded: Tensor, words: Tensor, n_words: int, share: float) -> T
 def _dropout_mask(shape: torch.Size, share: float) -> Tensor:
     """Factors of a dropout layer: zero for dropped values, 1 / (1 - share) for the others.
 
-    Four values share one random integer, which is five times as fast as drawing one random number per value;
-    that would take a third of the training time of a small network.
+    Four values share one random integer. This is five times as fast as one random number per value, which
+    would take a third of the training time of a small network.
     """
     threshold = min(round(share * MASK_LEVELS), MASK_LEVELS - 1)
     draws = torch.empty(-(-shape.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
@@ -106,15 +108,15 @@ ACTIVATIONS = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu,
 
 
 class WindowedNetwork(nn.Module):
-    """Sums a linear map of each word in the window, with one matrix per position.
+    """A network that sums a linear map of each word in a window, with one matrix per position.
 
-    Positions before the first word of a text are filled with that word: a sentence starts with
-    ``<s> <s> <s>``, or with ``</s> </s> </s>`` if training carried the state across sentences.
+    Positions before the first word of a text are filled with that word. A text starts with ``<s>``, or with
+    ``</s>`` if training carried the state across sentences.
 
-    The log-bilinear model (Mnih & Hinton 2007) predicts from the sum itself; an activation makes it
-    non-linear. The feed-forward network (Bengio et al. 2003) may have further hidden layers. As in recurrent
-    networks, a linear projection follows if hidden and embedding sizes differ. Topics or tags are one more
-    term of the sum (Mirowski et al. 2010).
+    The log-bilinear model (Mnih & Hinton 2007) predicts from the sum itself. A feed-forward network (Bengio
+    et al. 2003) applies an activation to it, and may have further hidden layers. As in recurrent networks, a
+    linear projection follows if hidden and embedding sizes differ. Topics or tags are one more term of the
+    sum (Mirowski et al. 2010).
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -180,12 +182,12 @@ class WindowedNetwork(nn.Module):
         return self.context_vectors(distinct, indices), (seen,)
 
     def context_vectors(self, words: Tensor, windows: Tensor, added: Tensor | None = None) -> Tensor:
-        """Compute the vectors of many contexts, (U, D), multiplying each word only once per position.
+        """Compute the vectors of many contexts, (U, D); each word is multiplied only once per position.
 
         Args:
             words: (W,) distinct words.
-            windows: (U, window) words of each context, oldest first, as indices into ``words``.
-            added: (U, H) what is added to each sum, from ``topic_inputs``; None: nothing.
+            windows: (U, window) words of each context, oldest first, as indices of ``words``.
+            added: (U, H) result of ``topic_inputs`` to be added to each sum; None: nothing is added.
         """
         embedded = self.embedding(words).to(self.positions.dtype)
         products = embedded @ self.positions.transpose(1, 2)  # (window, W, H)
@@ -274,7 +276,7 @@ class LstmRecurrence(Function):
 
     i, f, o = σ(g + W h), n = tanh(g_n + W_n h), c' = f c + i n, h' = o tanh c'.
 
-    If the gates are bfloat16, cells and activations are float32 all the same.
+    If the gates are bfloat16, cells and activations are still float32.
     """
 
     @staticmethod
@@ -407,8 +409,7 @@ warnings.filterwarnings("ignore", message="RNN module weights are not part of si
 
 
 class RecurrentLayers(nn.Module):
-    """Base class of all kinds of recurrent layers. Biases come in pairs: one for the input, one for the
-    previous state."""
+    """Base class of recurrent layers, with two biases: of the input, and of the previous state."""
 
     n_gates: int
     n_parts = 1
@@ -431,7 +432,7 @@ class RecurrentLayers(nn.Module):
                 self._adjust_initial_values(layer)
 
     def _adjust_initial_values(self, layer: int) -> None:
-        """Replace the initial values, within ±1/√H, where others help this kind of layer to learn."""
+        """Change initial values, all within ±1/√H, where this kind of layer learns better from others."""
 
     def parameter(self, name: str, layer: int) -> Tensor:
         return getattr(self, f"{name}_l{layer}")
@@ -453,7 +454,7 @@ class RecurrentLayers(nn.Module):
         return linear(hidden, self.parameter("weight_hh", layer), bias)
 
     def recurrent_weight(self, layer: int) -> Tensor:
-        """The recurrent weights, with weight dropout in training (Merity et al. 2018)."""
+        """The recurrent weights, in training with weight dropout (Merity et al. 2018)."""
         weight = self.parameter("weight_hh", layer)
         return apply_dropout(weight, self.weight_dropout, locked=False) if self.training else weight
 
@@ -470,9 +471,9 @@ class RecurrentLayers(nn.Module):
         raise NotImplementedError
 
     def step(self, layer: int, gates: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The layer's state after one word, from its input gates (N, G·H) and its previous state.
+        """The layer's state after one word, from its input gates, (N, G·H), and its previous state.
 
-        For scoring: works in place where possible, and is not differentiable.
+        This is for scoring: it works in place where possible, and is not differentiable.
         """
         raise NotImplementedError
 
@@ -551,7 +552,7 @@ class ElmanLayers(RecurrentLayers):
     def _adjust_initial_values(self, layer: int) -> None:
         """Make the recurrent weights orthogonal, so that states neither vanish nor explode.
 
-        See Saxe et al. 2014 and Le et al. 2015. With a sigmoid the network starts as the same function as
+        See Saxe et al. 2014 and Le et al. 2015. With a sigmoid, the network starts as the same function as
         with tanh, because σ(a) = (1 + tanh(a / 2)) / 2.
         """
         weight = self.parameter("weight_hh", layer)
@@ -596,9 +597,9 @@ LAYERS: dict[str, type[RecurrentLayers]] = {"lstm": LstmLayers, "gru": GruLayers
 class RecurrentNetwork(nn.Module):
     """Embedding, recurrent layers and projection.
 
-    If hidden and embedding sizes differ, a linear projection follows, so that the output layer always works
-    at the embedding size (Sak et al. 2014, without the recurrence of the projection). Topics or tags are
-    further inputs of the first layer (Mikolov & Zweig 2012).
+    If hidden and embedding sizes differ, a linear projection follows the layers, so that the output layer
+    always reads vectors of the embedding size (Sak et al. 2014, without the recurrence of the projection).
+    Topics or tags are further inputs of the first layer (Mikolov & Zweig 2012).
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -679,5 +680,5 @@ class RecurrentNetwork(nn.Module):
 
 
 def project(values: Tensor, projection: nn.Module) -> Tensor:
-    """Apply a projection, possibly the identity, with ``linear``, the matrix product used for scoring."""
+    """Apply a projection, which may be the identity, with ``linear``, the matrix product used for scoring."""
     return linear(values, projection.weight) if isinstance(projection, nn.Linear) else values

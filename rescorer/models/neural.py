@@ -1,13 +1,14 @@
-"""Neural language models: networks with an output layer, their files, and their scores of tries.
+"""Neural language models: a network with an output layer, its files, and its scores of a trie.
 
-A model is saved as ``config.json``, ``model.safetensors`` and ``vocabulary.txt``: no pickles, so that loading
-it never runs code from it.
+A model is saved as ``config.json``, ``model.safetensors`` and ``vocabulary.txt``. None of them is a pickle,
+so that loading a model never runs code from its files.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -67,8 +68,10 @@ NETWORKS: dict[str, Callable[[NetworkConfig], ContextNetwork]] = {
 
 
 def build_output_layer(config: NetworkConfig, size: int, tied_weight: Tensor | None) -> OutputLayer:
-    """Build the configured output layer for context vectors of ``size``; ``tied_weight`` is the input
-    embedding, if the layer shares it.
+    """Build the configured output layer for context vectors of ``size``.
+
+    Args:
+        tied_weight: the input embedding, if the layer shares its weights; None otherwise.
     """
     if config.output == "full":
         return FullSoftmax(size, config.n_words, tied_weight)
@@ -80,7 +83,7 @@ def build_output_layer(config: NetworkConfig, size: int, tied_weight: Tensor | N
 
 
 class SequenceConfig(Protocol):
-    """Configuration of a sequence model, as far as training and saving it depend on it."""
+    """The part of a sequence model's configuration that training and saving need."""
 
     @property
     def carried(self) -> bool:
@@ -98,23 +101,23 @@ class SequenceConfig(Protocol):
 
     @property
     def tied_copy(self) -> str | None:
-        """Name of the parameter that is the embedding itself, so that it is not stored; None without one."""
+        """Name of the parameter that is the embedding itself, and is not stored; None if there is none."""
 
     def to_dict(self) -> dict[str, Any]: ...
 
 
 class SequenceModel(nn.Module):
-    """A network over words and an output layer, which the training loop can train.
+    """A network over words with an output layer, in the form that the training loop trains.
 
-    Only its subclass ``NeuralModel`` is a language model: others predict something else than the next word,
-    and may read words that come later.
+    Its subclass ``NeuralModel`` is a language model. Others, such as classifiers, do not predict the next
+    word and may read later words.
     """
 
     config: SequenceConfig
     network: ContextNetwork
     output: OutputLayer
     is_causal = False
-    """Whether vectors depend only on the words so far, so that a long text can be read in parts."""
+    """Whether vectors depend only on the words so far. A long text can then be read in parts."""
 
     def context_vectors(
         self,
@@ -124,17 +127,21 @@ class SequenceModel(nn.Module):
         *,
         bfloat16: bool = False,
     ) -> tuple[Tensor, State]:
-        """Vectors in float32 from which ``output`` predicts, (B, T) → (B, P, D), and the state after them.
+        """Compute the vectors from which ``output`` predicts, and the state after the last word.
 
         Args:
-            topics: (B, T, K) or (B, 1, K) topic features besides the inputs, if the model reads them.
-            bfloat16: multiply the matrices of the network in bfloat16 precision.
+            inputs: (B, T) word ids.
+            topics: (B, T, K) or (B, 1, K) topic features, if the model reads them besides the words.
+            bfloat16: whether to multiply the matrices of the network in bfloat16.
+
+        Returns:
+            (B, P, D) float32 vectors of P predictions for each row, and the state.
         """
         raise NotImplementedError
 
 
 class NeuralModel(SequenceModel):
-    """A language model: a context network and its output layer, which predicts the next word."""
+    """A language model: a context network, and an output layer that predicts the next word."""
 
     config: NetworkConfig
     is_causal = True
@@ -162,10 +169,10 @@ class NeuralModel(SequenceModel):
         *,
         bfloat16: bool = False,
     ) -> tuple[Tensor, State]:
-        """See ``SequenceModel``; all vectors, (B, T, D), and the state after the last one.
+        """See ``SequenceModel``; there is one vector per word, (B, T, D).
 
-        The state of a model that reads tags has one tensor more than that of its network, the last one: what
-        is expected of the next tag.
+        If the model reads tags, its state has one more tensor than the state of its network, at the end: the
+        probabilities of the next tag.
         """
         expected: State = ()
         if self.tags is not None:
@@ -183,7 +190,7 @@ class NeuralModel(SequenceModel):
     def loss(
         self, inputs: Tensor, targets: Tensor, bfloat16: bool = False, topics: Tensor | None = None
     ) -> Tensor:
-        """Compute Σ −ln P over the targets. Inputs and targets: (B, T); negative targets are padding."""
+        """Compute Σ −ln P over the targets; inputs and targets: (B, T); negative targets are padding."""
         hidden, _ = self.context_vectors(inputs, None, topics, bfloat16=bfloat16)
         is_word = targets >= 0
         return self.output.loss(hidden[is_word], targets[is_word])
@@ -194,7 +201,7 @@ MAX_PROBABILITY = 1.001  # largest stored probability: rounding to fewer bits ma
 
 
 def deduplicated_state(model: SequenceModel) -> dict[str, torch.Tensor]:
-    """State dict in which a tied matrix appears once, as the network's embedding."""
+    """The state dict of a model, in which tied weights appear only once, as the embedding of the network."""
     state = model.state_dict()
     if model.config.tied_copy:
         del state[model.config.tied_copy]
@@ -204,8 +211,10 @@ def deduplicated_state(model: SequenceModel) -> dict[str, torch.Tensor]:
 def save_model(
     model: SequenceModel, vocabulary: Vocabulary, folder: Path, dtype: torch.dtype = torch.float32
 ) -> None:
-    """Write the three files into ``folder``, with weights of a type; int8 matrices are stored with one scale
-    per row.
+    """Write the three files of a model into ``folder``.
+
+    Args:
+        dtype: type of the stored weights; int8 matrices are stored with one scale per row.
     """
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: value.detach().contiguous() for name, value in deduplicated_state(model).items()}
@@ -217,7 +226,7 @@ def save_model(
 
 
 def _cast_floats(dtype: torch.dtype, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Cast weights to ``dtype``; integer tensors, such as a tree's, keep their type."""
+    """Cast weights to ``dtype``; tensors of integers, such as an output layer's tree, keep their type."""
     return {
         name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()
     }
@@ -226,7 +235,7 @@ def _cast_floats(dtype: torch.dtype, tensors: Mapping[str, torch.Tensor]) -> dic
 def load_model(folder: Path | Folder) -> tuple[NeuralModel, Vocabulary]:
     """Load a model in float32 and evaluation mode.
 
-    The sizes of all three files are compared before anything is built.
+    The sizes of all three files are compared with each other before anything is built.
 
     Raises:
         BundleError: a file is missing or damaged, or weights, config and vocabulary do not fit together.
@@ -243,7 +252,7 @@ def load_model(folder: Path | Folder) -> tuple[NeuralModel, Vocabulary]:
 
 
 def load_weights(model: SequenceModel, files: Folder) -> None:
-    """Load the weights of a new model, in float32, and set it to evaluation mode.
+    """Load weights into a new model, in float32, and put the model into evaluation mode.
 
     Raises:
         BundleError: the file is missing or damaged, does not fit the model, or has values that are not
@@ -267,8 +276,17 @@ def load_weights(model: SequenceModel, files: Folder) -> None:
     model.eval()
 
 
-AddInputs = Callable[[Tensor, int, list[int]], None]
-"""Adds to the inputs of the words at a position of some sequences, in place."""
+@dataclass(frozen=True, slots=True)
+class AddedInputs:
+    """What topics or tags add to the inputs of a recurrent network, each of I values."""
+
+    at_level: Callable[[slice], Tensor]
+    """Function that returns what is added at each node of a level of the trie, (n, I)."""
+    in_contexts: Sequence[Tensor]
+    """For each root, what is added to each block of ``block`` words of its context, (blocks, I)."""
+    block: int
+    at_start: Tensor | None = None
+    """(R, I) what is added to the start word before each root; None: nothing."""
 
 
 def read_sequences(
@@ -276,12 +294,14 @@ def read_sequences(
     inputs: Tensor,
     sequences: Sequence[np.ndarray],
     before: Rows,
-    add_inputs: AddInputs,
+    added: AddedInputs | None,
+    n_known: Sequence[int],
 ) -> Rows:
-    """Return the vectors and states after some sequences; those of an empty one are those ``before`` it.
+    """Read the rest of the context of each root, and return the vectors and states after the contexts.
 
-    The sequences are indices of words, of whose distinct ones ``inputs`` are (W, I). ``add_inputs`` is called
-    for each position.
+    Args:
+        inputs: (W, I) inputs of distinct words, of which ``sequences`` are arrays of indices.
+        before: vectors and states after the ``n_known`` first words of each context.
     """
     lengths = np.array(list(map(len, sequences)))
     order, n_reaching = sort_by_length(lengths)  # sequences that have ended are the last rows
@@ -294,7 +314,9 @@ def read_sequences(
     for position_now, found in enumerate(by_position):
         n = len(found)
         gates = inputs.index_select(0, found)  # many times as fast as inputs[...]
-        add_inputs(gates, position_now, rows[:n])
+        if added is not None:
+            blocks = ((root, (n_known[root] + position_now) // added.block) for root in rows[:n])
+            gates += torch.stack([added.in_contexts[root][block] for root, block in blocks])
         vectors, state = network.step(gates, tuple(part[:n] for part in after[1:]))
         ended = (part[n:] for part in after)
         new = (vectors, *state)
@@ -303,10 +325,13 @@ def read_sequences(
 
 
 def find_read(trie: HypothesisTrie, unread: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Find the words of a trie that a network has to read, which few of those of long contexts are.
+    """Find the words of a trie that a network has to read; of long contexts, these are only few.
 
-    Return their indices, and for each word of the trie, and ``</s>``, its place among them. Of the context of
-    each root, only the words ``unread`` are not in the cache.
+    Args:
+        unread: for each root, the words of its context that are not in the cache.
+
+    Returns:
+        Indices of the words to read; and for each word of the trie, and ``</s>``, its place among them.
     """
     is_read = np.zeros(len(trie.words) + 1, dtype=bool)
     is_read[-1] = True
@@ -317,7 +342,7 @@ def find_read(trie: HypothesisTrie, unread: Sequence[np.ndarray]) -> tuple[np.nd
 
 
 def set_precision(model: NeuralModel, dtype: str, device: torch.device) -> None:
-    """Convert the matrices of a model in place; see ``NeuralLanguageModel`` for the names of precisions.
+    """Convert the matrices of a model in place; ``NeuralLanguageModel`` explains the names of the precisions.
 
     Raises:
         ConfigError: the dtype is unknown, or not supported on this device.
@@ -344,13 +369,13 @@ class NeuralLanguageModel:
     """A trained network as a ``VectorModel``.
 
     Args:
-        dtype: precision of matrix products. ``bfloat16`` applies to a recurrent network or transformer and
-            its output layer, and is twice as fast on processors that support it; the given model is converted
-            in place. ``int8`` applies to the products that such a network computes for every word, and
-            ``bfloat16`` to all others; this is three times as fast and is only supported on CPUs.
-        context_cache_bytes: size of the cache for what a recurrent network or transformer has computed of
-            contexts; 0 disables the cache. The parameters of the model must not change afterwards. Neural
-            caches keep vectors of at most the same size.
+        dtype: precision of matrix products. With ``bfloat16``, the matrices of a recurrent network or
+            transformer and of its output layer are converted in place; this is twice as fast on processors
+            that support it. With ``int8``, the products that the network computes for every word are in int8,
+            and all others in bfloat16; this is three times as fast, and works only on CPUs.
+        context_cache_bytes: size of the cache for contexts that a recurrent network or transformer has read;
+            0 disables it. The parameters of the model must not change afterwards. The vectors of neural
+            caches have another cache of the same size.
 
     Raises:
         ConfigError: the dtype is unknown, or not supported on this device.
@@ -431,7 +456,7 @@ class NeuralLanguageModel:
     def _predict_from_past(
         self, trie: HypothesisTrie, vectors: Tensor, row_of_node: np.ndarray
     ) -> np.ndarray | None:
-        """P of each edge in the neural cache, (E,); None if no root of the trie has one, or the model."""
+        """P of the word on each edge in the neural cache, (E,); None if the model or all roots have none."""
         if not any(trie.flatness) or self.backward or self.topics is not None:
             return None
 
@@ -443,13 +468,13 @@ class NeuralLanguageModel:
         return predict_from_past(trie, vectors, row_of_node, past)
 
     def _encode(self, words: Words) -> np.ndarray:
-        """Ids of words of a history, which may end sentences."""
+        """Ids of words; ``SENTENCE_END`` gets the id of ``</s>``."""
         ids = self.words.encode(words)
         ids[[i for i, word in enumerate(words) if word == SENTENCE_END]] = self.words.end
         return ids
 
     def _project(self, vectors: Tensor, projection: np.ndarray) -> np.ndarray:
-        """Multiply context vectors (U, D) by a projection in float64, some rows at a time: (U, K)."""
+        """Multiply context vectors, (U, D), by a projection in float64, some rows at a time: (U, K)."""
         matrix = torch.from_numpy(projection).to(self.device)
         parts = [part.double() @ matrix for part in vectors.split(PROJECTED_ROWS)]
         return torch.cat(parts).cpu().numpy()
@@ -464,7 +489,7 @@ class NeuralLanguageModel:
 
         Args:
             ids: the model's ids of the trie's words and of ``</s>``.
-            histories: all words before the hypotheses of each root, previous sentences included.
+            histories: for each root, all words before its hypotheses, including previous sentences.
         """
         network = self.model.network
         if isinstance(network, TransformerNetwork):
@@ -482,7 +507,7 @@ class NeuralLanguageModel:
         return vectors + self.model.topic_output(topics)[self._to_device(root)], row_of_node
 
     def _tagged_vectors(self, trie: HypothesisTrie, ids: np.ndarray, tags: TagFilter) -> Tensor:
-        """Context vectors of a network that reads tags, (N, D); each node has another filter."""
+        """Context vectors of a network that reads tags, (N, D); each node has other features."""
         network = self.model.network
         features, in_contexts = tags.read_trie(trie, ids)  # (N, K)
         if isinstance(network, WindowedNetwork):
@@ -490,16 +515,23 @@ class NeuralLanguageModel:
             windows = self._to_device(node_windows(trie, network.window, start_word=len(ids)))
             vectors = network.context_vectors(words, windows, network.topic_inputs(features))
         else:
-            vectors = self._recurrent_vectors(trie, ids, tags=(features, in_contexts))
+            added = [network.topic_inputs(part) for part in in_contexts]
+            by_tags = AddedInputs(lambda level: network.topic_inputs(features[level]), added, block=1)
+            vectors = self._recurrent_vectors(trie, ids, by_tags)
         return vectors + self.model.topic_output(features)
 
     def _vectors_of_words(
         self, trie: HypothesisTrie, ids: np.ndarray, added: Tensor | None
     ) -> tuple[Tensor, np.ndarray]:
-        """``_context_vectors`` with ``added`` inputs, without what topics add to the vectors themselves."""
+        """``_context_vectors`` of other networks, before topics are added to the vectors themselves.
+
+        Args:
+            added: (R, I) what topics add to the inputs at each root; None without topics.
+        """
         network = self.model.network
         if not isinstance(network, WindowedNetwork):
-            return self._recurrent_vectors(trie, ids, added), np.arange(trie.n_nodes)
+            by_topics = None if added is None else self._topic_inputs(trie, ids, added)
+            return self._recurrent_vectors(trie, ids, by_topics), np.arange(trie.n_nodes)
         words = self._to_device(np.append(ids, self.start_word))
         windows = node_windows(trie, network.window, start_word=len(ids))
         if added is None:
@@ -510,52 +542,62 @@ class NeuralLanguageModel:
         added = added[self._to_device(distinct[:, -1])]
         return network.context_vectors(words, self._to_device(distinct[:, :-1]), added), row_of_node
 
-    def _recurrent_vectors(
-        self,
-        trie: HypothesisTrie,
-        ids: np.ndarray,
-        added: Tensor | None = None,
-        tags: tuple[Tensor, list[Tensor]] | None = None,
-    ) -> Tensor:
-        """Context vectors of all nodes, (N, D); each level is one step of the recurrent state.
+    def _topic_inputs(self, trie: HypothesisTrie, ids: np.ndarray, added: Tensor) -> AddedInputs:
+        """What topics add to the inputs of a recurrent network.
+
+        A network with carried state reads each block of a context with the topics of the words before the
+        block. Any other network reads the beginning of its sentence with the topics of the root.
 
         Args:
-            added: (R, I) what the topics of each root add to the inputs of its nodes; None: nothing.
-            tags: features of each node and of each word of each context; None: the network reads none.
+            added: (R, I) what the topics of each root add.
         """
+        root = self._to_device(trie.root_of_node)
+        if self.model.config.carried:  # nothing comes before its start word
+            assert self.topics is not None
+            blocks = self.topics.block_features([ids[context] for context in trie.contexts])
+            inputs = self.model.network.topic_inputs(torch.cat(blocks).to(self.device))
+            in_contexts, at_start = list(inputs.split(list(map(len, blocks)))), None
+        else:
+            counts = [-(-len(context) // CONTEXT_BLOCK) for context in trie.contexts]
+            in_contexts = [row.expand(count, -1) for row, count in zip(added, counts, strict=True)]
+            at_start = added
+        return AddedInputs(
+            lambda level: added.index_select(0, root[level]), in_contexts, CONTEXT_BLOCK, at_start
+        )
+
+    def _recurrent_vectors(self, trie: HypothesisTrie, ids: np.ndarray, added: AddedInputs | None) -> Tensor:
+        """Context vectors of all nodes, (N, D). Each level of the trie is one step of the recurrent state."""
         network: ContextNetwork = self.model.network
         contexts = [ids[context] for context in trie.contexts]
-        n_known, after = self._recall(contexts, added)
+        n_known, after = self._recall(contexts, None if added is None else added.at_start)
         unread = [context[n:] for context, n in zip(trie.contexts, n_known, strict=True)]
         read, place = find_read(trie, unread)
         inputs = network.inputs(self._to_device(ids[read]))  # (W, I): one projection per distinct word
         if any(map(len, contexts)):
             assert isinstance(self.context_cache, ContextCache)
-            in_contexts = tags and [network.topic_inputs(features) for features in tags[1]]
-            add_inputs = self._context_inputs(contexts, n_known, added, in_contexts)
-            after = read_sequences(network, inputs, [place[words] for words in unread], after, add_inputs)
+            sequences = [place[words] for words in unread]
+            after = read_sequences(network, inputs, sequences, after, added, n_known)
             self.context_cache.store(contexts, after)
         vectors = torch.empty(trie.n_nodes, network.output_size, device=self.device)
         vectors[: trie.n_roots], state = after[0], after[1:]
         sizes = np.diff(trie.level_bounds).tolist()
         rows_above = self._to_device(trie.parent_in_level).split(sizes)
         words = self._to_device(place[trie.node_word]).split(sizes)
-        root = None if added is None else self._to_device(trie.root_of_node)
         for rows, word, level in zip(rows_above[1:], words[1:], trie.levels(), strict=True):
             gates = inputs.index_select(0, word)  # many times as fast as inputs[...]
-            if added is not None and root is not None:
-                gates += added.index_select(0, root[level])
-            if tags is not None:
-                gates += network.topic_inputs(tags[0][level])
+            if added is not None:
+                gates += added.at_level(level)
             vectors[level], state = network.step(gates, tuple(part.index_select(0, rows) for part in state))
         return vectors
 
-    def _recall(self, contexts: Sequence[np.ndarray], added: Tensor | None) -> tuple[list[int], Rows]:
-        """Number of known words of the context of each root, and the vectors and states after these."""
+    def _recall(self, contexts: Sequence[np.ndarray], at_start: Tensor | None) -> tuple[list[int], Rows]:
+        """The number of cached words of each root's context, and the vectors and states after them."""
         if not any(map(len, contexts)):
-            return [0] * len(contexts), self._read_start(len(contexts), added)
+            return [0] * len(contexts), self._read_start(len(contexts), at_start)
         assert isinstance(self.context_cache, ContextCache)
-        n_known, after = self.context_cache.recall(contexts, lambda: self._read_start(len(contexts), added))
+        n_known, after = self.context_cache.recall(
+            contexts, lambda: self._read_start(len(contexts), at_start)
+        )
         count_context_words(sum(map(len, contexts)), sum(n_known))
         return n_known, after
 
@@ -563,40 +605,6 @@ class NeuralLanguageModel:
         """Vectors and states of the roots after the start word."""
         network: ContextNetwork = self.model.network
         start = network.inputs(torch.tensor([self.start_word], device=self.device)).expand(n_roots, -1)
-        if added is not None and not self.model.config.carried:  # else nothing comes before the start word
-            start = start + added
+        start = start if added is None else start + added
         vectors, state = network.step(start, network.initial_state(n_roots))
         return vectors, *state
-
-    def _context_inputs(
-        self,
-        contexts: list[np.ndarray],
-        n_known: Sequence[int],
-        added: Tensor | None,
-        in_contexts: list[Tensor] | None,
-    ) -> AddInputs:
-        """Return what adds topics and tags to the inputs of the words of contexts that are not yet read."""
-        blocks = None if added is None else self._block_inputs(contexts, added)
-
-        def add_inputs(gates: Tensor, position: int, roots: list[int]) -> None:
-            places = [(root, n_known[root] + position) for root in roots]
-            if blocks is not None:
-                gates += torch.stack([blocks[root][place // CONTEXT_BLOCK] for root, place in places])
-            if in_contexts is not None:
-                gates += torch.stack([in_contexts[root][place] for root, place in places])
-
-        return add_inputs
-
-    def _block_inputs(self, contexts: list[np.ndarray], added: Tensor) -> list[Tensor]:
-        """Inputs by topics, to add to those of each block of words of each context, (blocks, I).
-
-        A network with carried state reads each block with the topics of the words before it; any other
-        network reads the beginning of its sentence with the topics of its root.
-        """
-        if not self.model.config.carried:
-            counts = [-(-len(context) // CONTEXT_BLOCK) for context in contexts]
-            return [row.expand(count, -1) for row, count in zip(added, counts, strict=True)]
-        assert self.topics is not None
-        blocks = self.topics.block_features(contexts)
-        inputs = self.model.network.topic_inputs(torch.cat(blocks).to(self.device))
-        return list(inputs.split([len(rows) for rows in blocks]))

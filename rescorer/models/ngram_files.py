@@ -1,13 +1,13 @@
 """Open n-gram models of any kind: our own tables, ARPA files and KenLM binaries; write tables.
 
-Files are checked before anything is built from them, with neither torch nor KenLM: memory and time follow
-from the size of a file on disk, with which its header is compared. A KenLM binary is scored with the package
-``kenlm`` (Heafield 2011), one call per edge; it is imported only when such a model is loaded.
+A file is checked before anything is built from it: its header is compared with its size on disk, which so
+bounds memory and time. This needs neither torch nor KenLM. A KenLM binary is scored by the package ``kenlm``
+(Heafield 2011), with one call per edge; the package is imported only when such a model is loaded.
 
-A table (docs/reference/ngram-tables.md) is a header and sections, each starting at a multiple of
-``ALIGNMENT`` bytes: the words, the unigrams, and for every higher order its pilots and its records; then, if
-its words are names of classes, the words of the classes. The header's sizes determine where each section lies
-and how long the file is.
+A table (docs/reference/ngram-tables.md) has a header and sections, each of which starts at a multiple of
+``ALIGNMENT`` bytes: the words, the unigrams, and for every higher order its pilots and its records. If
+n-grams are of classes of words, the first section has their names, and the words of the classes are at the
+end. The sizes in the header determine where each section is, and how long the file is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from rescorer.errors import BundleError
-from rescorer.models.arpa import FIRST_WORDS, MAX_ORDER, ArpaOrder, check_arpa, has_arpa_header, read_arpa
+from rescorer.models.arpa import (
+    FIRST_WORDS,
+    MAX_ORDER,
+    ArpaOrder,
+    has_arpa_header,
+    read_arpa,
+    read_arpa_counts,
+)
 from rescorer.models.compressed_text import KENLM_MAGIC
 from rescorer.models.network_files import END, SPECIAL_TOKENS, UNKNOWN
 from rescorer.models.ngrams import (
@@ -88,14 +95,17 @@ def read_words(folder: Folder, name: str) -> list[str]:
 
 
 def build_table(orders: Sequence[ArpaOrder], place: str) -> NgramTable:
-    """Build a table from unigrams by id, then higher orders; the result does not depend on the order of
-    n-grams above 1.
+    """Build a table from unigrams by id, and longer n-grams in any order.
 
-    Some tools prune an n-gram w_1 … w_k whose context w_1 … w_{k-1} they have pruned. The context is then
-    added with the probability that the model gives it anyway, by backing off, and a back-off weight of 1.
+    Some tools prune n-grams w_1 … w_{k-1} but keep longer ones, w_1 … w_k, that begin with them. The missing
+    n-gram is then added, with the probability that the model gives it anyway, by backing off, and a back-off
+    weight of 1.
+
+    Args:
+        place: name of the file, for messages.
 
     Raises:
-        BundleError: an n-gram of the file ``place`` occurs twice.
+        BundleError: an n-gram occurs twice.
     """
     pending = [order.ids.astype(np.int64) for order in orders]
     values = [order.values for order in orders]
@@ -120,7 +130,11 @@ def build_table(orders: Sequence[ArpaOrder], place: str) -> NgramTable:
 
 
 def build_order(keys: np.ndarray, values: np.ndarray) -> OrderTable:
-    """Build the hash table of one order; keys: (N,) int64, values: (N, 2) float32.
+    """Build the hash table of one order.
+
+    Args:
+        keys: (N,) int64.
+        values: (N, 2) float32.
 
     Raises:
         ValueError: a key occurs twice.
@@ -137,10 +151,10 @@ def build_order(keys: np.ndarray, values: np.ndarray) -> OrderTable:
 
 
 def list_ngrams(table: NgramTable, place: str) -> list[ArpaOrder]:
-    """Return the n-grams of a table: ``build_table`` makes an equal table from them.
+    """Return the n-grams of a table, of which ``build_table`` makes an equal table.
 
     Raises:
-        BundleError: an n-gram has a context that is not in the table of the file ``place``.
+        BundleError: the context of an n-gram is not in the table; ``place`` names the file.
     """
     ids_at = np.arange(table.n_words, dtype=np.int32)[:, None]  # the n-gram at each place of an order
     orders = [ArpaOrder(ids_at, np.array(table.unigrams))]
@@ -159,7 +173,7 @@ def list_ngrams(table: NgramTable, place: str) -> list[ArpaOrder]:
 
 
 def find_places(table: NgramTable, ngrams: np.ndarray) -> np.ndarray:
-    """The place of each n-gram of any order up to the table's, or -1: (N, n) int64 ids → (N,)."""
+    """The place of each n-gram in a table, or -1: (N, n) int64 ids → (N,). See ``ngrams`` for places."""
     places = ngrams[:, 0].copy()
     for order, words in zip(table.orders, ngrams.T[1:], strict=False):
         matches = order.match(places, words, table.n_words)
@@ -170,7 +184,7 @@ def find_places(table: NgramTable, ngrams: np.ndarray) -> np.ndarray:
 
 
 def score_sequences(table: NgramTable, sequences: np.ndarray) -> np.ndarray:
-    """log10 P of the last word of each sequence after the others: (N, n) int64 ids → (N,) float32."""
+    """log10 P of the last word of each sequence, given the others: (N, n) int64 ids → (N,) float32."""
     n, length = sequences.shape
     parents = np.tile(np.arange(length), (n, 1)) + length * np.arange(n)[:, None]
     parents[:, 0] = 0
@@ -182,21 +196,21 @@ def score_sequences(table: NgramTable, sequences: np.ndarray) -> np.ndarray:
 SUFFIX = ".ngram"
 MAGIC = b"rescorer n-gram\n"
 WORDS_VERSION, UNITS_VERSION = 1, 2
-"""Version of models of contiguous words, and of all others, whose header says more."""
+"""Version of ordinary models of words, and version of models with gaps or classes, whose header says more."""
 START = struct.Struct("<16sIIQQ")  # magic, version, order, number of words, bytes of all words
 ORDER = struct.Struct("<QQII")
 """Number of n-grams, number of slots, logarithm of the number of pilots to base 2, seed."""
 UNITS = struct.Struct("<IIQQ")
-"""In version 2: words of the gap, whether there are classes, number of their words, bytes of those words."""
+"""In version 2: length of the gap, whether there are classes, number and bytes of their words."""
 ALIGNMENT = 64
 MAX_ROWS = (1 << 31) - 1
-"""Largest number of words, and of slots of an order; keys of two such numbers fit into 63 bits."""
+"""Largest number of words, and of slots of an order: a key made of two such numbers fits into 63 bits."""
 MAX_BUCKET_BITS = 31
 MAX_SKIP = 10
 
 
 class OrderSizes(NamedTuple):
-    """Part of the header about one order above 1."""
+    """The part of the header about one order above 1."""
 
     n_ngrams: int
     n_slots: int
@@ -205,7 +219,7 @@ class OrderSizes(NamedTuple):
 
 
 class UnitSizes(NamedTuple):
-    """Part of the header about units other than contiguous words."""
+    """The part of the header about gaps and classes."""
 
     skip: int = 0
     has_classes: int = 0
@@ -214,7 +228,7 @@ class UnitSizes(NamedTuple):
 
 
 class TableHeader(NamedTuple):
-    """The header of a file."""
+    """The header of a table's file."""
 
     n_units: int  # words or classes, including ``<unk>``, ``<s>`` and ``</s>``
     name_bytes: int
@@ -237,7 +251,7 @@ class TableHeader(NamedTuple):
 
     @property
     def section_bytes(self) -> list[int]:
-        """Size of the header and of each section, without what aligns them."""
+        """Size of the header and of each section, without padding."""
         tables = ((2 << order.bucket_bits, 16 * order.n_slots) for order in self.orders)
         header = START.size + ORDER.size * len(self.orders)
         header += UNITS.size if self.version == UNITS_VERSION else 0
@@ -257,10 +271,11 @@ def is_table_file(stream: BinaryIO) -> bool:
 
 
 def read_table_header(stream: BinaryIO) -> TableHeader:
-    """Read and check the header of a file; reads nothing else.
+    """Read and check the header of a file, and nothing else.
 
     Raises:
-        BundleError: it is not the header of such a file, or the file has another size than it says.
+        BundleError: this is not the header of a table, or the size of the file is not the one that it
+            implies.
     """
     size = os.fstat(stream.fileno()).st_size
     data = os.pread(stream.fileno(), START.size + MAX_ORDER * ORDER.size + UNITS.size, 0)
@@ -288,7 +303,7 @@ def read_table_header(stream: BinaryIO) -> TableHeader:
 
 
 def _list_limits(header: TableHeader) -> Iterator[tuple[str, int, int, int]]:
-    """Yield each number of a header with its name, minimum and maximum."""
+    """Yield each number of a header: name, value, minimum and maximum."""
     yield "the number of words", header.n_units, len(FIRST_WORDS), MAX_ROWS
     for n, order in enumerate(header.orders, 2):
         yield f"the number of slots of order {n}", order.n_slots, 1, MAX_ROWS
@@ -300,7 +315,7 @@ def _list_limits(header: TableHeader) -> Iterator[tuple[str, int, int, int]]:
 
 
 def map_table(stream: BinaryIO) -> TableContent:
-    """Map a file into memory, which all processes that map it share.
+    """Map a file into memory; all processes that map it share this memory.
 
     Raises:
         BundleError: the header or a section is invalid.
@@ -325,7 +340,7 @@ def map_table(stream: BinaryIO) -> TableContent:
 
 
 def write_table(stream: BinaryIO, content: TableContent) -> None:
-    """Write a file; equal tables give equal bytes."""
+    """Write a table; equal tables give equal bytes."""
     table, members = content.table, content.members
     names, words = (
         "\n".join(text).encode() for text in (content.unit_names, members.words if members else ())
@@ -394,7 +409,7 @@ def _read_members(stream: BinaryIO, sections: Iterator[memoryview], header: Tabl
 
 
 def _check_values(stream: BinaryIO, values: np.ndarray, order: int) -> None:
-    """Check that probabilities and back-off weights are finite, and that no probability is above 1."""
+    """Check that all values are finite and all log-probabilities at most 0."""
     extremes = [(column.min(), column.max()) for column in values.T]  # NaN if any value is
     if not np.isfinite(extremes).all() or extremes[0][1] > 0:
         raise BundleError(
@@ -460,7 +475,7 @@ class KenlmNgram(NgramModel):
 
 
 def look_up_as(word: str) -> str:
-    """The word to look up in KenLM: ``<s>`` or ``</s>`` inside a text is an unknown word."""
+    """The word to look up in KenLM: ``<s>`` or ``</s>`` inside a text counts as an unknown word."""
     return UNKNOWN if word in SPECIAL_TOKENS else word
 
 
@@ -468,8 +483,8 @@ def load_kenlm(stream: BinaryIO, words: frozenset[str], name: str = "ngram") -> 
     """Load an open ARPA file or KenLM binary with KenLM.
 
     Raises:
-        BundleError: KenLM is not installed or cannot read the file; without KenLM's message, which quotes
-            the file.
+        BundleError: KenLM is not installed, or cannot read the file. KenLM's message is left out, because it
+            quotes the file.
     """
     try:
         import kenlm
@@ -490,20 +505,21 @@ def load_kenlm(stream: BinaryIO, words: frozenset[str], name: str = "ngram") -> 
 
 
 TORCH_DEVICES = frozenset({"cuda"})
-"""Types of devices on which torch looks up large tries. On a CPU, NumPy does it from the mapped file, whose
+"""Types of devices on which torch looks up large tries. On a CPU, NumPy does it, in the mapped file whose
 pages all processes share."""
 MAX_SHARE_OF_FREE_MEMORY = 0.25
-"""The rest is for networks, for their batches, and for other processes on the device."""
+"""Largest share of a device's free memory that a table may take. The rest is for networks, their batches, and
+other processes."""
 
 
 def place_ngram(model: NgramModel, device: str) -> None:
-    """Let a table be copied to a device where there is room for it; models in KenLM stay on the CPU.
+    """Let a model look up large tries on a device, if it is a table for which the device has room.
 
-    Scores are the same to the last bit. Only large tries are looked up on the device, and the first of them
-    copies the table; everything else is looked up in the mapped file.
+    The first large trie copies the table; all others are looked up in the mapped file. Scores are the same to
+    the last bit.
 
     Args:
-        device: torch name of a device.
+        device: torch's name of the device.
 
     Raises:
         ConfigError: torch does not have the device.
@@ -528,14 +544,14 @@ def read_ngram(
     *,
     backward: bool = False,
 ) -> NgramModel:
-    """Open an n-gram model; its kind is detected from its content.
+    """Open an n-gram model, whose kind is detected from its content.
 
     Args:
-        words: vocabulary of a KenLM binary, from which it cannot be read.
+        words: vocabulary of a KenLM binary, which does not contain its words.
         backward: whether the model was estimated from reversed sentences.
 
     Raises:
-        BundleError: the file cannot be read, or it is a KenLM binary and its vocabulary is missing or KenLM
+        BundleError: the file cannot be read; or it is a KenLM binary, and its vocabulary is missing or KenLM
             is not installed.
     """
     with open_regular(source) if isinstance(source, Path) else nullcontext(source) as stream:
@@ -551,20 +567,20 @@ def read_ngram(
 
 
 def contains_words(path: Path) -> bool:
-    """Whether a model file contains its words, as ARPA files and our tables do and KenLM binaries do not.
+    """Whether a model file contains its words: ARPA files and our tables do, KenLM binaries do not.
 
     Raises:
-        BundleError: the file cannot be opened or is none of these; the message says what it is instead.
+        BundleError: the file cannot be opened, or is none of these; the message says what it is instead.
     """
     with open_regular(path) as stream:
         if os.pread(stream.fileno(), len(KENLM_MAGIC), 0) == KENLM_MAGIC:
             return False
         if not is_table_file(stream):
-            check_arpa(stream)
+            read_arpa_counts(stream)
         return True
 
 
 def read_arpa_model(stream: BinaryIO, name: str = "ngram") -> TableNgram:
-    """Read an ARPA file, and build its table in memory; raises BundleError if it cannot be read."""
+    """Read an ARPA file and build its table in memory; raise BundleError if the file cannot be read."""
     model = read_arpa(stream)
     return TableNgram(TableContent(model.words, build_table(model.orders, stream.name)), name)

@@ -1,16 +1,19 @@
-"""Back-off n-gram models as flat arrays, in which the n-grams of a whole trie are looked up at once.
+"""Back-off n-gram models in flat arrays, which look up the n-grams of a whole trie at once.
 
-An n-gram w_1 … w_k, k > 1, lies in the hash table of its order under the key (place of w_1 … w_{k-1}, w_k),
-where the place of a unigram is the id of its word and that of a longer n-gram its slot. So the n-gram that
-ends at a node of a trie is found from the one that ends at its parent and is one word shorter: one round per
-order for all nodes, whatever their depth. Scores follow Katz (1987):
+The n-grams of each order above 1 are in a hash table. The place of a unigram is the id of its word; the place
+of a longer n-gram is its slot in the table of its order. The key of w_1 … w_k is the pair (place of w_1 …
+w_{k-1}, id of w_k). So the n-gram that ends at a node of a trie is found from the n-gram that ends at the
+node's parent and is one word shorter. This takes one round per order for all nodes, whatever their depth.
+Scores follow Katz (1987):
 
-    log10 P(w | h) = the stored value of h w, or else backoff(h) + log10 P(w | h without its first word)
+    log10 P(w | h) = the stored value of h w, if the model has this n-gram
+                   = backoff(h) + log10 P(w | h without its first word), otherwise
 
 Sums are in float32 and in KenLM's order, so that they equal KenLM's to the last bit.
 
-A table knows only units, by number: words, or classes of words. ``Units`` maps words to them, and says how
-probable a word is within its unit: P(w | h) = P(unit of w | units of h) · P(w | unit of w).
+The n-grams of a table are sequences of units. A unit is a word or, in a class-based model, a class of words.
+``Units`` maps words to units, and says how probable a word is within its class: P(w | h) = P(unit of w |
+units of h) · P(w | unit of w).
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, repeat
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,13 +39,14 @@ Array = Any  # a NumPy array or a torch tensor
 
 
 class ArrayLibrary:
-    """Array operations that NumPy and torch spell differently: NumPy's here, torch's in ``TorchArrays``.
+    """The array operations that NumPy and torch spell differently: NumPy's here, torch's in ``TorchArrays``.
 
-    Everything else that looks up n-grams (arithmetic, comparison, assignment by index) is written alike.
+    All other operations that look up n-grams, such as arithmetic, comparison and assignment by index, are the
+    same in both libraries.
     """
 
     def asarray(self, values: np.ndarray) -> Array:
-        """Convert a NumPy array, to the library's device."""
+        """Convert a NumPy array to an array of this library, on its device."""
         return values
 
     def numpy(self, array: Array) -> np.ndarray:
@@ -66,7 +70,7 @@ class ArrayLibrary:
         return array.view(np.float32)
 
     def full(self, size: int, value: float, like: Array) -> Array:
-        """Make a vector of one value with the type of another array."""
+        """Make a vector of one value, with the data type of another array."""
         return np.full(size, value, dtype=like.dtype)
 
 
@@ -82,23 +86,25 @@ MAX_SEED = 0xFF
 KEYS_PER_BUCKET = 4
 KEYS_PER_SLOT = 0.95
 FEW_BUCKETS = 32
-"""Pilots of so few buckets are tried many at once."""
+"""If no more buckets than this are left, many pilots are tried at once."""
 
 
 class PerfectHash(NamedTuple):
-    """A static hash table in which every key is found by exactly one probe: compress, hash and displace.
+    """A static hash table in which one probe finds every key: compress, hash and displace.
 
-    Belazzougui, Botelho & Dietzfelbinger (2009): a key's hash chooses one of many small buckets; each bucket
-    has a number, its pilot, that was chosen so that all keys fall into distinct slots.
+    A key's hash chooses one of many small buckets (Belazzougui, Botelho & Dietzfelbinger 2009). Each bucket
+    has a number, its pilot, which was chosen so that all keys of all buckets fall into distinct slots of the
+    table.
 
         h       = mix(key)                          64 bits
         bucket  = highest bits of h
         x       = the 32 bits of h below those
         slot    = ((x · (PILOT_FACTOR · pilot[bucket] + PILOT_OFFSET) mod 2^32) · number of slots) / 2^32
 
-    A slot is smaller than the number of slots whatever the pilots are, so that a damaged table can give wrong
-    answers but cannot lead outside of itself. Integers are int64, whose products wrap in NumPy and torch
-    alike. The records of a table hold the keys themselves, for comparison.
+    A slot is always smaller than the number of slots. A damaged table, whose pilots are wrong, therefore
+    gives wrong answers but never leads outside of itself. Integers are int64, whose products wrap around in
+    NumPy and torch alike. A key that is not in the table gets some slot, too: the records of the table
+    contain the keys, so that callers can compare them.
     """
 
     seed: int
@@ -106,17 +112,17 @@ class PerfectHash(NamedTuple):
     n_slots: int
 
     def slots(self, keys: Array, xp: ArrayLibrary = NUMPY) -> Array:
-        """The slot of each key, or of a key that is not in the table: (N,) int64 → (N,) int64."""
+        """The slot of each key, (N,) int64 → (N,) int64."""
         buckets, low = divide_hash(keys, self.seed, (len(self.pilots) - 1).bit_length())
         return choose_slots(low, xp.int64(xp.take(self.pilots, buckets)), self.n_slots)
 
 
 class SlotsNotFound(Exception):
-    """With this seed, the keys of a bucket cannot be separated."""
+    """With this seed, the keys of a bucket cannot be given distinct slots."""
 
 
 def divide_hash(keys: Array, seed: int, bucket_bits: int) -> tuple[Array, Array]:
-    """The bucket of each key, and the 32 bits that are left of its hash; (N,) int64 each."""
+    """Hash keys, (N,) int64: the bucket of each, and the 32 bits of its hash below the bucket's bits."""
     mixed = (keys + seed) * FIRST_FACTOR
     mixed ^= (mixed >> 32) & LOW_32
     mixed *= SECOND_FACTOR
@@ -124,7 +130,7 @@ def divide_hash(keys: Array, seed: int, bucket_bits: int) -> tuple[Array, Array]
 
 
 def choose_slots(low: Array, pilots: Array, n_slots: int) -> Array:
-    """The slot of each key by the low bits of its hash and the pilot of its bucket."""
+    """The slot of each key, from the low bits of its hash and the pilot of its bucket."""
     spread = pilots * PILOT_FACTOR
     spread += PILOT_OFFSET
     spread *= low
@@ -135,20 +141,20 @@ def choose_slots(low: Array, pilots: Array, n_slots: int) -> Array:
 
 
 def count_bucket_bits(n_keys: int) -> int:
-    """Number of bits of a bucket's number in a table of ``n_keys``."""
+    """Logarithm to base 2 of the number of buckets in a table of ``n_keys``."""
     return max(1, (n_keys // KEYS_PER_BUCKET).bit_length())
 
 
 def count_slots(n_keys: int) -> int:
-    """Number of slots of a table of ``n_keys``."""
+    """Number of slots in a table of ``n_keys``."""
     return int(n_keys / KEYS_PER_SLOT) + 1
 
 
 def build_perfect_hash(keys: np.ndarray) -> tuple[PerfectHash, np.ndarray]:
-    """Find pilots that give every key, (N,) int64, a different slot; the result depends on the set of keys
-    alone.
+    """Find pilots that give every key, (N,) int64, a different slot.
 
-    Return the hash function, and the slot of each key, (N,) int64.
+    Return the hash function, and the slot of each key, (N,) int64. The hash function does not depend on the
+    order of the keys.
 
     Raises:
         ValueError: a key occurs twice.
@@ -166,7 +172,7 @@ def build_perfect_hash(keys: np.ndarray) -> tuple[PerfectHash, np.ndarray]:
 
 
 def _find_pilots(keys: np.ndarray, seed: int) -> np.ndarray:
-    """Find a pilot for each bucket, the largest buckets first: (2^b,) uint16."""
+    """Find a pilot for each bucket, (2^b,) uint16; the largest buckets come first."""
     bits, n_slots = count_bucket_bits(len(keys)), count_slots(len(keys))
     buckets, low = divide_hash(keys, seed, bits)
     by_bucket = np.sort((buckets << 32) | low)
@@ -203,8 +209,13 @@ def _find_pilots(keys: np.ndarray, seed: int) -> np.ndarray:
 def _find_fitting(
     keys_low: np.ndarray, pilot: np.int64, is_taken: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Find the (F,) buckets all of whose keys a pilot gives free and distinct slots, and the (K, F) slots of
-    these; ``keys_low`` has the low bits of the keys of each of B buckets, (K, B).
+    """Find the buckets to all of whose keys a pilot gives free and distinct slots.
+
+    Args:
+        keys_low: (K, B) low bits of the K keys of each of B buckets.
+
+    Returns:
+        (F,) indices of these buckets, and (K, F) the slots of their keys.
     """
     fitting, found = np.arange(keys_low.shape[1]), np.empty((0, keys_low.shape[1]), dtype=np.int64)
     for low in keys_low:  # most buckets fail with their first key
@@ -215,10 +226,10 @@ def _find_fitting(
 
 
 def _skip_pilots(keys_low: np.ndarray, pilot: int, is_taken: np.ndarray) -> int:
-    """Find the first pilot, from this one on, that suits any bucket; ``MAX_PILOT`` + 1 if there is none.
+    """Find the first pilot, from this one on, that suits any bucket; ``MAX_PILOT`` + 1 if none does.
 
     Args:
-        keys_low: (K, B) the low bits of the keys of each bucket.
+        keys_low: (K, B) low bits of the K keys of each of B buckets.
     """
     n_pilots = 16
     while pilot <= MAX_PILOT:
@@ -260,18 +271,18 @@ class NgramModel(ABC):
 
     @abstractmethod
     def unigram_log_probs(self, words: Sequence[str]) -> np.ndarray:
-        """ln P(word) without context, (n,) float64; unknown words get the probability of ``<unk>``."""
+        """ln P(word) without any context, (n,) float64; unknown words get the probability of ``<unk>``."""
 
     @abstractmethod
     def next_log_probs(self, context: Words, words: Sequence[str]) -> np.ndarray:
-        """ln P of each of several words, or of ``</s>``, after ``<s>`` and a context, (n,) float64.
+        """ln P of each of several words, or ``</s>``, after ``<s>`` and a context, (n,) float64.
 
-        Unknown words get the probability of ``<unk>``, not only a share of it.
+        An unknown word gets the whole probability of ``<unk>``, not its share of it.
         """
 
     @abstractmethod
     def edge_log10_probs(self, trie: HypothesisTrie) -> np.ndarray:
-        """log10 P of every edge of a trie, (E,); unknown words get the probability of ``<unk>``."""
+        """log10 P of every edge of a trie, (E,); an unknown word gets the whole probability of ``<unk>``."""
 
     def share_unknown(self, log_shares: Mapping[str, float], default: float) -> None:
         self._log_shares, self._default_log_share = log_shares, default
@@ -298,11 +309,12 @@ class NgramModel(ABC):
 UNKNOWN_ID, START_ID, END_ID = range(3)  # ids of ``<unk>``, ``<s>`` and ``</s>``; those of words follow
 NO_PLACE = -1
 NO_KEY = -1 << 63
-"""Key of an empty slot; those of n-grams are at least 0, and those of n-grams without a place above it."""
+"""Key of an empty slot. The keys of n-grams are at least 0. The keys looked up for n-grams whose context is
+not in the model are negative, but greater than this."""
 
 
 class Matches(NamedTuple):
-    """The n-grams of one order that some pairs of context and word have."""
+    """Those of some pairs of a context and a word that are n-grams of one order."""
 
     pairs: Array  # (M,) indices of the pairs whose n-gram is in the model
     places: Array  # (M,) their slots
@@ -310,14 +322,19 @@ class Matches(NamedTuple):
 
 
 class OrderTable(NamedTuple):
-    """The n-grams of one order above 1."""
+    """All n-grams of one order above 1."""
 
     hash: PerfectHash
     records: Array
-    """(slots, 2) int64: key, and two float32 in one integer: log10 probability and back-off weight."""
+    """(slots, 2) int64: key; and log10 probability and back-off weight, as two float32 in one integer."""
 
     def match(self, contexts: Array, words: Array, n_words: int, xp: ArrayLibrary = NUMPY) -> Matches:
-        """Look up n-grams by the places of w_1 … w_{k-1}, (N,) int64, and the ids of w_k, (N,) int64."""
+        """Look up n-grams w_1 … w_k.
+
+        Args:
+            contexts: (N,) int64 places of w_1 … w_{k-1}.
+            words: (N,) int64 ids of w_k.
+        """
         keys = contexts * n_words
         keys += words
         slots = self.hash.slots(keys, xp)
@@ -328,12 +345,12 @@ class OrderTable(NamedTuple):
 
 @dataclass(frozen=True)
 class NgramTable:
-    """All orders of a model.
+    """The n-grams of all orders of a model.
 
     Attributes:
         unigrams: (V, 2) float32, log10 probability and log10 back-off weight of each word.
         orders: tables of orders 2 and up.
-        library: the library and device of the arrays.
+        library: the array library that the arrays belong to.
     """
 
     unigrams: Array
@@ -355,7 +372,7 @@ class NgramTable:
         return int(self.unigrams.nbytes + orders)
 
     def to(self, library: ArrayLibrary) -> NgramTable:
-        """Copy a table of NumPy arrays to another library or device."""
+        """Copy a table of NumPy arrays to another array library or device."""
         orders = [
             OrderTable(
                 table.hash._replace(pilots=library.asarray(table.hash.pilots)), library.asarray(table.records)
@@ -369,14 +386,14 @@ class NgramTable:
 
         Args:
             ids: (n,) int64 id of each of the trie's words.
-            skip: number of words between a context and the word that it predicts.
+            skip: number of words between a context and the word that it predicts; 0 in ordinary n-grams.
         """
         words, parents, n_before = plant_forest(trie, ids, self.order, skip)
         log10_probs = self.score_forest(*map(self.library.asarray, (words, parents)))
         return self.library.numpy(log10_probs)[n_before:]
 
     def score_next(self, context: np.ndarray, words: np.ndarray, skip: int = 0) -> np.ndarray:
-        """log10 P of each of several words after ``<s>`` and a context, all int64 ids: (n,) float32."""
+        """log10 P of each of several words after ``<s>`` and a context: (n,) int64 ids → (n,) float32."""
         seen = context[-self.order - skip :]  # no n-gram sees all of it
         before = np.concatenate([[UNKNOWN_ID], np.full(1 + skip, START_ID), seen])
         parents = np.maximum(np.arange(-1, len(before) - 1), 0)
@@ -388,7 +405,7 @@ class NgramTable:
         return self.library.numpy(log10_probs)[len(before) :]
 
     def score_forest(self, words: Array, parents: Array) -> Array:
-        """log10 P of each word of a forest after those above it, (W,) float32; see ``plant_forest``."""
+        """log10 P of each word of a forest, given the words above it: (W,) float32; see ``plant_forest``."""
         xp = self.library
         values = xp.take(self.unigrams, words)
         log10_probs, backoffs, places = values[:, 0] + 0.0, values[:, 1], words + 0
@@ -411,19 +428,20 @@ class NgramTable:
 def plant_forest(
     trie: HypothesisTrie, ids: np.ndarray, order: int, skip: int = 0
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Lay out the words of a trie, with as much of its contexts as an n-gram of this order sees.
+    """Lay out the words of a trie, and the words before it that an n-gram of this order sees, in one array.
 
-    Entry 0 comes before every sentence. Then come the words of the contexts, from ``<s>``, as far as the
-    model looks back; the nodes of the trie; and its edges for ``</s>``. If ``skip`` words lie between a
-    context and the word that it predicts, the nodes are only contexts, all edges follow them, and so many
-    more ``<s>`` precede each sentence, that its first words have contexts too.
+    Entry 0 precedes every sentence. The words of the contexts follow, each context from ``<s>`` on; then the
+    nodes of the trie; then its edges for ``</s>``. With a ``skip``, the nodes serve as contexts only, and all
+    edges of the trie follow them. Each sentence then begins with ``skip`` more ``<s>``, so that its first
+    words have contexts too.
 
     Args:
         ids: (n,) int64 id of each of the trie's words.
+        skip: number of words between a context and the word that it predicts.
 
     Returns:
-        (W,) int64 word ids, (W,) int64 entry where the context that predicts each word ends, and the number
-        of entries before the first edge of the trie.
+        (W,) int64 word ids, (W,) int64 entry at which the context of each word ends, and the number of
+        entries before the first edge of the trie.
     """
     words, parents = [UNKNOWN_ID], [0]
     last_words, last_parents = [], []  # of each context: these are the roots
@@ -454,76 +472,57 @@ def plant_forest(
 N_SPECIAL = len(FIRST_WORDS)  # the first units are ``<unk>``, ``<s>`` and ``</s>``, whatever the others are
 
 
-class Units(Protocol):
-    """Maps words to the units of a table."""
-
-    def vocabulary(self) -> AbstractSet[str]:
-        """Words that the model knows."""
-
-    def encode(self, words: Iterable[str]) -> np.ndarray:
-        """Return the unit of each word, (n,) int64; ``<s>`` and ``</s>`` inside a text are unknown words."""
-
-    def log10_within(self, words: Sequence[str]) -> np.ndarray | None:
-        """log10 P(word | its unit), (n,) float64; None if units are words."""
-
-
-class WordUnits:
-    """Every word is one unit; ``<unk>``, ``<s>`` and ``</s>`` are the first ones."""
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self._ids = dict(zip(words[N_SPECIAL:], range(N_SPECIAL, len(words)), strict=True))
-
-    def vocabulary(self) -> AbstractSet[str]:
-        return self._ids.keys()
-
-    def encode(self, words: Iterable[str]) -> np.ndarray:
-        return np.fromiter(map(self._ids.get, words, repeat(UNKNOWN_ID)), dtype=np.int64)
-
-    def log10_within(self, words: Sequence[str]) -> None:
-        return None
-
-
 class ClassMembers(NamedTuple):
     """The words of classes."""
 
     words: tuple[str, ...]
-    classes: np.ndarray  # (n,) int32 unit of each word; none is ``<unk>``, ``<s>`` or ``</s>``
+    classes: np.ndarray  # (n,) int32 number of the class of each word; it is at least ``N_SPECIAL``
     log10_probs: np.ndarray  # (n,) float32 log10 P(word | class)
 
 
-class ClassUnits:
-    """Units are classes of words (Brown et al. 1992); ``<unk>`` and ``</s>`` have separate classes."""
+class Units:
+    """Maps words to the units of a table: each word to itself, or to its class (Brown et al. 1992).
 
-    def __init__(self, members: ClassMembers) -> None:
-        self.members = members
-        self._numbers = dict(zip(members.words, range(len(members.words)), strict=True))
-        # unknown words get the last row
-        self._classes = np.append(members.classes, UNKNOWN_ID).astype(np.int64)
-        self._log10_probs = np.append(members.log10_probs, 0.0).astype(np.float64)
+    Args:
+        names: names of the units, of which the first ``N_SPECIAL`` are ``<unk>``, ``<s>`` and ``</s>``.
+        members: the words of the classes; None if units are words.
+    """
+
+    def __init__(self, names: Sequence[str], members: ClassMembers | None) -> None:
+        words = names[N_SPECIAL:] if members is None else members.words
+        units = np.arange(N_SPECIAL, len(names)) if members is None else members.classes
+        self._row_of = dict(zip(words, range(len(words)), strict=True))
+        # unknown words have the last row
+        self._units = np.append(units, UNKNOWN_ID).astype(np.int64)
+        log10_probs = None if members is None else np.append(members.log10_probs, 0.0).astype(np.float64)
+        self._log10_within = log10_probs
 
     def vocabulary(self) -> AbstractSet[str]:
-        return self._numbers.keys()
+        """Words that the model knows."""
+        return self._row_of.keys()
 
     def encode(self, words: Iterable[str]) -> np.ndarray:
-        return self._classes[self._rows(words)]
+        """Return the unit of each word, (n,) int64; ``<s>`` and ``</s>`` inside a text are unknown words."""
+        return self._units[self._rows(words)]
 
-    def log10_within(self, words: Sequence[str]) -> np.ndarray:
-        return self._log10_probs[self._rows(words)]
+    def log10_within(self, words: Sequence[str]) -> np.ndarray | None:
+        """log10 P(word | its class), (n,) float64; None if units are words."""
+        return None if self._log10_within is None else self._log10_within[self._rows(words)]
 
     def _rows(self, words: Iterable[str]) -> np.ndarray:
-        return np.fromiter(map(self._numbers.get, words, repeat(-1)), dtype=np.int64)
+        return np.fromiter(map(self._row_of.get, words, repeat(-1)), dtype=np.int64)
 
 
 MIN_DEVICE_EDGES = 16_384
-"""Smallest trie that is looked up on a device. Some hundred kernels are launched there whatever its size,
-which takes 3 ms; NumPy looks up so many edges in that time."""
+"""Size of the smallest trie that is looked up on a device. A look-up launches some hundred kernels, whatever
+the size of the trie. That takes 3 ms, in which NumPy looks up this many edges."""
 
 
 class TableContent(NamedTuple):
-    """Everything in a file of a table."""
+    """The content of a table's file."""
 
     unit_names: tuple[str, ...]
-    """The words, or names of the classes, of which the n-grams are; ``<unk>``, ``<s>`` and ``</s>`` first."""
+    """The words or classes that n-grams consist of; ``<unk>``, ``<s>`` and ``</s>`` come first."""
     table: NgramTable
     skip: int = 0
     """Number of words between a context and the word that it predicts."""
@@ -532,7 +531,7 @@ class TableContent(NamedTuple):
 
 
 class TableNgram(NgramModel):
-    """A model that looks up all edges of a trie at once.
+    """A model whose n-grams are in a table, so that it looks up all edges of a trie at once.
 
     Attributes:
         table: the n-grams in NumPy arrays.
@@ -542,17 +541,16 @@ class TableNgram(NgramModel):
         super().__init__(name)
         self.content, self.table = content, content.table
         self._library: ArrayLibrary = NUMPY
-        members = content.members
-        self.units: Units = WordUnits(content.unit_names) if members is None else ClassUnits(members)
+        self.units = Units(content.unit_names, content.members)
 
     def use_for_tries(self, library: ArrayLibrary) -> None:
-        """Look up large tries in a library or on a device, where the first of them copies the table."""
+        """Look up large tries with another array library or on a device; the first copies the table."""
         self._library = library
         self.__dict__.pop("trie_table", None)
 
     @cached_property
     def trie_table(self) -> NgramTable:
-        """The table for large tries, possibly on a device; its scores are the same to the last bit."""
+        """The table for large tries, which may be on a device. Its scores are the same to the last bit."""
         return self.table if self._library is NUMPY else self.table.to(self._library)
 
     @property
@@ -579,24 +577,25 @@ class TableNgram(NgramModel):
         return log10_probs if within is None else log10_probs + np.append(within, 0.0)[trie.edge_word]
 
     def _add_within(self, log10_probs: np.ndarray, words: Sequence[str]) -> np.ndarray:
-        """ln P of words from log10 P of their units, (n,) float64."""
+        """ln P of words, (n,) float64, from log10 P of their units."""
         within = self.units.log10_within(words)
         return (log10_probs.astype(np.float64) + (0.0 if within is None else within)) * LN_10
 
 
 def align_vocabularies(models: Sequence[LanguageModel], words: frozenset[str] = frozenset()) -> None:
-    """For each model, set the share of P(``<unk>``) that each word missing from its vocabulary receives.
+    """Divide each model's P(``<unk>``) among the words that are missing from its vocabulary.
 
-    In the model that lacks such a word, ``<unk>`` stands for it. The word's share of the probability of
-    ``<unk>`` is fixed at load time: P_m(w|h) = P_m(<unk>|h) · q_m(w), where q_m is the n-gram's unigram
-    distribution over the words that m lacks (uniform if the n-gram itself lacks them). ``<unk>``, which
-    stands for all words that no model knows, is one more symbol of q_m. Every model then spreads exactly
-    probability 1 over the union of the vocabularies and ``<unk>``, and so does their mixture. A share that
-    depends on the context would follow the n-gram more closely, but needs a sum over all missing words for
-    every context; q_m needs one sum at load time.
+    A word that model m does not know is scored as ``<unk>``, times a share q_m(w) that is fixed when the
+    models are loaded: P_m(w|h) = P_m(<unk>|h) · q_m(w). The shares q_m are the n-gram's unigram distribution
+    over the words that m lacks and ``<unk>``, which stands for all words that no model knows. They are
+    uniform if m is the n-gram itself, or if there is no n-gram.
+
+    Every model then spreads exactly probability 1 over the union of the vocabularies and ``<unk>``, and so
+    does a mixture of them. Shares that depend on the context would follow the n-gram more closely, but would
+    need a sum over all missing words for every context.
 
     Args:
-        words: further words over which probability is to be spread, such as those of models to compare with.
+        words: further words over which probability is spread, such as the words of models to compare with.
     """
     union = words.union(*(model.vocabulary() for model in models))
     ngram = next((model for model in models if isinstance(model, NgramModel)), None)

@@ -1,11 +1,12 @@
 """Output layers: from a context vector to the log-probability of a word, by a full or class-factored softmax.
 
-With target words sorted by class, within-class scores are laid out in tables, in which classes of similar
-size are padded to the same width: most of the work is a few operations per table instead of a few per class.
+In training, target words are sorted by class, and the scores within classes are laid out in tables: classes
+of similar size are padded to the same width and share a table. Most of the work is then a few operations per
+table instead of a few per class.
 
-One product per class would keep a GPU busy with kernel launches. There, the vectors that are scored against a
-class are laid out in chunks of ``CHUNK_ROWS``, and every chunk is multiplied with a copy of its class's
-weights, (B, R, D) × (B, D, W): copying them costs less than launching hundreds of kernels.
+Scoring on a GPU must not launch one product per class. The vectors that are scored against a class are laid
+out in chunks of ``CHUNK_ROWS``, and every chunk is multiplied with a copy of its class's weights, (B, R, D) ×
+(B, D, W). Copying them takes less time than launching hundreds of kernels.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from rescorer.models.kernels import linear
 
 
 class OutputLayer(Protocol):
-    """An ``nn.Module`` whose probabilities sum to 1 over the words it can predict, ids 0 … n_words-1."""
+    """An ``nn.Module`` that gives probabilities, which sum to 1, to the words with the ids 0 … n_words-1."""
 
     word_weight: nn.Parameter | Tensor
-    """(≥ n_words, D), one row per word, possibly the input embedding; in a tree (n_words - 1, D), one row per
-    decision."""
+    """(≥ n_words, D), one row per word, possibly the input embedding; in a tree, (n_words - 1, D), one row
+    per decision."""
 
     @property
     def n_words(self) -> int: ...
 
     def start_from_unigrams(self, counts: Tensor) -> None:
-        """Set the biases so that with zero weights the layer predicts the unigram distribution.
+        """Set the biases so that, with zero weights, the layer predicts the unigram distribution.
 
         Args:
-            counts: (n_words,) occurrences of each word.
+            counts: (n_words,) number of occurrences of each word.
         """
 
     def loss(self, hidden: Tensor, words: Tensor) -> Tensor:
@@ -62,12 +63,14 @@ class OutputLayer(Protocol):
 
 
 def row_blocks(rows: Tensor, n_rows: int, size: int) -> Iterator[tuple[slice, Tensor | slice, Tensor]]:
-    """Split ``n_rows`` rows into blocks of ``size``, and find the edges of each block by the row of each
-    edge, (E,).
+    """Split ``n_rows`` rows into blocks of ``size``, and find the edges of each block.
+
+    Args:
+        rows: (E,) row of each edge.
 
     Yields:
-        A block as a slice of the rows, an index of its edges, and the position of each edge's row within the
-        block. If there are several, blocks without edges are skipped.
+        A block as a slice of the rows, an index of its edges, and the place of each edge's row in the block.
+        If there are several blocks, those without edges are skipped.
     """
     if n_rows <= size:
         yield slice(0, n_rows), slice(None), rows
@@ -91,8 +94,9 @@ def equal_runs(values: Tensor) -> Iterator[tuple[int, int, int]]:
 
 
 def cross_entropies_and_gradients(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """−ln softmax(scores)[target] of each row, (N,), and its gradient with respect to the scores, (N, K), of
-    which −∞ is padding; target: (N,) int64.
+    """−ln softmax(scores)[target] of each row, (N,), and its gradient with respect to the scores, (N, K).
+
+    Scores of −∞ are padding; target: (N,) int64.
     """
     log_p = torch.log_softmax(scores, dim=1)
     column = target.unsqueeze(1)
@@ -101,11 +105,10 @@ def cross_entropies_and_gradients(scores: Tensor, target: Tensor) -> tuple[Tenso
 
 
 BLOCK_SCORES = {"cpu": 1 << 22, "cuda": 1 << 28}
-"""Number of word scores held at once: 16 MB on a CPU, to fit into its cache, and 1 GB on a GPU, to keep it
-busy."""
+"""Number of word scores held at once: 16 MB, which fit into a CPU's cache; 1 GB, which keep a GPU busy."""
 MIN_BLOCK_ROWS = 256
-"""Smallest number of rows per block. Each block reads and updates the gradient of all words, which takes too
-long if there are fewer rows."""
+"""Smallest number of rows per block. As each block reads and updates the gradient of all words, smaller ones
+would take too long."""
 
 
 class FullSoftmax(nn.Module):
@@ -114,8 +117,8 @@ class FullSoftmax(nn.Module):
     Args:
         size: D, length of a context vector.
         n_words: V, number of words that can be predicted.
-        word_weight: (≥ V, D) matrix whose first rows are the word weights, such as the input embedding; None
-            creates new weights.
+        word_weight: (≥ V, D) matrix, such as the input embedding, whose first rows are the word weights;
+            None: the layer has weights of its own.
     """
 
     def __init__(self, size: int, n_words: int, word_weight: Tensor | None = None) -> None:
@@ -212,7 +215,7 @@ smallest, plus ``FREE_PADDING``."""
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The classes of one table that have rows in a batch."""
+    """The classes of one table that occur in a batch."""
 
     rows: slice  # rows of the batch, sorted by class, that belong to this table
     width: int  # number of words in the largest class
@@ -221,13 +224,13 @@ class Table:
 
 
 class TableLayout:
-    """Assignment of classes, of some numbers of words, to tables; a class of one word needs no scores and has
-    none.
+    """Assignment of classes to tables. A class of only one word needs no scores and is in no table.
 
     Attributes:
         by_size: classes ordered by size, which is the layout order.
-        words: word ids of each class, a range, in layout order.
-        groups: for each table, the range of positions in layout order, and the words in its largest class.
+        words: the word ids of each class, a range, in layout order.
+        groups: for each table, the range of its classes in layout order, and the number of words in its
+            largest class.
     """
 
     def __init__(self, class_sizes: Sequence[int]) -> None:
@@ -243,7 +246,7 @@ class TableLayout:
                 begin = end
 
     def tables(self, counts: Sequence[int]) -> list[Table]:
-        """The tables of a batch, by its number of rows of each class in layout order."""
+        """The tables of a batch, given its number of rows of each class in layout order."""
         tables = []
         begin = sum(counts[: self.groups[0][0].start]) if self.groups else 0
         for positions, width in self.groups:
@@ -274,12 +277,12 @@ MAX_COPIED_WEIGHTS = 1 << 27  # largest number of copied weights held at once: 2
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Distinct pairs of a vector and a class, in chunks that belong to one class each, in layout order."""
+    """The distinct pairs of a vector and a class, in chunks of one class each, in layout order."""
 
     vectors: Tensor  # (B·R, D), padded with zeros where a chunk is not full
     positions: Tensor  # (B,) position of each chunk's class in the layout
     bounds: list[int]  # number of chunks before each class in layout order, followed by the total
-    slots: Tensor  # (E,) index of each edge's vector in ``vectors``
+    edge_rows: Tensor  # (E,) row of each edge in ``vectors``
 
 
 def build_chunks(hidden: Tensor, rows: Tensor, positions: Tensor, n_classes: int) -> Chunks:
@@ -290,17 +293,20 @@ def build_chunks(hidden: Tensor, rows: Tensor, positions: Tensor, n_classes: int
     chunk_counts = (pair_counts + CHUNK_ROWS - 1) // CHUNK_ROWS
     chunks_before, pairs_before = (counts.cumsum(0) - counts for counts in (chunk_counts, pair_counts))
     rank_in_class = torch.arange(len(pairs), device=pairs.device) - pairs_before[class_of_pair]
-    slot_of_pair = chunks_before[class_of_pair] * CHUNK_ROWS + rank_in_class  # (P,)
+    row_of_pair = chunks_before[class_of_pair] * CHUNK_ROWS + rank_in_class  # (P,)
     bounds = [0, *chunk_counts.cumsum(0).tolist()]
     vectors = hidden.new_zeros(bounds[-1] * CHUNK_ROWS, hidden.shape[1])
-    vectors[slot_of_pair] = hidden[pairs % len(hidden)]
+    vectors[row_of_pair] = hidden[pairs % len(hidden)]
     class_of_chunk = torch.repeat_interleave(chunk_counts, output_size=bounds[-1])
-    return Chunks(vectors, class_of_chunk, bounds, slot_of_pair[pair_of_edge])
+    return Chunks(vectors, class_of_chunk, bounds, row_of_pair[pair_of_edge])
 
 
 def split_products(layout: TableLayout, bounds: list[int], size: int) -> Iterator[tuple[int, int, int]]:
-    """Split chunks, of vectors of ``size``, into products of at most ``MAX_COPIED_WEIGHTS``; see
-    ``Chunks.bounds``.
+    """Split chunks into products that copy at most ``MAX_COPIED_WEIGHTS``.
+
+    Args:
+        bounds: see ``Chunks.bounds``.
+        size: length of the vectors.
 
     Yields:
         First chunk, end of the chunks, and number of words in the largest class.
@@ -324,11 +330,11 @@ def within_class_log_probs(
     """
     first_words, n_words = ranges[chunks.positions].unbind(1)  # (B,)
     products = list(split_products(layout, chunks.bounds, weight.shape[1]))
-    by_slot = torch.argsort(chunks.slots)
-    slots, targets = chunks.slots[by_slot], targets[by_slot]
+    by_row = torch.argsort(chunks.edge_rows)
+    rows, targets = chunks.edge_rows[by_row], targets[by_row]
     device = weight.device
-    slot_ranges = torch.tensor([[begin, end] for begin, end, _ in products], device=device) * CHUNK_ROWS
-    edge_ranges = torch.searchsorted(slots, slot_ranges).tolist()
+    row_ranges = torch.tensor([[begin, end] for begin, end, _ in products], device=device) * CHUNK_ROWS
+    edge_ranges = torch.searchsorted(rows, row_ranges).tolist()
     sorted_out = bias.new_zeros(len(targets))  # stays 0 for words that are alone in their class
     for (begin, end, width), (first, last) in zip(products, edge_ranges, strict=True):
         columns = torch.arange(width, device=device)
@@ -338,19 +344,19 @@ def within_class_log_probs(
         scores += bias[ids].unsqueeze(1)
         scores.masked_fill_((columns >= n_words[begin:end, None]).unsqueeze(1), -torch.inf)
         log_probs = functional.log_softmax(scores, dim=2).flatten(0, 1)
-        sorted_out[first:last] = log_probs[slots[first:last] - begin * CHUNK_ROWS, targets[first:last]]
-    return torch.empty_like(sorted_out).index_copy_(0, by_slot, sorted_out)
+        sorted_out[first:last] = log_probs[rows[first:last] - begin * CHUNK_ROWS, targets[first:last]]
+    return torch.empty_like(sorted_out).index_copy_(0, by_row, sorted_out)
 
 
 BLOCK_ROWS = {"cpu": 8192, "cuda": 262_144}
-"""Number of rows whose class scores are held at once: with 256 classes 8 MB on a CPU, and 256 MB on a GPU."""
+"""Number of rows whose class scores are held at once: with 256 classes, 8 MB on a CPU and 256 MB on a GPU."""
 
 
 class ClassFactoredSoftmax(nn.Module):
     """P(w|h) = P(class of w | h) · P(w | class of w, h)  (Goodman 2001, Mikolov et al. 2011).
 
-    Normalised by construction. A class is a range of word ids, so that its weights are one slice: the
-    vocabulary must be ordered by class.
+    A class is a range of word ids, so that its weights are one slice: the vocabulary must be ordered by
+    class.
 
     Args:
         size, word_weight: as for ``FullSoftmax``.
@@ -449,8 +455,8 @@ class ClassFactoredSoftmax(nn.Module):
 class _Losses(torch.autograd.Function):
     """−ln P(class | hidden) − ln P(word | class, hidden) of each row.
 
-    Computes one small matrix product per class of the batch, and everything else in a few operations per
-    table of classes. Autograd would spend most of its time on bookkeeping for the slices and on full-size
+    There is one small matrix product per class of the batch, and everything else is a few operations per
+    table of classes. Autograd would spend most of its time on bookkeeping for slices, and on full-size
     gradients that are mostly zero.
     """
 
@@ -505,8 +511,8 @@ class _Losses(torch.autograd.Function):
 class MixtureOfSoftmaxes(ClassFactoredSoftmax):
     """P(w|h) = Σ_k π_k(h) P(w | tanh(W_k h)) with K = ``n_softmaxes`` components (Yang et al. 2018).
 
-    A softmax of context vectors of D values cannot represent every table of probabilities; a mixture is not
-    bound to their rank. All components share the words' weights, and π is another softmax.
+    A softmax of context vectors of D values cannot represent every table of probabilities, because it has a
+    limited rank; a mixture can. All components share the words' weights, and π is another softmax.
     """
 
     def __init__(
@@ -538,7 +544,7 @@ class MixtureOfSoftmaxes(ClassFactoredSoftmax):
         return torch.logsumexp(log_shares.unsqueeze(2) + by_component, dim=1)
 
     def _components(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """ln π, (N, K), and the context vectors of all components, (N·K, D), those of one row adjacent."""
+        """ln π, (N, K), and the context vectors of all components, (N·K, D), one row after the other."""
         size, dtype = hidden.shape[1], self.share_layer.weight.dtype
         given = hidden.to(dtype)
         shares = functional.log_softmax(

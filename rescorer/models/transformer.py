@@ -18,11 +18,11 @@ from rescorer.models.tree_attention import attend
 
 
 def rotary_table(n_positions: int, head_size: int, like: Tensor) -> Tensor:
-    """Rotations of positions 0 … n - 1, (n, head_size / 2) complex, on the device of ``like``.
+    """Rotations of the positions 0 … n - 1, (n, head_size / 2) complex, on the device of ``like``.
 
-    Rotary positions (Su et al. 2021): pair i of a query or key at position p is turned by p · 10000^(-2i/d),
-    so that products depend on differences of positions alone. Angles are computed in float64, because those
-    of positions beyond some thousands are inexact in float32.
+    Rotary positions (Su et al. 2021) turn pair i of a query or key at position p by the angle p ·
+    10000^(-2i/d), so that products depend only on differences of positions. Angles are computed in float64,
+    because in float32 those of positions beyond some thousands are inexact.
     """
     exponents = torch.arange(0, head_size, 2, dtype=torch.float64, device=like.device) / head_size
     positions = torch.arange(n_positions, dtype=torch.float64, device=like.device)
@@ -39,11 +39,10 @@ def rotate(values: Tensor, rotations: Tensor) -> Tensor:
 
 
 def window_mask(n_before: Tensor, n_memory: int, n_words: int, window: int) -> Tensor:
-    """Which of the keys, those in memory and then those of the words, each word of a sequence sees: (B, 1, T,
-    M + T) bool.
+    """Whether each of T words of a sequence sees each of M keys in memory and T of words: (B, 1, T, M + T).
 
-    Of the keys in memory, the last ``n_before`` ones, (B,), are valid. A word sees ``window`` words,
-    including itself.
+    A word sees ``window`` words, including itself. Of the keys in memory, only the last ``n_before``, (B,),
+    are valid.
     """
     words = torch.arange(n_memory, n_memory + n_words, device=n_before.device).unsqueeze(1)  # (T, 1)
     keys = torch.arange(n_memory + n_words, device=n_before.device)
@@ -54,15 +53,15 @@ def window_mask(n_before: Tensor, n_memory: int, n_words: int, window: int) -> T
 
 NORM_EPSILON = 1e-5
 SEGMENT_WORDS = 256
-"""Longer texts are read in segments of this length, or of the window if it is larger, because the mask of a
-segment grows with the square of its length."""
+"""Longer texts are read in segments of this length, or of the window if that is larger, because a segment's
+mask grows with the square of its length."""
 
 
 class TransformerLayer(nn.Module):
-    """Attention and a gated feed-forward network, each added to its input, x + f(normalise(x)).
+    """Attention and a gated feed-forward network, each added to its input: x + f(normalise(x)).
 
-    Normalisation comes before each part (Xiong et al. 2020) and is that of Zhang & Sennrich (2019); the
-    feed-forward network is SwiGLU (Shazeer 2020). As in LLaMA (Touvron et al. 2023) there are no biases.
+    Normalisation precedes each part (Xiong et al. 2020) and is that of Zhang & Sennrich (2019). The
+    feed-forward network is SwiGLU (Shazeer 2020). There are no biases, as in LLaMA (Touvron et al. 2023).
     """
 
     def __init__(self, hidden: int, heads: int, layers: int) -> None:
@@ -108,10 +107,10 @@ class TransformerLayer(nn.Module):
 class TransformerNetwork(nn.Module):
     """Embedding, transformer layers, and a last normalisation.
 
-    In each layer a word attends to itself and the ``window`` - 1 words before it. The state has the keys and
-    values of these words, so that its size is bounded however long the text is. Keys are kept as they were
-    before rotation, because their positions count from the oldest word of the state: products only depend on
-    distances. If hidden and embedding sizes differ, linear projections lead from one to the other.
+    In each layer, a word attends to itself and the ``window`` - 1 words before it. The state consists of the
+    keys and values of these words, so that its size is bounded. The keys are stored before rotation, because
+    positions are counted from the oldest word of the state: products depend only on differences of positions.
+    If hidden and embedding sizes differ, linear projections convert between them.
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -213,8 +212,9 @@ class TransformerNetwork(nn.Module):
         return apply_dropout(values, self.dropout, self.locked) if self.training else values
 
     def initial_state(self, n: int) -> State:
-        """A state has the number of its valid words, (N,), and keys and values of each layer, (N, window - 1,
-        H)."""
+        """A state has the number of its words, (N,), and keys and values of each layer, (N, window - 1,
+        H).
+        """
         return self._empty_state(n, self.window - 1)
 
     def _empty_state(self, n: int, n_memory: int) -> State:
@@ -240,7 +240,7 @@ class TransformerNetwork(nn.Module):
 
 
 def normalise(x: Tensor, gain: Tensor) -> Tensor:
-    """Divide each vector by the root mean square of its values, and multiply by the gains."""
+    """Divide each vector by the root mean square of its values, and multiply it by the gains."""
     return functional.rms_norm(x.to(gain.dtype), gain.shape, gain, NORM_EPSILON)
 
 

@@ -1,12 +1,16 @@
 """Attention over the prefixes of a batch, each computed once, for networks of causal attention.
 
-The prefixes of contexts and hypotheses are one tree, whose root is the start word: below it come the distinct
-prefixes of the contexts, and below each context the trie of its hypotheses, so that contexts that begin alike
-are read once. Blocks of nodes that are adjacent in preorder share their keys: the ancestors of a node are in
-its block, or on the path to the first node of the block. So each block attends to its own nodes and to that
-path, with a mask, and its products are dense. Blocks are computed chunk by chunk; between chunks only the
-keys and values of nodes on the paths of later blocks are kept, which bounds the memory whatever the size of
-the tree.
+All prefixes of a batch form one tree. Its root is the start word. Below the root are the distinct prefixes of
+the contexts, and below each context the trie of its hypotheses. So words that contexts share at their
+beginning are read once.
+
+The tree is divided into blocks of nodes that are adjacent in preorder. An ancestor of a node of a block is in
+the block too, or on the path from the root to the block's first node. So the nodes of a block attend to one
+set of keys, those of the block and of this path, and a mask excludes the keys that are not a node's own
+ancestors. That makes the matrix products dense.
+
+Blocks are computed in chunks. Between chunks, only the keys and values on the paths to later blocks are kept.
+This bounds the memory, whatever the size of the tree.
 """
 
 from __future__ import annotations
@@ -107,7 +111,7 @@ def attend(
 
 @dataclass(frozen=True, slots=True)
 class PrefixTree:
-    """Nodes of a tree, parents before children, first those of contexts."""
+    """The tree of all prefixes of a batch: parents before children, and the nodes of contexts first."""
 
     parent: np.ndarray  # (N,) parent of each node; the root, node 0, is its own parent
     word: np.ndarray  # (N,) the model's id of the word on the edge into each node
@@ -119,15 +123,18 @@ class PrefixTree:
 
     @property
     def n_contexts(self) -> int:
-        """Number of nodes of contexts, with the root."""
+        """Number of nodes of contexts, including the root."""
         return self.context_levels[-1].stop if self.context_levels else 1
 
 
 def build_prefix_tree(
     trie: HypothesisTrie, ids: np.ndarray, encode: Callable[[Words], np.ndarray], start_word: int
 ) -> PrefixTree:
-    """Build the tree of a batch. ``encode`` returns the model's ids of words, and that of ``</s>`` for
-    ``SENTENCE_END``; ``ids`` are those of the trie's words.
+    """Build the tree of a batch.
+
+    Args:
+        ids: the model's ids of the trie's words.
+        encode: returns the model's ids of words, and the id of ``</s>`` for ``SENTENCE_END``.
     """
     words = (*trie.words, SENTENCE_END)
     contexts = build_trie([tuple(words[i] for i in context) for context in trie.contexts])
@@ -151,8 +158,10 @@ def build_prefix_tree(
 
 
 def number_in_preorder(parent: np.ndarray, levels: Sequence[slice]) -> tuple[np.ndarray, np.ndarray]:
-    """Number of each node in preorder, and of the last node of its subtree, (N,) each. The children of a node
-    are in later levels.
+    """Number of each node in preorder, and of the last node of its subtree, (N,) each.
+
+    Args:
+        levels: the nodes below the root; the children of a node are in later levels.
     """
     sizes = np.ones(len(parent), dtype=np.int64)
     for level in reversed(levels):
@@ -173,10 +182,12 @@ def number_in_preorder(parent: np.ndarray, levels: Sequence[slice]) -> tuple[np.
 
 
 def needed_context_nodes(tree: PrefixTree, window: int, cached: np.ndarray) -> np.ndarray:
-    """Which nodes of contexts, (n_contexts,) bool, are needed to compute the vectors of the trie.
+    """Whether each node of a context, (n_contexts,), is needed to compute the vectors of the trie.
 
-    These are the roots of the trie, and the ``window`` - 1 nodes above each node that is computed, which
-    ``cached`` ones, (n_contexts,) bool, need not be.
+    Needed are the roots of the trie, and the ``window`` - 1 nodes above each node that has to be computed.
+
+    Args:
+        cached: (n_contexts,) bool, the nodes that need not be computed.
     """
     reach = np.zeros(tree.n_contexts, dtype=np.int64)  # number of nodes that are needed from here upwards
     roots = tree.trie_nodes[tree.trie_nodes < tree.n_contexts]
@@ -188,13 +199,13 @@ def needed_context_nodes(tree: PrefixTree, window: int, cached: np.ndarray) -> n
 
 
 BLOCK_NODES = 64
-"""Nodes per block. With more, each node attends to more keys that its mask excludes; with fewer, the keys of
-paths are copied more often."""
+"""Nodes per block. With more nodes, the mask of each excludes more keys; with fewer, the keys of paths are
+copied more often."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Blocks of nodes to compute together. Keys are those of ``path``, followed by those of ``nodes``."""
+    """Blocks of nodes that are computed together; their keys are those of ``path``, then of ``nodes``."""
 
     nodes: np.ndarray  # (n,) nodes in preorder
     path: np.ndarray  # (P,) nodes of earlier chunks whose keys are used, now or later, in preorder
@@ -205,8 +216,11 @@ class Chunk:
 
 
 def plan_chunks(tree: PrefixTree, kept: np.ndarray, window: int, chunk_nodes: int) -> Iterator[Chunk]:
-    """Divide the ``kept`` nodes of a tree, (N,) bool, into chunks of at most ``chunk_nodes``, a multiple of
-    ``BLOCK_NODES``. A node attends to ``window`` nodes: itself and its nearest ancestors.
+    """Divide the ``kept`` nodes of a tree, (N,) bool, into chunks.
+
+    Args:
+        window: number of nodes to which a node attends: itself and its nearest ancestors.
+        chunk_nodes: largest number of nodes of a chunk, a multiple of ``BLOCK_NODES``.
     """
     nodes = np.flatnonzero(kept)
     nodes = nodes[np.argsort(tree.first[nodes])]
@@ -236,10 +250,11 @@ def plan_chunks(tree: PrefixTree, kept: np.ndarray, window: int, chunk_nodes: in
 
 
 def _block_paths(tree: PrefixTree, nodes: np.ndarray, number: np.ndarray, window: int) -> np.ndarray:
-    """Numbers of the nodes above the first node of each block to which one of its nodes may attend.
+    """For each block, the nodes above its first node to which its nodes may attend: (blocks, P), or -1.
 
-    ``nodes`` are in preorder; ``number`` is that of each node of the tree among them, -1 for the others.
-    Returns (blocks, P), -1 for none.
+    Args:
+        nodes: the nodes that are kept, in preorder.
+        number: index of each node of the tree in ``nodes``; the result consists of such indices.
     """
     first = np.arange(0, len(nodes), BLOCK_NODES)
     lowest = np.minimum.reduceat(tree.position[nodes], first) - window + 1
@@ -251,10 +266,11 @@ def _block_paths(tree: PrefixTree, nodes: np.ndarray, number: np.ndarray, window
 
 
 def _lay_out_blocks(numbers: np.ndarray, paths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lay out the blocks of a chunk: its queries, (blocks, BLOCK_NODES), and keys, (blocks, K), -1 for none.
+    """Lay out the blocks of a chunk: queries, (blocks, BLOCK_NODES), and keys, (blocks, K), -1 for none.
 
-    ``numbers`` are those of the nodes of the chunk, in preorder; ``paths``, (blocks, P), those of the nodes
-    above each block, -1 for none.
+    Args:
+        numbers: the nodes of the chunk, in preorder.
+        paths: (blocks, P) result of ``_block_paths``.
     """
     paths = paths[:, (paths >= 0).any(axis=0)]
     filled = np.arange(numbers[0], numbers[0] + BLOCK_NODES * len(paths)).reshape(len(paths), BLOCK_NODES)
@@ -265,20 +281,20 @@ def _lay_out_blocks(numbers: np.ndarray, paths: np.ndarray) -> tuple[np.ndarray,
 
 UNLIMITED = 1 << 40  # window of a layer that attends to all nodes of a path
 CHUNK_NODES = {"cpu": 1024, "cuda": 32_768}
-"""Nodes that are computed together: on a CPU their vectors stay in its cache, on a GPU they keep it busy."""
+"""Nodes per chunk. On a CPU their vectors fit into its cache, on a GPU they keep it busy."""
 
 
 def tree_vectors(network: TreeNetwork, tree: PrefixTree, cache: RowCache) -> tuple[Tensor, np.ndarray]:
-    """Compute the context vectors of a tree, (U, D), and the row of the vector of each node, (N,).
+    """Compute the context vectors of a tree, (U, D), and the row of each node's vector, (N,).
 
-    Only nodes of contexts that no other vector depends on have none. Those whose
-    vector, keys and values are cached are not computed again.
+    Nodes of contexts are not computed again if their vectors, keys and values are cached. Those on which no
+    node of the trie depends have no vector.
     """
     return _TreeRun(network, tree, cache).run()
 
 
 class _TreeRun:
-    """The computation over one tree, chunk by chunk."""
+    """The computation of one tree, chunk by chunk."""
 
     def __init__(self, network: TreeNetwork, tree: PrefixTree, cache: RowCache) -> None:
         self.network, self.tree, self.cache = network, tree, cache
@@ -288,7 +304,7 @@ class _TreeRun:
         self.names = _name_contexts(tree) if cache.max_bytes else []
         is_cached, self.cached_rows = cache.recall_rows(self.names)  # (n_contexts,), (cached, D + 2·L·H)
         self.cached_row = np.full(len(tree.parent), -1)
-        """(N,) row of each node in ``cached_rows``; -1 if it must be computed."""
+        """(N,) row of each node in ``cached_rows``; -1 for nodes that have to be computed."""
         self.cached_row[: len(is_cached)][is_cached] = np.arange(is_cached.sum())
         distinct_words, self.input_row = np.unique(tree.word, return_inverse=True)
         self.inputs = network.inputs(self._to_device(distinct_words))
@@ -297,12 +313,12 @@ class _TreeRun:
         self.keys_and_values: list[Tensor] = []
         """Keys, values, keys, … of the layers for the last chunk, (P + n, heads, d)."""
         self.key_rows = np.zeros(0, dtype=np.int64)
-        """Row in these tensors of each key of the last chunk."""
+        """Row in ``keys_and_values`` of each key of the last chunk."""
         self.vectors: list[Tensor] = []
         self.n_vectors = 0
         self.row_of_node = np.zeros(len(tree.parent), dtype=np.int64)
         self.stored = np.zeros(0, dtype=np.int64)
-        """Nodes of contexts that the cache should have."""
+        """Nodes of contexts that are to be cached."""
         self.new_names: list[bytes] = []
         self.new_rows: list[Tensor] = []
 
@@ -362,8 +378,9 @@ class _TreeRun:
         self._keep(new, known, self.network.vectors(x), known_rows[0])
 
     def _masks(self, query_nodes: Tensor, key_nodes: Tensor) -> dict[int, Tensor]:
-        """Which keys the nodes of each block attend to, (blocks, 1, BLOCK_NODES, K) bool, by the window of a
-        layer; see ``Chunk``.
+        """Whether the nodes of each block attend to each of its keys, (blocks, 1, BLOCK_NODES, K) bool.
+
+        The masks are by the windows of the layers; see ``Chunk``.
         """
         queries, keys, (first, last, position) = query_nodes.unsqueeze(2), key_nodes.unsqueeze(1), self.ranges
         order = first[queries]
@@ -372,7 +389,7 @@ class _TreeRun:
         return {window: (is_above & (distance < window)).unsqueeze(1) for window in set(self.windows)}
 
     def _known_rows(self, nodes: np.ndarray) -> list[Tensor]:
-        """Vectors, keys, values, keys, … of nodes that are cached, (n, D), (n, H), …"""
+        """Vectors, keys, values, keys, … of cached nodes, (n, D), (n, H), …"""
         sizes = [self.network.output_size] + [self.network.key_size] * 2 * len(self.windows)
         if not len(nodes):
             return list(self.inputs.new_empty(0, sum(sizes)).split(sizes, dim=1))
@@ -380,7 +397,7 @@ class _TreeRun:
         return list(rows.split(sizes, dim=1))
 
     def _keep(self, new: np.ndarray, known: np.ndarray, vectors: Tensor, known_vectors: Tensor) -> None:
-        """Keep the vectors of a chunk, and what the cache should have of its contexts."""
+        """Keep the vectors of a chunk, and those of its rows that are to be cached."""
         self.row_of_node[new] = self.n_vectors + np.arange(len(new))
         self.row_of_node[known] = self.n_vectors + len(new) + np.arange(len(known))
         self.n_vectors += len(new) + len(known)
@@ -398,7 +415,7 @@ class _TreeRun:
 
 
 def _name_contexts(tree: PrefixTree) -> list[bytes]:
-    """A digest of the words that lead to each node of a context, so that the cache keeps no texts."""
+    """For each node of a context, a digest of the words up to it, so that the cache has no texts."""
     names = [b""]
     for node in range(1, tree.n_contexts):
         word = int(tree.word[node]).to_bytes(8, "little")

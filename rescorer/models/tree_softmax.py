@@ -1,11 +1,12 @@
-"""Tree softmax: a word is a path of binary decisions, its probability the product of theirs.
+"""Tree softmax: a word is a path of binary decisions, and its probability the product of theirs.
 
-A tree with L leaves is the array of the two children of each of its L-1 decisions, (L-1, 2). A child is a
-decision 0 … L-2, with a higher number than its parent and 0 as the root, or L-1+l for the leaf l. Leaves are
-numbered by their word: those of word 0 come first, then those of word 1, and so on.
+A tree with L leaves is an array with the two children of each of its L-1 decisions, (L-1, 2). A child is
+either a decision, 0 … L-2, or the leaf l as the number L-1+l. The root is decision 0, and children have
+higher numbers than their parents. A word has one or several leaves: the leaves of word 0 come first, then
+those of word 1, and so on.
 
-Paths are flat arrays: that of vector i has the nodes starts[i] … starts[i+1]-1. Vectors are multiplied with
-the nodes of their paths without a copy of a node's vector per path.
+Paths are flat arrays: path i consists of the nodes starts[i] … starts[i+1]-1. Vectors are multiplied with the
+nodes on their paths without a copy of a node's vector for each path.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from rescorer.errors import BundleError
 from rescorer.models.network_files import MAX_PLACES
 
 MAX_PATH_DECISIONS = 128
-"""Longest path to a leaf. A Huffman tree over 10^18 counted words needs fewer than 90 decisions; a chain of
-decisions would exhaust memory."""
+"""Largest number of decisions on a path. A Huffman tree over 10^18 counted words needs fewer than 90; a tree
+that is one long chain would exhaust memory."""
 
 
 def balanced_tree(n_leaves: int) -> np.ndarray:
-    """Children of each decision in a tree whose path lengths differ by at most one, (L-1, 2)."""
+    """A tree whose paths differ in length by at most one decision, (L-1, 2)."""
     return np.arange(1, 2 * n_leaves - 1).reshape(n_leaves - 1, 2)
 
 
@@ -47,8 +48,8 @@ def leaf_paths(children: np.ndarray, n_leaves: int) -> tuple[np.ndarray, np.ndar
     """Find the path from the root to every leaf of a tree, (L-1, 2).
 
     Returns:
-        (L + 1,) start of each leaf's path; and two flat arrays: the decisions on the paths, root first, and
-        the child (0 or 1) taken at each decision.
+        (L + 1,) start of each leaf's path, and two flat arrays: the decisions on the paths, the root first,
+        and the child, 0 or 1, taken at each.
 
     Raises:
         BundleError: ``children`` is not a tree over all leaves, or a path is too long.
@@ -95,7 +96,7 @@ with warnings.catch_warnings():  # torch warns once per process that sparse CSR 
 
 
 class NodeSums(NamedTuple):
-    """Sums over the paths through each node."""
+    """For each node, a sum over the paths through it."""
 
     nodes: Tensor  # (U,) distinct nodes, ascending
     counts: Tensor  # (U,) number of paths through each
@@ -103,8 +104,10 @@ class NodeSums(NamedTuple):
 
 
 def concatenate_runs(starts: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-    """Concatenate the runs starts[i] … starts[i+1]-1 of ``items``; also return where each of them begins,
-    (len(items) + 1,)."""
+    """Concatenate the runs of indices starts[i] … starts[i+1]-1 for each i of ``items``.
+
+    Also return where each run begins in the result, and its end: (len(items) + 1,).
+    """
     lengths = starts.diff().index_select(0, items)
     begins = functional.pad(lengths.cumsum(0), (1, 0))
     shift = torch.repeat_interleave(starts.index_select(0, items) - begins[:-1], lengths)
@@ -112,8 +115,11 @@ def concatenate_runs(starts: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def score_nodes(vectors: Tensor, node_vectors: Tensor, starts: Tensor, nodes: Tensor, bias: Tensor) -> Tensor:
-    """The product of each vector, (N, D), and the vector of each of the (M,) nodes on its path, plus
-    ``bias``, (M,); a path has each node once at most.
+    """The product of each vector, (N, D), with the vector of each node on its path, plus ``bias``: (M,).
+
+    Args:
+        nodes: (M,) nodes of all paths; a path has a node at most once.
+        bias: (M,).
     """
     pattern = torch.sparse_csr_tensor(
         starts, nodes, bias, (len(vectors), len(node_vectors)), check_invariants=False
@@ -122,14 +128,17 @@ def score_nodes(vectors: Tensor, node_vectors: Tensor, starts: Tensor, nodes: Te
 
 
 def sum_rows(table: Tensor, rows: Tensor, starts: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Σ weights[m]·table[rows[m]] over each run of m, (N, D), which begin at (N + 1,) starts; weights are 1
-    if None.
+    """Σ weights[m]·table[rows[m]] over each run of m, (N, D).
+
+    Args:
+        starts: (N + 1,) where each run begins.
+        weights: None: all are 1.
     """
     return functional.embedding_bag(rows, table, starts[:-1], mode="sum", per_sample_weights=weights)
 
 
 def sum_by_node(vectors: Tensor, starts: Tensor, nodes: Tensor, weights: Tensor) -> NodeSums:
-    """Sum the vectors whose paths lead through a node, weighted by ``weights`` (M,)."""
+    """For each node, sum the vectors whose paths lead through it, weighted by ``weights``, (M,)."""
     nodes, by_node = torch.sort(nodes)
     distinct, counts = torch.unique_consecutive(nodes, return_counts=True)
     rows = torch.repeat_interleave(starts.diff()).index_select(0, by_node)
@@ -149,17 +158,24 @@ def list_levels(children: np.ndarray) -> list[np.ndarray]:
 
 
 class SideDifferences(torch.autograd.Function):
-    """For each decision, the mean vector of the words on its second side minus that of the first side.
+    """For each decision, the mean vector of the words on its second side minus that of the words on its first
+    side.
 
-    A mean is weighted with the probabilities that the tree's biases alone, with a zero context vector, give
-    the words. So the difference is the gradient, at that context vector, of the decision that a softmax over
-    these words would make. The weights get no gradient.
+    Words are weighted by the probabilities that the tree gives them for a zero context vector, that is, by
+    its biases alone. The difference is then the gradient, at that context vector, of the decision that a
+    softmax over these words would make. The weights themselves get no gradient.
     """
 
     @staticmethod
     def forward(ctx, word_vectors, bias, tree, leaf_words, levels):  # type: ignore[no-untyped-def]
-        """Compute the differences, (L-1, D), from (≥ V, D) word vectors and the biases, (L-1,), and children,
-        (L-1, 2), of decisions. Leaves have (L,) words; levels are decisions of each depth, the deepest first.
+        """Compute the differences, (L-1, D).
+
+        Args:
+            word_vectors: (≥ V, D).
+            bias: (L-1,) of each decision.
+            tree: (L-1, 2) children of each decision.
+            leaf_words: (L,) word of each leaf.
+            levels: result of ``list_levels``.
         """
         n_decisions, size = len(bias), word_vectors.shape[1]
         second_share = torch.sigmoid(bias).unsqueeze(1)
@@ -196,8 +212,7 @@ BLOCK_EDGES = 16_384  # number of edges whose decisions are held at once
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """The decisions on the paths to some leaves, as flat arrays: leaf i has the range starts[i] …
-    starts[i+1]-1."""
+    """The decisions on the paths to some leaves: the path of leaf i is starts[i] … starts[i+1]-1."""
 
     starts: Tensor  # (N + 1,) int64
     nodes: Tensor  # (M,) int64 decisions, from the root down
@@ -207,18 +222,19 @@ class Decisions:
 class TreeSoftmax(nn.Module):
     """P(w|h) = Σ_l Π σ(± (q_i·h + b_i)) over the leaves l of w and the decisions i on the path to l.
 
-    Morin & Bengio (2005); Mnih & Hinton (2009) learn the tree from the data, and let a word have several
-    leaves. A leaf costs as many scores as its path has decisions, in training and in scoring. Normalised by
-    construction, for any tree.
+    Trees were proposed by Morin & Bengio (2005). Mnih & Hinton (2009) learn the tree from the data, and let a
+    word have several leaves. The cost of a leaf is one score per decision on its path, in training and in
+    scoring.
 
-    Decision vectors are not word vectors. Tied to the embedding, q_i is a vector of the decision's own plus
-    the difference of the mean embeddings of the words on its two sides (see ``SideDifferences``).
+    Decision vectors q_i are not word vectors. If they are tied to the embedding, q_i is a vector of its own
+    plus the difference of the mean embeddings of the words on the two sides of the decision (see
+    ``SideDifferences``).
 
     Args:
         size: D, length of a context vector.
         n_words: V, number of words that can be predicted.
-        n_leaves: L, number of leaves; 0 if every word has one leaf, whose number is that of the word.
-        word_vectors: (≥ V, D) embedding to which decision vectors are tied; None for untied ones.
+        n_leaves: L, number of leaves; 0 if every word has one leaf, with the number of the word.
+        word_vectors: (≥ V, D) embedding to which decision vectors are tied; None: they are not tied.
     """
 
     def __init__(
@@ -251,8 +267,11 @@ class TreeSoftmax(nn.Module):
         return len(self.tree) + 1
 
     def set_tree(self, children: np.ndarray, places: np.ndarray | None = None) -> None:
-        """Replace the tree, (L-1, 2) children of each decision, and the number of leaves of each word, (V,);
-        None: one.
+        """Replace the tree.
+
+        Args:
+            children: (L-1, 2) children of each decision.
+            places: (V,) number of leaves of each word; None: each has one.
 
         Raises:
             BundleError: ``children`` is not such a tree, a path is too long, or ``places`` does not fit.
@@ -296,12 +315,12 @@ class TreeSoftmax(nn.Module):
             self.word_bias.copy_(torch.log(second / first))
 
     def decisions(self, leaves: Tensor) -> Decisions:
-        """The decisions on the paths to ``leaves``, (N,)."""
+        """The decisions on the paths to some leaves, (N,)."""
         indices, starts = concatenate_runs(self.starts, leaves)
         return Decisions(starts, self.nodes[indices], self.signs[indices])
 
     def decision_weight(self) -> Tensor:
-        """The vectors q of all decisions, (L-1, D); in evaluation without gradients, computed once."""
+        """The vectors q of all decisions, (L-1, D); computed only once in evaluation without gradients."""
         if self.word_vectors is None:
             return self.word_weight
         sources = self.word_weight, self.word_bias, self.word_vectors
@@ -328,8 +347,8 @@ class TreeSoftmax(nn.Module):
     def log_probs(self, hidden: Tensor, rows: Tensor, words: Tensor) -> Tensor:
         """See ``OutputLayer``.
 
-        Edges that share a row each score the top of the tree themselves: finding the decisions that they
-        share takes longer than scoring them.
+        Edges that share a row score the decisions at the top of the tree separately, because finding the
+        decisions that they have in common would take longer.
         """
         weight = self.decision_weight()
         out = torch.empty(len(words), dtype=hidden.dtype, device=hidden.device)
@@ -343,7 +362,7 @@ class TreeSoftmax(nn.Module):
         return out
 
     def _leaves(self, words: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The leaves of ``words``, (N,), and the index of each leaf's word, or None if leaves are words."""
+        """The leaves of words, (N,), and the index of each leaf's word; None if every word has one leaf."""
         if self.n_leaves == self.n_words:
             return words, None
         leaves, starts = concatenate_runs(self.first_leaf, words)
@@ -372,7 +391,11 @@ def _leaf_log_probs(path: Decisions, scores: Tensor) -> Tensor:
 
 
 def _word_log_probs(leaf_log_probs: Tensor, owners: Tensor | None) -> Tensor:
-    """ln Σ P(leaf) over the leaves of each word; see ``TreeSoftmax._leaves`` for the owners."""
+    """ln Σ P(leaf) over the leaves of each word.
+
+    Args:
+        owners: index of each leaf's word, see ``TreeSoftmax._leaves``.
+    """
     if owners is None or not len(owners):
         return leaf_log_probs
     maxima = leaf_log_probs.new_full((int(owners[-1]) + 1,), -torch.inf)
@@ -382,10 +405,10 @@ def _word_log_probs(leaf_log_probs: Tensor, owners: Tensor | None) -> Tensor:
 
 
 class _Loss(torch.autograd.Function):
-    """-Σ ln Σ Π σ(±score) over the words, their leaves and the decisions on the paths to these; gradients are
-    sums of weighted rows, per path and per node.
+    """-Σ ln Σ Π σ(±score) over words, their leaves, and the decisions on the leaves' paths.
 
-    There is one row of ``hidden`` per leaf; see ``TreeSoftmax._leaves`` for the owners.
+    Gradients are sums of weighted rows, per path and per node. ``hidden`` has one row per leaf; for the
+    owners, see ``TreeSoftmax._leaves``.
     """
 
     @staticmethod

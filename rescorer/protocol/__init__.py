@@ -1,6 +1,6 @@
-"""The gRPC protocol that clients and the service share: generated code, messages and statuses.
+"""The gRPC protocol of clients and the service: generated code, and conversions to messages and back.
 
-Converts lists, weights, rankings and errors to protocol messages and back.
+Lists, weights, rankings and errors come in; protocol messages and statuses go out, and the other way round.
 """
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024

@@ -5,10 +5,11 @@ fields are not unpacked: the server copies the message's own ``Struct`` to the r
 does not send them at all.
 
 A single table converts errors to gRPC statuses and back. A status carries a ``google.rpc.ErrorInfo`` with the
-error's reason, so that a client raises an error of the same class; a ``google.rpc.BadRequest`` if a field of
-the request is invalid; and a ``google.rpc.RetryInfo`` if trying again later may help. The message of a health
-check has no field for details, so the models that a server serves from memory although its disk lacks them
-come as trailing metadata of ``Check``.
+reason of the error, so that a client raises an error of the same class; a ``google.rpc.BadRequest`` if a
+field of the request is invalid; and a ``google.rpc.RetryInfo`` if the call may succeed later.
+
+A server may still serve models from memory after their files were lost. A health check reports these missing
+models in the trailing metadata of ``Check``, because its message has no field for them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 from urllib import parse
 
 import grpc
@@ -74,7 +75,7 @@ def format_address(host: str, port: int) -> str:
 
 
 def is_local_target(target: str) -> bool:
-    """Whether a gRPC target can only be on this machine.
+    """Whether all addresses of a gRPC target are on this machine.
 
     >>> is_local_target("ipv4:127.0.0.1:1,127.0.0.1:2"), is_local_target("dns:///example.org:1")
     (True, False)
@@ -86,14 +87,14 @@ def is_local_target(target: str) -> bool:
 
 
 MISSING_MODELS = "rescorer-models-missing"
-"""Key of the metadata; absent if no model is missing."""
+"""Key in the trailing metadata of a health check; absent if no model is missing."""
 MAX_VALUE_CHARS = 500
-"""Longest value; names that do not fit are replaced by ``MORE``."""
+"""Maximum length of the metadata's value; labels that do not fit are replaced by ``MORE``."""
 MORE = "..."
 
 
 def encode_missing_models(labels: Iterable[str]) -> str:
-    """Encode labels, such as ``name/version``, as printable ASCII: percent-encoded, separated by commas."""
+    """Encode labels of models, such as ``name/version``, as ASCII: percent-encoded, separated by commas."""
     value = ""
     for label in labels:
         longer = f"{value}, {parse.quote(label)}" if value else parse.quote(label)
@@ -104,26 +105,27 @@ def encode_missing_models(labels: Iterable[str]) -> str:
 
 
 def decode_missing_models(metadata: Iterable[tuple[str, str | bytes]] | None) -> tuple[str, ...]:
-    """Return the labels in the trailing metadata of a health check; ``MORE`` at the end if some were cut."""
+    """Return the labels in the trailing metadata of a health check; the last is ``MORE`` if some did not
+    fit."""
     values = [str(value) for key, value in metadata or () if key == MISSING_MODELS]
     return tuple(parse.unquote(label) for value in values for label in value.split(", "))
 
 
 DOMAIN = "rescorer"
 MAX_TEXT_CHARS = 500
-"""Longest text in a list's status."""
+"""Maximum length of each text in the status of a list."""
 MESSAGE_TOO_LARGE = re.compile(r"Received message larger than max \((\d+) vs\. (\d+)\)")
-"""Status message of gRPC's own refusal of a request above ``max_message_bytes``."""
+"""The message with which gRPC itself refuses a request that is larger than ``max_message_bytes``."""
 
 
 class ErrorKind(NamedTuple):
-    """The representation of one class of errors in a status."""
+    """How errors of one class are represented in a status."""
 
     error_type: type[RescorerError]
     code: grpc.StatusCode
     reason: str
     hidden: bool = False
-    """Whether the message is withheld from clients, because it may reveal internals."""
+    """Whether clients do not get the message, because it may reveal internals of the server."""
 
 
 KINDS = (  # the first match counts, so subclasses come before their base classes
@@ -142,7 +144,7 @@ KINDS = (  # the first match counts, so subclasses come before their base classe
     ErrorKind(errors.ServiceError, grpc.StatusCode.UNKNOWN, "UNKNOWN", hidden=True),
 )
 BUG = ErrorKind(errors.ScoringError, grpc.StatusCode.INTERNAL, "INTERNAL", hidden=True)
-"""Kind of all exceptions that are not in the table."""
+"""The kind of all exceptions that are not in ``KINDS``."""
 
 ERROR_BY_REASON = {kind.reason: kind.error_type for kind in (*KINDS, BUG)}
 ERROR_BY_CODE = {kind.code.value[0]: kind.error_type for kind in reversed((*KINDS, BUG))} | {
@@ -151,12 +153,12 @@ ERROR_BY_CODE = {kind.code.value[0]: kind.error_type for kind in reversed((*KIND
     grpc.StatusCode.INVALID_ARGUMENT.value[0]: errors.InputError,
     grpc.StatusCode.INTERNAL.value[0]: errors.ScoringError,
 }
-"""Error class by status code, for a status without a known reason, such as one created by gRPC itself or by a
-proxy."""
+"""The class of errors for each status code, for a status without a known reason: one that was created by gRPC
+itself or by a proxy."""
 
 
 def error_kind(error: Exception) -> ErrorKind:
-    """Return the kind of an error; ``BUG`` if it is not in the table."""
+    """Return the kind of an error; ``BUG`` if its class is not in ``KINDS``."""
     return next((kind for kind in KINDS if isinstance(error, kind.error_type)), BUG)
 
 
@@ -166,8 +168,8 @@ def status_from_error(
     """Return the status that reports an error to the client.
 
     Args:
-        request_id: id under which the server's log has the details.
-        path: path in the request of the list that caused the error, such as ``lists[2]``.
+        request_id: id by which the details are found in the server's log.
+        path: place of the list that caused the error in the request, such as ``lists[2]``.
         max_text_chars: maximum length of each text in the status, since error messages may quote the request.
     """
     kind = error_kind(error)
@@ -248,20 +250,16 @@ def error_from_status(status: Status) -> RescorerError:
 
 DECISION_KINDS: Mapping[int, DecisionKind] = {
     pb.DECISION_KIND_UNSPECIFIED: "maximum",
-    pb.DECISION_KIND_MAXIMUM: "maximum",
-    pb.DECISION_KIND_MINIMUM_BAYES_RISK: "minimum_bayes_risk",
-    pb.DECISION_KIND_CONFUSION_NETWORK: "confusion_network",
+    **{pb.DecisionKind.Value(f"DECISION_KIND_{kind.upper()}"): kind for kind in get_args(DecisionKind)},
 }
 ERROR_UNITS: Mapping[int, ErrorUnit] = {
     pb.ERROR_UNIT_UNSPECIFIED: "word",
-    pb.ERROR_UNIT_WORD: "word",
-    pb.ERROR_UNIT_CHARACTER: "character",
-    pb.ERROR_UNIT_MIXED: "mixed",
+    **{pb.ErrorUnit.Value(f"ERROR_UNIT_{unit.upper()}"): unit for unit in get_args(ErrorUnit)},
 }
 
 
 PLAIN_WEIGHTS = ("word", "oov", "empty", "cache", "neural_cache")
-"""Weights that are one number, with 0 as their default."""
+"""The weights that are a single number with the default 0."""
 NAMED_WEIGHTS = ("name", "streams", "lm", "mixture", "rerankers", "components", "tuned_on")
 
 
@@ -271,7 +269,7 @@ def weights_from_proto(message: pb.Weights) -> Weights:
     Raises:
         ConfigError: a value is not a finite number.
     """
-    from rescorer.combination import OPTIONAL_NUMBERS, parse_weights
+    from rescorer.weights import OPTIONAL_NUMBERS, parse_weights
 
     fields: dict[str, Any] = {name: getattr(message, name) for name in PLAIN_WEIGHTS}
     fields |= {name: value for name in (*NAMED_WEIGHTS, "flatness") if (value := getattr(message, name))}
@@ -295,7 +293,7 @@ def weights_from_proto(message: pb.Weights) -> Weights:
 
 
 def decision_from_proto(message: pb.DecisionRule) -> DecisionRule:
-    """Convert a decision rule; what is absent gets its default.
+    """Convert a decision rule; absent fields get their default.
 
     Raises:
         ConfigError: a value is unknown, or the temperature is not a finite number above 0.
@@ -308,7 +306,7 @@ def decision_from_proto(message: pb.DecisionRule) -> DecisionRule:
 
 
 def decision_to_proto(rule: DecisionRule) -> pb.DecisionRule:
-    """Convert a decision rule, declaring all values."""
+    """Convert a decision rule, and set all fields, even to defaults."""
     return pb.DecisionRule(
         kind=f"DECISION_KIND_{rule.kind.upper()}",
         unit=f"ERROR_UNIT_{rule.unit.upper()}",
@@ -396,7 +394,7 @@ def phrases_to_proto(phrases: Iterable[Phrase]) -> list[pb.Phrase]:
 
 
 def _fields(message: pb.NBestList | pb.Hypothesis) -> Any:
-    """Return the client's ``Struct`` itself, which is a mapping too."""
+    """Return the ``Struct`` of user-defined fields itself, since it is a mapping."""
     return message.fields if message.HasField("fields") else {}
 
 
@@ -409,7 +407,7 @@ def _check_declared(known: Mapping[int, Unit], value: int, enum: Any, list_id: s
 
 
 def list_to_proto(nbest: NBestList) -> pb.NBestList:
-    """Convert a list for sending; streams are sent in nats, user-defined fields are not sent.
+    """Convert a list for sending. Scores are sent in nats; user-defined fields are not sent.
 
     Raises:
         InvalidList: a value has the wrong type, a text has characters that UTF-8 cannot encode, or a score
@@ -477,10 +475,10 @@ def write_ranking(ranking: Ranking, message: pb.RescoredList) -> None:
 def rescored_from_proto(
     message: pb.RescoredList, sent: NBestList, weights: Weights, model: str, decision: DecisionRule = MAXIMUM
 ) -> RescoredList:
-    """Convert a rescored list; fields that were not sent to the server are copied from the list ``sent``.
+    """Convert a rescored list, and add the fields of the list ``sent`` that were not sent to the server.
 
     Args:
-        decision: the rule in the response, which was not applied to a list in first-pass order.
+        decision: the rule in the response. If the list has the order of the first pass, it was not applied.
     """
     hypotheses = tuple(
         RescoredHypothesis(
@@ -534,7 +532,7 @@ def _optional(message: Any, field: str, convert: Callable[[Any], Any] = lambda v
 
 
 def _to_struct(fields: Mapping[str, Any]) -> Struct | None:
-    """The fields of a hypothesis: those of the request, or those of a generated hypothesis."""
+    """Convert the fields of a hypothesis, unless they are a ``Struct`` of the request already."""
     if isinstance(fields, Struct) or not fields:
         return fields or None  # type: ignore[return-value]  # the request's Struct
     struct = Struct()
@@ -566,7 +564,8 @@ def _generated_from_proto(made: pb.Generated) -> Generated:
 
 
 def _fields_as_sent(message: pb.RescoredHypothesis, sent: NBestList) -> Mapping[str, Any]:
-    """The fields of a hypothesis, which are not sent; those of a generated one follow from its source."""
+    """The fields of a hypothesis, which were not sent. For a generated one, they are made from those of its
+    source."""
     if not message.HasField("generated"):
         return sent.hypotheses[message.original_rank - 1].fields
     made = _generated_from_proto(message.generated)

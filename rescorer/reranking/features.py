@@ -1,8 +1,8 @@
-"""Features of hypotheses, computed from the whole list, from which a reranker computes its scores.
+"""Features of hypotheses, from which a reranker computes its scores; each depends on the whole list.
 
 A feature is named ``kind`` or ``kind:argument``, such as ``score:acoustic`` or ``distance:2``. All features
-of one kind are computed together, so that their common part, such as the distances between all hypotheses,
-is computed once.
+of one kind are computed together, so that they share their work: the distances between all hypotheses, for
+instance, are computed once for all temperatures.
 """
 
 from __future__ import annotations
@@ -18,32 +18,34 @@ from typing import Literal
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from rescorer.combination import OOV, WORDS
 from rescorer.decision import MAX_STEPS, code_texts, expected_distances
 from rescorer.errors import ConfigError, LimitExceeded, did_you_mean, quote
 from rescorer.ranking import best_first, posteriors
 from rescorer.trie import Words
+from rescorer.weights import OOV, WORDS
 
 MAX_VIEW_CELLS = 1 << 24  # largest table of hypotheses and words, in bytes; beyond, pairs are sorted
 
 
 @dataclass(frozen=True)
 class ListView:
-    """H hypotheses of N words in total, of which V are distinct."""
+    """A list as features read it: H hypotheses of N words in total, of which V are distinct."""
 
     components: Mapping[str, np.ndarray]
     """(H,) float64 by name: streams and language models in nats, and the counts ``words`` and ``oov``."""
     words: Sequence[Words]
     """Canonical words of each hypothesis."""
     context: Words
-    """Canonical words of what was said before."""
+    """Canonical words that were said before the list."""
     totals: np.ndarray
-    """(H,) float64, totals in nats under the reranker's base weights."""
+    """(H,) float64, the total of each hypothesis in nats under the reranker's base weights."""
     _remembered: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     @cached_property
     def n_words(self) -> np.ndarray:
-        """Number of words, but at least 1, (H,) float64."""
+        """(H,) float64, the number of words of each hypothesis, but at least 1, so that one can divide by
+        it.
+        """
         return np.maximum(self.components[WORDS], 1.0)
 
     @cached_property
@@ -53,7 +55,9 @@ class ListView:
 
     @cached_property
     def _coded(self) -> tuple[dict[str, int], np.ndarray]:
-        """``vocabulary`` and ``codes``, in one pass: a word that is looked up first gets the next code."""
+        """``vocabulary`` and ``codes``, in one pass: a word that is met for the first time gets the next
+        code.
+        """
         vocabulary: defaultdict[str, int] = defaultdict(count().__next__)
         words = map(vocabulary.__getitem__, chain.from_iterable(self.words))
         codes = np.fromiter(words, np.int64, int(self.lengths.sum()))
@@ -72,10 +76,10 @@ class ListView:
 
     @cached_property
     def texts(self) -> list[str]:
-        """Each hypothesis with one character per word, whose number is the code of the word.
+        """Each hypothesis as a text with one character per word; its number is the code of the word.
 
         Raises:
-            LimitExceeded: there are more distinct words than characters.
+            LimitExceeded: the list has more distinct words than there are characters.
         """
         if len(self.vocabulary) > sys.maxunicode:
             raise LimitExceeded(
@@ -88,22 +92,22 @@ class ListView:
 
     @cached_property
     def context_codes(self) -> np.ndarray:
-        """Codes of the words of the context, (C,) int64; those that no hypothesis has are below 0."""
+        """(C,) int64, the codes of the words of the context; words that no hypothesis has get -1."""
         codes = (self.vocabulary.get(word, -1) for word in self.context)
         return np.fromiter(codes, np.int64, len(self.context))
 
     @cached_property
     def rows(self) -> np.ndarray:
-        """Index of the hypothesis of each of ``codes``, (N,) int64."""
+        """(N,) int64, the index of the hypothesis to which each of ``codes`` belongs."""
         return np.repeat(np.arange(len(self.words)), self.lengths)
 
     @cached_property
     def offsets(self) -> np.ndarray:
-        """Where each hypothesis begins in ``codes``, and the end of the last, (H + 1,) int64."""
+        """(H + 1,) int64, the index in ``codes`` where each hypothesis begins, followed by N."""
         return np.concatenate(([0], np.cumsum(self.lengths)))
 
     def posteriors(self, temperatures: Sequence[str]) -> np.ndarray:
-        """Softmax of the base totals at each temperature, (H, T)."""
+        """Softmax of the base totals at each of T temperatures, (H, T)."""
 
         def compute(text: str) -> np.ndarray:
             return self.remember(text, lambda view: posteriors(view.totals, float(text)))
@@ -111,22 +115,27 @@ class ListView:
         return np.stack([*map(compute, temperatures)], axis=1)
 
     def remember(self, key: str, compute: Callable[[ListView], np.ndarray]) -> np.ndarray:
-        """Compute an array only once, for several features that need it."""
+        """Return the array that was computed under a key; compute it if this is the first call."""
         if key not in self._remembered:
             self._remembered[key] = compute(self)
         return self._remembered[key]
 
     def sum_rows(self, values: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-        """Sum (K,) values over hypotheses, (H,) float64; ``rows`` says whose they are, None: one per word."""
+        """Sum values over each hypothesis: (K,) → (H,) float64.
+
+        Args:
+            rows: (K,) the hypothesis to which each value belongs; None: there is one value per word, as in
+                ``codes``.
+        """
         where = self.rows if rows is None else rows
         return np.bincount(where, weights=values, minlength=len(self.words))
 
     def mean_per_row(self, values: np.ndarray) -> np.ndarray:
-        """Mean of the (N,) values of each hypothesis's words, (H,); 0 without words."""
+        """Mean of the values of each hypothesis's words, (N,) → (H,); 0 without words."""
         return self.sum_rows(values) / np.maximum(self.lengths, 1)
 
     def least_per_row(self, values: np.ndarray) -> np.ndarray:
-        """Least of the (N,) values of each hypothesis's words, (H,); 0 without words."""
+        """Smallest of the values of each hypothesis's words, (N,) → (H,); 0 without words."""
         least = np.zeros(len(self.words))
         if len(values):
             filled = self.lengths > 0
@@ -135,7 +144,7 @@ class ListView:
 
     @cached_property
     def word_keys(self) -> tuple[np.ndarray, np.ndarray]:
-        """Each pair of a hypothesis and a word that it has, once: rows and codes, (P,) int64 each."""
+        """Each distinct pair of a hypothesis and one of its words: rows and codes, (P,) int64 each."""
         n = max(len(self.vocabulary), 1)
         keys = self.rows * n + self.codes
         if len(self.words) * n > MAX_VIEW_CELLS:
@@ -147,18 +156,21 @@ class ListView:
 
 
 MOVES = {"delete": 1, "insert": -1, "replace": 0}
-"""By how many places an edit of the best hypothesis moves the words after it."""
+"""How far each kind of edit of the best hypothesis moves the words after it."""
 MAX_SLOT_CELLS = 1 << 20  # largest table by which numbers are counted; beyond, they are sorted
 
 
 def find_slots(view: ListView) -> np.ndarray:
-    """Return the slot of every word of a list, (N,) int64: each hypothesis is aligned with the best one.
+    """Align each hypothesis with the best one, and return the slot of every word of the list, (N,) int64.
 
-    A slot is a word of the best hypothesis, or the k-th word that others insert before one or at the end: S
-    times the place in the best hypothesis, plus k, where S is greater than the length of any hypothesis. The
-    posterior of a word in its slot is the sum of those of the hypotheses with the same word there: an
-    approximation of a confusion network whose alignments take microseconds, because no hypothesis moves the
-    slots of others.
+    As in a confusion network, a slot is a place where the hypotheses have different words: a word of the best
+    hypothesis, or the k-th word that others insert before one of its words or at its end. The number of a
+    slot is S times the place in the best hypothesis, plus k, where S is greater than the length of any
+    hypothesis.
+
+    The posterior of a word in a slot is the sum of the posteriors of the hypotheses that have this word
+    there. This approximates a confusion network. The alignment takes microseconds, because each hypothesis is
+    aligned with the best one alone.
 
     Raises:
         LimitExceeded: the list is too long to be aligned.
@@ -191,13 +203,13 @@ def find_slots(view: ListView) -> np.ndarray:
 
 
 def index_slots(view: ListView) -> np.ndarray:
-    """Number the pairs of a slot and a word in it: (N,) int64 for every word of a list, as ``find_slots``."""
+    """Number the distinct pairs of a slot and a word in it: (N,) int64 for every word of a list."""
     index = number_values(find_slots(view)) * len(view.vocabulary) + view.codes
     return index if index.max(initial=0) < MAX_SLOT_CELLS else number_values(index)
 
 
 def number_values(values: np.ndarray) -> np.ndarray:
-    """Number the distinct ones of (N,) integers, at least 0, in ascending order: (N,) int64."""
+    """Replace integers, (N,) and at least 0, by their ranks among the distinct ones: (N,) int64."""
     if values.max(initial=0) >= MAX_SLOT_CELLS:
         return np.unique(values, return_inverse=True)[1]
     occurs = np.zeros(int(values.max(initial=0)) + 1, dtype=np.int64)
@@ -207,7 +219,7 @@ def number_values(values: np.ndarray) -> np.ndarray:
 
 
 def count_slot_steps(lengths: np.ndarray) -> int:
-    """Bound the work of aligning all hypotheses with one, in units of ``decision.count_steps``."""
+    """Upper bound of the work of ``find_slots``, in the unit of ``decision.count_steps``."""
     return 2 * int(lengths.sum()) * (int(lengths.max(initial=0)) // 64 + 1)
 
 
@@ -225,7 +237,7 @@ Reduce = Callable[[ListView, np.ndarray], np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class FeatureKind:
-    """A family of features."""
+    """All features whose names begin with the same kind."""
 
     compute: Compute  # computes the features for some arguments, (H, number of arguments)
     argument: Argument  # kind of the text after the colon; empty: there is none
@@ -235,11 +247,13 @@ class FeatureKind:
 
 
 def feature_matrix(names: Sequence[str], view: ListView) -> np.ndarray:
-    """Compute features of all hypotheses of a list, (H, F) float64, neither centred nor scaled; the F names
-    are valid as for ``check_feature``.
+    """Compute features of all hypotheses of a list, (H, F) float64, neither centred nor scaled.
+
+    Args:
+        names: (F,) names that ``check_feature`` accepts.
 
     Raises:
-        LimitExceeded: the list is too long for distances or confusion networks.
+        LimitExceeded: the list is too long for distances or for ``find_slots``.
         KeyError: a component is missing.
     """
     matrix = np.empty((len(view.words), len(names)))
@@ -254,13 +268,13 @@ def feature_matrix(names: Sequence[str], view: ListView) -> np.ndarray:
 
 
 def centre_features(matrix: np.ndarray) -> np.ndarray:
-    """Subtract each feature's mean over the list: what all hypotheses share cannot rank them."""
+    """Subtract each feature's mean over the list. A value that all hypotheses share cannot rank them."""
     centred: np.ndarray = matrix - matrix.mean(axis=0, keepdims=True)
     return centred
 
 
 def check_feature(name: str) -> None:
-    """Raise ConfigError if a feature is unknown or its argument is not one of those permitted."""
+    """Raise ConfigError if the kind of a feature is unknown, or its argument is not allowed."""
     kind, colon, argument = name.partition(":")
     if kind not in FEATURE_KINDS:
         known = ", ".join(FEATURE_KINDS)
@@ -281,7 +295,7 @@ def check_feature(name: str) -> None:
 
 
 def needed_components(names: Sequence[str]) -> list[str]:
-    """Names of the streams and models that features need, besides those of the base weights."""
+    """Names of the streams and models that appear in the names of features, each once."""
     parts = [name.partition(":") for name in names]
     needed = [argument for kind, _, argument in parts if FEATURE_KINDS[kind].argument == "component"]
     return list(dict.fromkeys(needed))
@@ -299,7 +313,13 @@ def _distances(view: ListView, temperatures: Sequence[str]) -> np.ndarray:
 
 
 def _word_posteriors(reduce: Reduce, *, in_slots: bool = False) -> Compute:
-    """Reduce, per hypothesis, the posteriors of its words anywhere in the list, or in their slots: (H, T)."""
+    """Return the function of features that are made of the posteriors of a hypothesis's words.
+
+    Args:
+        reduce: makes one value per hypothesis from one posterior per word.
+        in_slots: whether a word's posterior counts the hypotheses that have the word in the same slot,
+            instead of anywhere.
+    """
 
     def compute(view: ListView, temperatures: Sequence[str]) -> np.ndarray:
         index = view.remember("slots", index_slots) if in_slots else view.codes
@@ -322,7 +342,7 @@ def _copies(view: ListView, _: Sequence[str]) -> np.ndarray:
 
 
 def _repeats(view: ListView, _: Sequence[str]) -> np.ndarray:
-    """Words, and pairs of words, that directly follow upon themselves."""
+    """Number of words, and of pairs of words, that repeat themselves: ``the the``, ``in the in the``."""
     codes, rows = view.codes, view.rows
     same_row, same = rows[1:] == rows[:-1], codes[1:] == codes[:-1]
     counts = view.sum_rows((same_row & same).astype(np.float64), rows[:-1])
@@ -349,10 +369,11 @@ def _overlap(view: ListView, orders: Sequence[str]) -> np.ndarray:
 
 
 def code_ngrams(one: np.ndarray, other: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
-    """Code the n-grams of two sequences of codes, at least −1, as integers, the same for equal ones.
+    """Convert n-grams of two sequences of word codes, at least −1, to integers, equal for equal ones.
 
     Returns:
-        (N − order + 1,) and (M − order + 1,) int64 for sequences of N and M, or empty ones.
+        (N − order + 1,) and (M − order + 1,) int64 for sequences of N and M words; empty for a sequence that
+        is too short.
     """
     n, m = max(len(one) - order + 1, 0), max(len(other) - order + 1, 0)
     words = np.concatenate((one, other)) + 1

@@ -1,13 +1,12 @@
-"""Ensembles of linear networks, multilayer perceptrons and small transformers, for rerankers, in NumPy.
+"""The networks of rerankers, in NumPy: linear ones, multilayer perceptrons and small transformers.
 
-The inputs of hypothesis i are its features, centred in the list and divided by their scales, and after them
-the encoding of its words, if there is one, centred too: the mean of the context vectors from which a language
-model predicts its words and its end of sentence, times a projection. Because the mean is linear, the vectors
-are projected where the networks run, and K numbers per hypothesis leave that process.
+A network scores the hypotheses of one list. Its input for hypothesis i is the vector x_i of the hypothesis's
+features, which are centred in the list and divided by their scales. Some networks also read an encoding of
+the words, e_i, which is centred in the list too; see ``rescorer.trie.WordEncoder``. [x, e] is both in one
+vector.
 
-The score of a linear network or perceptron is u·x_i + v·tanh(W·x_i + b). In a transformer, every hypothesis
-attends to all hypotheses of its list, and their positions play no part. For the features x of each hypothesis
-and the encoding e of its words,
+The score of a linear network is u·[x, e]. A multilayer perceptron adds v·tanh([x, e] W + b). In a
+transformer, every hypothesis attends to all hypotheses of its list, whatever their order:
 
     z = [x, e] W_input + b_input
     z = z + attention(normalise(z))                                                       in each layer
@@ -15,7 +14,8 @@ and the encoding e of its words,
     score = u · [x, e] + v · normalise(z)
 
 The layers have pre-layer normalisation (Xiong et al. 2020, arXiv 2002.04745) without gains and biases, which
-would only repeat the matrices that follow. The score of an ensemble is the mean over its members.
+would only repeat the matrices that follow. An ensemble has several networks of the same sizes, its members;
+its score is the mean of their scores.
 """
 
 from __future__ import annotations
@@ -32,77 +32,6 @@ from rescorer.trie import MAX_ENCODING_SIZE
 
 MAX_MEMBERS, MAX_HIDDEN = 64, 1024
 MAX_PARAMETERS = 1 << 20  # largest number of parameters of all members: 8 MB
-
-
-@dataclass(frozen=True, slots=True)
-class Ensemble:
-    """The parameters of M networks with U hidden units each; U is 0 for linear ones.
-
-    The I inputs are F features and an encoding of length K.
-
-    Raises:
-        ConfigError: shapes do not match, or a parameter is not finite.
-    """
-
-    linear: np.ndarray  # (M, I) float64, u
-    hidden: np.ndarray  # (M, I, U) float64, W
-    bias: np.ndarray  # (M, U) float64, b
-    output: np.ndarray  # (M, U) float64, v
-    encoding: int = 0  # K, length of the encoding of the words; 0 without one
-
-    def __post_init__(self) -> None:
-        members, inputs = self.linear.shape
-        units = self.output.shape[-1]
-        expected = {"hidden": (members, inputs, units), "bias": (members, units), "output": (members, units)}
-        for name, shape in expected.items():
-            if getattr(self, name).shape != shape:
-                raise ConfigError(f"{name} has the shape {getattr(self, name).shape}; expected {shape}")
-        features = inputs - self.encoding
-        if not (0 < members <= MAX_MEMBERS and 0 < features <= MAX_FEATURES and units <= MAX_HIDDEN):
-            raise ConfigError(
-                f"{members} networks with {features} features and {units} hidden units; expected 1 to "
-                f"{MAX_MEMBERS}, 1 to {MAX_FEATURES} and at most {MAX_HIDDEN}"
-            )
-        if not 0 <= self.encoding <= MAX_ENCODING_SIZE:
-            raise ConfigError(f"an encoding of length {self.encoding}; expected at most {MAX_ENCODING_SIZE}")
-        n_parameters = sum(getattr(self, name).size for name in ("linear", *expected))
-        if n_parameters > MAX_PARAMETERS:
-            raise ConfigError(f"{n_parameters:,} parameters; expected at most {MAX_PARAMETERS:,}")
-        for name in ("linear", *expected):
-            if not np.isfinite(getattr(self, name)).all():
-                raise ConfigError(f"{name} has a parameter that is not finite")
-
-    @property
-    def members(self) -> int:
-        """M."""
-        return len(self.linear)
-
-    @property
-    def features(self) -> int:
-        """F."""
-        return self.linear.shape[1] - self.encoding
-
-    @property
-    def hidden_units(self) -> int:
-        """U, 0 for linear networks."""
-        return self.output.shape[1]
-
-    @property
-    def is_linear(self) -> bool:
-        return not self.hidden_units
-
-    def score(self, x: np.ndarray, encoding: np.ndarray | None = None) -> np.ndarray:
-        """Score hypotheses, (H,) float64, by their features, (H, F) float64, centred and scaled, and the
-        encodings of their words, (H, K) float64, centred; None if K is 0.
-        """
-        inputs = x if encoding is None else np.concatenate((x, encoding), axis=1)
-        score: np.ndarray = inputs @ self.linear.mean(axis=0)
-        if self.output.shape[1]:
-            for hidden, bias, output in zip(self.hidden, self.bias, self.output, strict=True):
-                score += np.tanh(inputs @ hidden + bias) @ output / len(self.output)
-        return score
-
-
 TRANSFORMER_LIMITS = {"layers": (1, 4), "width": (1, 128), "heads": (1, 8)}
 MAX_UNITS = 512
 MAX_ATTENTION_WEIGHTS = 1 << 28
@@ -114,8 +43,38 @@ Parameters = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
+class PerceptronSizes:
+    """Sizes of linear networks and multilayer perceptrons.
+
+    Raises:
+        ConfigError: a size is not within its limits.
+    """
+
+    features: int  # F, number of features of a hypothesis
+    encoding: int  # K, length of the encoding of its words; 0 without one
+    units: int  # U, number of hidden units; 0 for linear networks
+
+    def __post_init__(self) -> None:
+        _check_sizes(self, {"units": (0, MAX_HIDDEN)})
+
+    def parameter_shapes(self, members: int) -> dict[str, tuple[int, ...]]:
+        """Shape of each parameter of an ensemble of M members, by name."""
+        inputs, units = self.features + self.encoding, self.units
+        shapes: dict[str, tuple[int, ...]] = {"linear": (members, inputs)}  # u
+        if units:
+            shapes |= {"hidden": (members, inputs, units), "bias": (members, units)}  # W, b
+            shapes["output"] = (members, units)  # v
+        return shapes
+
+    def hidden_vectors(self, inputs: np.ndarray, parameters: Parameters) -> np.ndarray:
+        """The vectors that v is multiplied by, (H, U); see ``TransformerSizes.hidden_vectors``."""
+        activated: np.ndarray = np.tanh(inputs @ parameters["hidden"] + parameters["bias"])
+        return activated
+
+
+@dataclass(frozen=True, slots=True)
 class TransformerSizes:
-    """Sizes of every member of an ensemble.
+    """Sizes of transformers.
 
     Raises:
         ConfigError: a size is not within its limits, or the heads do not divide the width.
@@ -125,16 +84,11 @@ class TransformerSizes:
     encoding: int  # K, length of the encoding of its words; 0 without one
     layers: int  # L
     width: int  # W, length of the vector z of a hypothesis
-    heads: int  # number of parts of that vector in which hypotheses attend to each other independently
+    heads: int  # number of attention heads, which divide that vector evenly
     units: int  # U, hidden units of the feed-forward part of a layer
 
     def __post_init__(self) -> None:
-        limits = {"features": (1, MAX_FEATURES), "encoding": (0, MAX_ENCODING_SIZE), **TRANSFORMER_LIMITS}
-        for name, (least, most) in (limits | {"units": (1, MAX_UNITS)}).items():
-            if not least <= getattr(self, name) <= most:
-                raise ConfigError(
-                    f"a transformer with {getattr(self, name):,} {name}; expected {least} to {most}"
-                )
+        _check_sizes(self, TRANSFORMER_LIMITS | {"units": (1, MAX_UNITS)})
         if self.width % self.heads:
             raise ConfigError(
                 f"a transformer of width {self.width} with {self.heads} heads; expected heads that divide it"
@@ -159,17 +113,51 @@ class TransformerSizes:
             "output": (members, width),  # v
         }
 
+    def hidden_vectors(self, inputs: np.ndarray, parameters: Parameters) -> np.ndarray:
+        """The vectors that v is multiplied by: the normalised z after the last layer, (H, W).
+
+        Args:
+            inputs: (H, F + K) features and encodings of the hypotheses of a list.
+            parameters: those of one member, without the axis of members.
+        """
+        z = inputs @ parameters["input"] + parameters["input_bias"]
+        for layer in range(self.layers):
+            one = {name: values[layer] for name, values in parameters.items() if name in LAYER_PARAMETERS}
+            mixed = attend(normalise(z) @ one["attention"] + one["attention_bias"], self.heads)
+            z = z + mixed @ one["attention_output"] + one["attention_output_bias"]
+            hidden = gelu(normalise(z) @ one["hidden"] + one["hidden_bias"])
+            z = z + hidden @ one["hidden_output"] + one["hidden_output_bias"]
+        return normalise(z)
+
+    def check_length(self, n_hypotheses: int, members: int) -> None:
+        """Raise LimitExceeded if a list is too long for M members, whose work grows with its square."""
+        n_weights = n_hypotheses**2 * members * self.layers * self.heads
+        if n_weights > MAX_ATTENTION_WEIGHTS:
+            raise LimitExceeded(
+                f"a transformer over {n_hypotheses:,} hypotheses has {n_weights:,} attention weights; "
+                f"expected at most {MAX_ATTENTION_WEIGHTS:,}; send fewer hypotheses",
+                field="hypotheses",
+            )
+
+
+def _check_sizes(sizes: PerceptronSizes | TransformerSizes, limits: Mapping[str, tuple[int, int]]) -> None:
+    network = "transformer" if isinstance(sizes, TransformerSizes) else "network"
+    limits = {"features": (1, MAX_FEATURES), "encoding": (0, MAX_ENCODING_SIZE), **limits}
+    for name, (least, most) in limits.items():
+        if not least <= getattr(sizes, name) <= most:
+            raise ConfigError(f"a {network} with {getattr(sizes, name):,} {name}; expected {least} to {most}")
+
 
 @dataclass(frozen=True, slots=True)
-class TransformerEnsemble:
-    """The parameters of M transformers.
+class Ensemble:
+    """The parameters of M networks of the same sizes.
 
     Raises:
         ConfigError: a parameter is missing, or has another shape or a value that is not finite.
     """
 
-    sizes: TransformerSizes
-    parameters: Parameters  # float64, by name; the shapes are those of ``TransformerSizes.parameter_shapes``
+    sizes: PerceptronSizes | TransformerSizes
+    parameters: Parameters  # float64, by name; their shapes are ``sizes.parameter_shapes(M)``
 
     def __post_init__(self) -> None:
         if "linear" not in self.parameters or not 0 < self.members <= MAX_MEMBERS:
@@ -191,58 +179,29 @@ class TransformerEnsemble:
         return len(self.parameters["linear"])
 
     @property
-    def features(self) -> int:
-        """F."""
-        return self.sizes.features
-
-    @property
-    def encoding(self) -> int:
-        """K, length of the encoding of the words; 0 without one."""
-        return self.sizes.encoding
-
-    @property
-    def hidden_units(self) -> int:
-        """U, those of the feed-forward part of a layer."""
-        return self.sizes.units
-
-    @property
     def is_linear(self) -> bool:
-        return False
+        """Whether the networks are linear ones."""
+        return not self.sizes.units
 
     def score(self, x: np.ndarray, encoding: np.ndarray | None = None) -> np.ndarray:
-        """Score the hypotheses of one list; see ``Ensemble.score``.
+        """Score the hypotheses of one list, (H,) float64.
+
+        Args:
+            x: (H, F) float64 features, centred and scaled.
+            encoding: (H, K) float64 encodings of the words, centred; None if K is 0.
 
         Raises:
-            LimitExceeded: the list is too long, because the work grows with H².
+            LimitExceeded: the list is too long for a transformer.
         """
-        n_weights = len(x) ** 2 * self.members * self.sizes.layers * self.sizes.heads
-        if n_weights > MAX_ATTENTION_WEIGHTS:
-            raise LimitExceeded(
-                f"a transformer over {len(x):,} hypotheses has {n_weights:,} attention weights; expected at "
-                f"most {MAX_ATTENTION_WEIGHTS:,}; send fewer hypotheses",
-                field="hypotheses",
-            )
+        if isinstance(self.sizes, TransformerSizes):
+            self.sizes.check_length(len(x), self.members)
         inputs = x if encoding is None else np.concatenate((x, encoding), axis=1)
         score: np.ndarray = inputs @ self.parameters["linear"].mean(axis=0)
-        for member in range(self.members):
+        for member in range(0 if self.is_linear else self.members):
             parameters = {name: values[member] for name, values in self.parameters.items()}
-            z = encode_list(inputs, parameters, self.sizes.heads)
-            score += z @ parameters["output"] / self.members
+            vectors = self.sizes.hidden_vectors(inputs, parameters)
+            score += vectors @ parameters["output"] / self.members
         return score
-
-
-def encode_list(inputs: np.ndarray, parameters: Parameters, heads: int) -> np.ndarray:
-    """Compute what a member's output is linear in: the normalised vectors after its last layer, (H, W). The
-    inputs, (H, F + K), are features and encodings; the parameters have no axis of members.
-    """
-    z = inputs @ parameters["input"] + parameters["input_bias"]
-    for layer in range(len(parameters["attention"])):
-        one = {name: values[layer] for name, values in parameters.items() if name in LAYER_PARAMETERS}
-        mixed = attend(normalise(z) @ one["attention"] + one["attention_bias"], heads)
-        z = z + mixed @ one["attention_output"] + one["attention_output_bias"]
-        hidden = gelu(normalise(z) @ one["hidden"] + one["hidden_bias"])
-        z = z + hidden @ one["hidden_output"] + one["hidden_output_bias"]
-    return normalise(z)
 
 
 LAYER_PARAMETERS = frozenset(
@@ -253,8 +212,10 @@ LAYER_PARAMETERS = frozenset(
 
 
 def attend(projected: np.ndarray, heads: int) -> np.ndarray:
-    """Scaled dot-product attention of all hypotheses to all (Vaswani et al. 2017), (H, W), from queries, keys
-    and values, (H, 3·W), each of which has ``heads`` parts.
+    """Scaled dot-product attention of all hypotheses to all (Vaswani et al. 2017), (H, W).
+
+    Args:
+        projected: (H, 3·W) queries, keys and values, one after the other.
     """
     n, width = len(projected), projected.shape[1] // 3
     parts = projected.reshape(n, 3, heads, width // heads).transpose(1, 2, 0, 3)  # (3, heads, H, W / heads)

@@ -1,10 +1,11 @@
-"""A reranker: its features, the weights of their total, the networks that score them, and its files.
+"""A reranker and its files.
 
-The networks are linear ones or multilayer perceptrons, which score each hypothesis by its own features, or
-transformers over all hypotheses of a list. All of them may also have an encoding of the words.
+A reranker computes features of the hypotheses of a list, and its networks turn them into one score per
+hypothesis. The networks may also read an encoding of the words.
 
-The files are ``config.json``, which says which sizes the parameters have, and ``parameters.safetensors``,
-whose header is compared with these before anything is built. Nothing here needs torch.
+The files are ``config.json`` and ``parameters.safetensors``. The configuration gives the sizes of the
+networks, from which the shapes of all parameters follow; the header of the other file is compared with these
+shapes before anything is built. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from rescorer.combination import OOV, RERANKER, parse_weights, totals, weights_to_dict
 from rescorer.decision import count_steps
 from rescorer.errors import (
     MAX_QUOTED_CHARS,
@@ -49,7 +49,7 @@ from rescorer.reranking.networks import (
     MAX_UNITS,
     TRANSFORMER_LIMITS,
     Ensemble,
-    TransformerEnsemble,
+    PerceptronSizes,
     TransformerSizes,
 )
 from rescorer.safe_input import (
@@ -62,79 +62,81 @@ from rescorer.safe_input import (
 )
 from rescorer.trie import ENCODING, MAX_ENCODING_SIZE, MAX_VECTOR_SIZE, WordEncoder, Words
 from rescorer.types import MAX_NUMBER, Weights
+from rescorer.weights import OOV, RERANKER, parse_weights, totals, weights_to_dict
 
 
 @dataclass(frozen=True, slots=True)
 class Reranker:
-    """A trained model of the hypotheses of a list.
+    """A trained model that scores the hypotheses of a list.
 
     Raises:
-        ConfigError: a feature is unknown or stands twice, or shapes do not match.
+        ConfigError: a feature is unknown or occurs twice, or shapes do not match.
     """
 
     name: str
     features: tuple[str, ...]
-    """(F,) names as in ``features.check_feature``."""
+    """(F,) names that ``features.check_feature`` accepts."""
     scales: np.ndarray
-    """(F,) float64, above 0: each feature is divided by its scale."""
+    """(F,) float64, above 0. Each feature is divided by its scale."""
     base: Weights
-    """Weights of the totals that features need: posteriors, distances and ``total`` itself; with the λ of the
-    mixture."""
-    ensemble: Ensemble | TransformerEnsemble
+    """Base weights, with the λ of the mixture. They give the totals from which some features are computed:
+    posteriors, expected distances, and ``total`` itself."""
+    ensemble: Ensemble
     models: Mapping[str, str] = field(default_factory=dict)
-    """SHA-256 of each language model, by its name, whose scores the reranker was trained on."""
+    """SHA-256 of each language model on whose scores the reranker was trained, by the name of the model."""
     tuned_on: tuple[str, ...] = ()
-    """Fingerprints of the lists that it was trained on."""
+    """Fingerprints of the lists on which the reranker was trained."""
     held_out: Mapping[str, float] = field(default_factory=dict)
-    """Error rates on lists that did not train it, as in ``Weights.held_out``."""
+    """Error rates on lists that were not used in training, as in ``Weights.held_out``."""
     encoder: WordEncoder | None = None
-    """Encodes the words for its networks; None if they see features alone."""
+    """The encoder whose encodings of the words the networks read; None if they read only features."""
 
     def __post_init__(self) -> None:
         for feature in self.features:
             check_feature(feature)
         if len(set(self.features)) < len(self.features):
             raise ConfigError("a feature stands twice; expected each once")
-        if self.scales.shape != (len(self.features),) or self.ensemble.features != len(self.features):
+        sizes = self.ensemble.sizes
+        if self.scales.shape != (len(self.features),) or sizes.features != len(self.features):
             raise ConfigError(
                 f"{len(self.features)} features, {self.scales.shape} scales and networks with "
-                f"{self.ensemble.features} inputs; expected as many of each"
+                f"{sizes.features} inputs; expected as many of each"
             )
         encoding = 0 if self.encoder is None else self.encoder.projection.shape[1]
-        if encoding != self.ensemble.encoding:
+        if encoding != sizes.encoding:
             raise ConfigError(
                 f"an encoding of words of length {encoding} and networks for one of length "
-                f"{self.ensemble.encoding}; expected the same"
+                f"{sizes.encoding}; expected the same"
             )
         if not (np.isfinite(self.scales).all() and (self.scales > 0).all()):
             raise ConfigError("a scale is not a finite number above 0")
 
     @property
     def component(self) -> str:
-        """Name of the component that its score is."""
+        """Name of the component that holds the reranker's scores."""
         return f"{RERANKER}{self.name}"
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Streams and language models that its features, base weights and encoder need, by component name."""
+        """Component names of the streams and language models that features, base weights and encoder need."""
         base = [name for part in (self.base.streams, self.base.lm) for name, weight in part.items() if weight]
         encoders = () if self.encoder is None else (self.encoder.model,)
         return tuple(dict.fromkeys((*base, *needed_components(self.features), *encoders)))
 
     @property
     def counts_unknown_words(self) -> bool:
-        """Whether its scores depend on the vocabulary that says which words are unknown."""
+        """Whether the scores depend on the number of unknown words, and so on a model's vocabulary."""
         return OOV in self.features or self.base.oov != 0
 
     def feature_values(
         self, components: Mapping[str, np.ndarray], words: Sequence[Words], context: Words
     ) -> np.ndarray:
-        """Compute the features of a list in their units, (H, F) float64, not finite if scores are too large.
+        """Compute the features of a list, (H, F), not centred or scaled; not finite if scores are too large.
 
         Args:
-            components: (H,) float64 by name; those of ``needs`` must be among them.
+            components: (H,) float64 by name, for at least the names in ``needs``.
             words: canonical words of each hypothesis.
-            context: canonical words of what was said before.
+            context: canonical words that were said before the list.
 
         Raises:
             LimitExceeded: the list is too long for the features, or its scores are too large.
@@ -152,7 +154,7 @@ class Reranker:
     def inputs(
         self, components: Mapping[str, np.ndarray], words: Sequence[Words], context: Words
     ) -> np.ndarray:
-        """Compute the centred and scaled features of a list, (H, F); arguments as for ``feature_values``."""
+        """Compute centred and scaled features of a list, (H, F); for arguments, see ``feature_values``."""
         values = self.feature_values(components, words, context)
         with np.errstate(over="ignore", invalid="ignore"):
             scaled: np.ndarray = centre_features(values) / self.scales
@@ -165,19 +167,20 @@ class Reranker:
         context: Words,
         encoding: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Score each hypothesis of a list, (H,) float64, not finite if its scores are too large.
+        """Score each hypothesis of a list, (H,) float64; not finite if scores are too large.
 
-        Arguments and errors are those of ``feature_values``, besides the encoding.
+        The other arguments and the errors are those of ``feature_values``.
 
         Args:
-            encoding: (H, K) float64, encodings of the words by ``encoder``; None if there is none.
+            encoding: (H, K) float64 encodings of the words by ``encoder``; None if the reranker has no
+                encoder.
         """
         x = self.inputs(components, words, context)
         with np.errstate(over="ignore", invalid="ignore"):
             return self.ensemble.score(x, self.centre_encoding(encoding))
 
     def centre_encoding(self, encoding: np.ndarray | None) -> np.ndarray | None:
-        """Subtract the mean of the list from the (H, K) encodings of its words; None without an encoder."""
+        """Subtract the list's mean from the encodings of its words, (H, K); None without an encoder."""
         if self.encoder is None:
             return None
         if encoding is None:
@@ -186,15 +189,20 @@ class Reranker:
 
     @property
     def inputs_by_name(self) -> tuple[str, ...]:
-        """Names of what ``contributions`` tells apart: the features, and ``encoding:MODEL`` if it has one."""
+        """Names of the columns of ``contributions``: features, and ``encoding:MODEL`` with an encoder."""
         encodings = () if self.encoder is None else (f"{ENCODING}{self.encoder.model}",)
         return (*self.features, *encodings)
 
     def contributions(self, x: np.ndarray, encoding: np.ndarray | None = None) -> np.ndarray:
-        """Compute each score minus that without each feature, and without the encoding.
+        """Compute how much each feature, and the encoding, contributes to each score.
 
-        In a linear reranker the contributions, (H, F) float64, or (H, F + 1) with that of the encoding as the
-        last one, add up to the score. The arguments are results of ``inputs`` and ``centre_encoding``.
+        A contribution is the score minus the score with this input set to 0. The result is (H, F) float64, or
+        (H, F + 1) with the encoding as the last column. In a linear reranker the contributions of a
+        hypothesis add up to its score.
+
+        Args:
+            x: result of ``inputs``.
+            encoding: result of ``centre_encoding``.
         """
         score = self.ensemble.score(x, encoding)
         parts = []
@@ -208,10 +216,10 @@ class Reranker:
 
 
 def replace_by_base(weights: Weights, rerankers: Sequence[Reranker]) -> Weights:
-    """Put the base weights of rerankers, times the weights of their scores, in the place of the scores.
+    """Replace some rerankers in a set of weights by their base weights.
 
-    These weights, which may name other rerankers too, rank where some cannot run because the scores of a
-    model are missing.
+    The base weights are multiplied by the weight of the reranker's score. The result ranks lists where these
+    rerankers cannot run because a model's scores are missing.
     """
     parts = [(weights.rerankers[reranker.name], reranker.base) for reranker in rerankers]
     names = {reranker.name for reranker in rerankers}
@@ -229,7 +237,7 @@ def replace_by_base(weights: Weights, rerankers: Sequence[Reranker]) -> Weights:
 def _add_parts(
     own: Mapping[str, float], parts: Sequence[tuple[float, Mapping[str, float]]]
 ) -> dict[str, float]:
-    """Sum weights by name, each part times its factor."""
+    """Add weights by name; the weights of each part are first multiplied by its factor."""
     total = dict(own)
     for factor, values in parts:
         for name, value in values.items():
@@ -254,9 +262,11 @@ PRODUCTS_OF_MATRICES_PER_STEP = 8
 
 
 def estimate_steps(reranker: Reranker, words: Sequence[Words], context: Words) -> int:
-    """Estimate the work of scoring a list, as an upper bound for hypotheses that differ everywhere.
+    """Estimate the work of scoring a list: an upper bound, for hypotheses with no words in common.
 
-    The words are the canonical ones of each hypothesis, and of what was said before.
+    Args:
+        words: canonical words of each hypothesis.
+        context: canonical words that were said before the list.
     """
     lengths = np.fromiter(map(len, words), np.int64, len(words))
     costs = [FEATURE_KINDS[feature.partition(":")[0]].cost for feature in reranker.features]
@@ -268,17 +278,15 @@ def estimate_steps(reranker: Reranker, words: Sequence[Words], context: Words) -
         steps += count_steps(lengths.tolist()) + n_rows * n_rows * n_temperatures // PRODUCTS_PER_STEP
     if (n_slots := costs.count("H · N²")) > 0:
         steps += count_slot_steps(lengths) + n_rows * STEPS_PER_ALIGNMENT + n_words * STEPS_PER_WORD * n_slots
-    ensemble = reranker.ensemble
-    members, units, inputs = ensemble.members, ensemble.hidden_units, ensemble.features + ensemble.encoding
-    if not isinstance(ensemble, TransformerEnsemble):
+    members, sizes = reranker.ensemble.members, reranker.ensemble.sizes
+    units, inputs = sizes.units, sizes.features + sizes.encoding
+    if isinstance(sizes, PerceptronSizes):
         products = n_rows * (inputs + members * units * (inputs + PRODUCTS_PER_UNIT))
         return steps + (members * STEPS_PER_NETWORK if units else 0) + products // PRODUCTS_PER_STEP
-    width, layers = ensemble.sizes.width, ensemble.sizes.layers
+    width, layers = sizes.width, sizes.layers
     products_by_row, products_by_pair = width * (4 * width + 2 * units), 2 * width
     products = layers * n_rows * (products_by_row + n_rows * products_by_pair) + n_rows * width * inputs
-    activations = (
-        layers * n_rows * (STEPS_PER_WEIGHT * n_rows * ensemble.sizes.heads + STEPS_PER_UNIT * units)
-    )
+    activations = layers * n_rows * (STEPS_PER_WEIGHT * n_rows * sizes.heads + STEPS_PER_UNIT * units)
     return steps + members * (
         layers * STEPS_PER_LAYER + activations + products // PRODUCTS_OF_MATRICES_PER_STEP
     )
@@ -296,20 +304,20 @@ ENCODER_LIMITS: Limits = {"vector_size": (1, MAX_VECTOR_SIZE), "size": (1, MAX_E
 
 
 def describe_reranker(reranker: Reranker) -> dict[str, Any]:
-    """The configuration of a reranker, which ``check_config`` accepts."""
-    ensemble = reranker.ensemble
+    """The configuration of a reranker, in a form that ``check_config`` accepts."""
+    sizes = reranker.ensemble.sizes
     config: dict[str, Any] = {
         "schema": SCHEMA,
         "features": list(reranker.features),
         "base": weights_to_dict(reranker.base),
-        "members": ensemble.members,
-        "hidden_units": ensemble.hidden_units,
+        "members": reranker.ensemble.members,
+        "hidden_units": sizes.units,
         "models": dict(reranker.models),
         "tuned_on": list(reranker.tuned_on),
         "held_out": dict(reranker.held_out),
     }
-    if not isinstance(ensemble, Ensemble):
-        config[TRANSFORMER] = {name: getattr(ensemble.sizes, name) for name in TRANSFORMER_LIMITS}
+    if isinstance(sizes, TransformerSizes):
+        config[TRANSFORMER] = {name: getattr(sizes, name) for name in TRANSFORMER_LIMITS}
     if reranker.encoder is not None:
         vector_size, size = reranker.encoder.projection.shape
         config[ENCODER] = {"model": reranker.encoder.model, "vector_size": vector_size, "size": size}
@@ -317,10 +325,10 @@ def describe_reranker(reranker: Reranker) -> dict[str, Any]:
 
 
 def check_config(config: Config) -> None:
-    """Check types and sizes; features and weights are checked where they are built.
+    """Check types and sizes in a configuration; features and weights are checked where they are built.
 
     Raises:
-        ConfigError: a key is missing or unknown, or a value is not one of those permitted.
+        ConfigError: a key is missing or unknown, or a value is not allowed.
     """
     if config.get("schema") != SCHEMA:
         found = shorten(repr(config.get("schema")), MAX_QUOTED_CHARS)
@@ -354,41 +362,27 @@ def check_config(config: Config) -> None:
         raise ConfigError(f"{n_parameters:,} parameters; expected at most {MAX_PARAMETERS:,}")
 
 
-def transformer_sizes(config: Config) -> TransformerSizes | None:
-    """Sizes of the transformers that a configuration describes; None if it describes other networks.
+def network_sizes(config: Config) -> PerceptronSizes | TransformerSizes:
+    """Sizes of the networks that a configuration describes.
 
     Raises:
-        ConfigError: a size is not one of those permitted.
+        ConfigError: a size is not within its limits.
     """
+    encoding = config[ENCODER]["size"] if ENCODER in config else 0
+    features, units = len(config["features"]), config["hidden_units"]
     if TRANSFORMER not in config:
-        return None
+        return PerceptronSizes(features, encoding, units)
     return TransformerSizes(
-        features=len(config["features"]),
-        encoding=encoding_size(config),
-        units=config["hidden_units"],
-        **{name: config[TRANSFORMER][name] for name in TRANSFORMER_LIMITS},
+        features, encoding, units=units, **{name: config[TRANSFORMER][name] for name in TRANSFORMER_LIMITS}
     )
 
 
-def encoding_size(config: Config) -> int:
-    """Length of the encoding of the words; 0 without one."""
-    size: int = config[ENCODER]["size"] if ENCODER in config else 0
-    return size
-
-
 def parameter_shapes(config: Config) -> dict[str, tuple[int, ...]]:
-    """Shape of each tensor that a checked configuration describes, by name; linear ones have two tensors."""
-    members, features, units = config["members"], len(config["features"]), config["hidden_units"]
-    shapes: dict[str, tuple[int, ...]] = {"scales": (features,)}
+    """Shape of each tensor that a checked configuration describes, by name."""
+    shapes: dict[str, tuple[int, ...]] = {"scales": (len(config["features"]),)}
     if ENCODER in config:
         shapes["projection"] = (config[ENCODER]["vector_size"], config[ENCODER]["size"])
-    if (sizes := transformer_sizes(config)) is not None:
-        return shapes | sizes.parameter_shapes(members)
-    inputs = features + encoding_size(config)
-    shapes["linear"] = (members, inputs)
-    if units:
-        shapes |= {"hidden": (members, inputs, units), "bias": (members, units), "output": (members, units)}
-    return shapes
+    return shapes | network_sizes(config).parameter_shapes(config["members"])
 
 
 def _check_keys(
@@ -416,12 +410,9 @@ RERANKER_CONFIG_FILE, PARAMETERS_FILE = "config.json", "parameters.safetensors"
 RERANKER_FILES = (RERANKER_CONFIG_FILE, PARAMETERS_FILE)
 FLOAT_BYTES = 8
 
-Tensors = Mapping[str, np.ndarray]
-
 
 def write_reranker(reranker: Reranker, folder: Path) -> None:
-    """Write the two files of a reranker into a folder, ``reranker/NAME`` of a bundle, which is made if need
-    be.
+    """Write the two files of a reranker into a folder, ``reranker/NAME`` of a bundle, which may be new.
 
     Raises:
         ConfigError: the configuration would be too large to be read.
@@ -433,8 +424,10 @@ def write_reranker(reranker: Reranker, folder: Path) -> None:
             f"expected at most {MAX_JSON_BYTES:,}: shorten tuned_on"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = _collect_tensors(reranker).items()
-    contiguous = {name: np.ascontiguousarray(values, dtype=np.float64) for name, values in tensors}
+    tensors = {"scales": reranker.scales, **reranker.ensemble.parameters}
+    if reranker.encoder is not None:
+        tensors["projection"] = reranker.encoder.projection
+    contiguous = {name: np.ascontiguousarray(values, dtype=np.float64) for name, values in tensors.items()}
     (folder / PARAMETERS_FILE).write_bytes(save(contiguous))
     (folder / RERANKER_CONFIG_FILE).write_text(text, encoding="utf-8")
 
@@ -443,8 +436,7 @@ def read_reranker(folder: Folder, name: str) -> Reranker:
     """Read a reranker from the folder of its two files.
 
     Raises:
-        BundleError: a file cannot be read, a value is not one of those permitted, or the two files do not fit
-            together.
+        BundleError: a file cannot be read, a value is not allowed, or the two files do not fit together.
     """
     place = folder.path / RERANKER_CONFIG_FILE
     config = folder.read_json(RERANKER_CONFIG_FILE)
@@ -456,12 +448,14 @@ def read_reranker(folder: Folder, name: str) -> Reranker:
     tensors = _read_parameters(folder, config)
     try:
         encoder = WordEncoder(config[ENCODER]["model"], tensors["projection"]) if ENCODER in config else None
+        sizes = network_sizes(config)
+        parameters = {name: tensors[name] for name in sizes.parameter_shapes(config["members"])}
         return Reranker(
             name,
             tuple(config["features"]),
             tensors["scales"],
             base,
-            _build_ensemble(config, tensors),
+            Ensemble(sizes, parameters),
             config["models"],
             tuple(config["tuned_on"]),
             config["held_out"],
@@ -471,37 +465,8 @@ def read_reranker(folder: Folder, name: str) -> Reranker:
         raise BundleError(f"{folder.path}: {shorten(str(error), 5 * MAX_QUOTED_CHARS)}") from None
 
 
-def _collect_tensors(reranker: Reranker) -> Tensors:
-    """The tensors of a reranker by name; their shapes are those of ``parameter_shapes``."""
-    tensors = {"scales": reranker.scales}
-    ensemble, encoder = reranker.ensemble, reranker.encoder
-    if encoder is not None:
-        tensors["projection"] = encoder.projection
-    if isinstance(ensemble, TransformerEnsemble):
-        return {**tensors, **ensemble.parameters}
-    tensors["linear"] = ensemble.linear
-    if not ensemble.is_linear:
-        tensors |= {"hidden": ensemble.hidden, "bias": ensemble.bias, "output": ensemble.output}
-    return tensors
-
-
-def _build_ensemble(config: Config, tensors: Tensors) -> Ensemble | TransformerEnsemble:
-    if (sizes := transformer_sizes(config)) is not None:
-        names = sizes.parameter_shapes(config["members"])
-        return TransformerEnsemble(sizes, {name: tensors[name] for name in names})
-    members, inputs = tensors["linear"].shape
-    none = np.zeros((members, 0))
-    return Ensemble(
-        tensors["linear"],
-        tensors.get("hidden", np.zeros((members, inputs, 0))),
-        tensors.get("bias", none),
-        tensors.get("output", none),
-        encoding_size(config),
-    )
-
-
 def _read_parameters(folder: Folder, config: Config) -> dict[str, np.ndarray]:
-    """Read the tensors after comparing their types and shapes with those of the configuration."""
+    """Read the tensors, after comparing their types and shapes with the configuration."""
     shapes = parameter_shapes(config)
     path = folder.path / PARAMETERS_FILE
     with folder.open(PARAMETERS_FILE) as stream:

@@ -1,6 +1,6 @@
 """Batches of hypotheses: plan them, build their tries, and sum the scores of edges into those of hypotheses.
 
-Nothing else builds a trie for scoring. Whoever drives a batch decides where the models run:
+No other module builds a trie for scoring. The caller of a batch decides where the models run:
 
     batch = Batch(parts)
     request = batch.advance()
@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from rescorer.combination import MIXTURE
 from rescorer.models.language_model import mix_scores
 from rescorer.runtime import Phase, phase
 from rescorer.scoring.components import Asked, EdgeScoresByModel, PreparedList, find_by_name
 from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.types import TextScore
+from rescorer.weights import MIXTURE
 
 if TYPE_CHECKING:
     from rescorer.trie import WordEncoder

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from rescorer.combination import EMPTY, MIXTURE, OOV, WORDS
 from rescorer.list_checks import SpokenWords
 from rescorer.models.bundle import Bundle
 from rescorer.models.language_model import mix_scores
 from rescorer.scoring.options import RescoreOptions
 from rescorer.trie import EdgeScores, Words
 from rescorer.types import DecisionRule, NBestList, Weights
+from rescorer.weights import EMPTY, MIXTURE, OOV, WORDS
 
 if TYPE_CHECKING:
     from rescorer.scoring.batch import Batch, ScoredPart, ScoreRequest

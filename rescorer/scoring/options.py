@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
 
-from rescorer.combination import parse_weights
 from rescorer.errors import ConfigError, did_you_mean, quote
 from rescorer.list_checks import find_wrong_type
 from rescorer.types import DecisionKind, DecisionRule, Hypothesis, NBestList, Phrase, Weights
+from rescorer.weights import parse_weights
 
 Weighting = Weights | str | None
 """Weights, the name of a set of weights of the bundle, or None for its set ``default``."""

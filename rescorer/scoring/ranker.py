@@ -13,7 +13,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from rescorer.combination import totals
 from rescorer.decision import apply_rule, estimate_confidence
 from rescorer.errors import ConfigError, did_you_mean, quote
 from rescorer.list_checks import (
@@ -24,7 +23,7 @@ from rescorer.list_checks import (
     join_history,
     normalise_previous,
 )
-from rescorer.models.bundle import Bundle, check_weights
+from rescorer.models.bundle import Bundle
 from rescorer.ranking import Ranking, find_empty, ranking
 from rescorer.runtime import Phase, phase
 from rescorer.scoring.batch import ScoredPart
@@ -40,6 +39,7 @@ from rescorer.scoring.components import (
 from rescorer.scoring.options import RescoreOptions, Weighting
 from rescorer.trie import Words
 from rescorer.types import Calibration, NBestList, Weights, WordConfidence
+from rescorer.weights import check_weights, totals
 
 Kind = TypeVar("Kind", bound=Component)
 
@@ -97,8 +97,7 @@ class ListRanker:
                 weights = component.complete(weights)
         if not weights.mixture:
             weights = replace(weights, mixture=default.mixture)
-        bundle = self.bundle
-        check_weights(weights, list(bundle.model_kinds), bundle.rerankers, bundle.backward, bundle.remembers)
+        check_weights(weights, self.bundle.known_names)
         known_columns = weighted_columns(map(type, self.components))
         for name in weights.components:
             if name not in known_columns:

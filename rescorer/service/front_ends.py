@@ -1,12 +1,13 @@
-"""Several front-end processes on one port, started and replaced by a supervisor.
+"""Several front ends on one port: server processes that a supervisor starts and replaces.
 
-The front ends share the workers. The supervisor restarts processes that die; one that ends with an error ends
-the server. The supervisor itself uses neither gRPC nor models. A front end is a server with a supervisor:
+The front ends share the workers. The supervisor restarts front ends and workers that die; a front end that
+ends with an error ends the whole server. The supervisor itself uses neither gRPC nor models. It runs a front
+end as
 
     python -m rescorer.service.front_ends SOCKET
 
-It answers the supervisor's requests on the inherited socket, and ignores the signals to stop and to reload,
-which the supervisor handles. It exits when the supervisor closes the socket or is gone.
+A front end answers the supervisor's requests on the inherited socket. It ignores the signals to stop and to
+reload, which the supervisor handles, and exits when the supervisor closes the socket or is gone.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from prometheus_client.registry import Collector
 
 from rescorer.errors import ConfigError, RescorerError, ScoringError
 from rescorer.runtime import share_freed_memory
+from rescorer.service.listener import keep_port, remove_port, write_port
 from rescorer.service.logs import log_to_stderr, use_parents_stderr
 from rescorer.service.metrics import DROPPED_LINES, READ_TIMEOUT_S, DroppedLinesCollector
-from rescorer.service.net import keep_port, remove_port, write_port
 from rescorer.service.server import (
     Server,
     answer_signals,
     begin_log,
-    create_process_worker,
+    machine_of,
     niceness_of,
     serve_until,
     start_endpoint,
@@ -49,14 +50,16 @@ from rescorer.service.settings import (
     check_settings,
     gather,
 )
-from rescorer.service.workers.frames import Child, Frame, WorkerLost, error_header, pack, read_frame
-from rescorer.service.workers.pool import (
-    MAX_CONSECUTIVE_LOSSES,
-    RESTART_DELAY_S,
-    STABLE_AFTER_S,
-    ProcessWorker,
-    SharedWorker,
+from rescorer.service.workers.frames import (
+    Arrays,
+    Child,
+    Frame,
+    WorkerLost,
+    answer_requests,
+    error_header,
+    spawn_worker,
 )
+from rescorer.service.workers.pool import STABLE_AFTER_S, SharedWorker, wait_to_restart
 from rescorer.signals import ignore_group_signals
 
 log = structlog.get_logger()
@@ -71,12 +74,12 @@ SERVER_WIDE = (
     "rescorer_worker_resident_memory_bytes",
     "rescorer_workers_alive",
 )
-"""Metrics of the whole server, for which all front ends eventually report the same value. Each is reported
+"""Metrics of the whole server. Sooner or later, all front ends report the same value for each; it is reported
 once, with the largest value."""
 
 
 class FrontEndMetrics(Collector):
-    """Metrics of all front ends and the supervisor; must be created in the supervisor's event loop.
+    """Metrics of all front ends and the supervisor; to be created in the supervisor's event loop.
 
     Args:
         read: reads the metrics of the front ends that respond, as text by number of the front end.
@@ -112,9 +115,9 @@ def merge_metrics(texts: Mapping[int, str], own: Iterable[Metric] = ()) -> list[
     """Merge the metrics of several front ends and their supervisor into those of one server.
 
     Args:
-        texts: metrics of each front end in Prometheus' text format, by number of the front end. Those whose
-            names begin with ``rescorer_`` are ignored if the supervisor reports them too, because the workers
-            belong to the supervisor.
+        texts: metrics of each front end in Prometheus' text format, by number of the front end. If the
+            supervisor reports a metric of the same name that begins with ``rescorer_``, only its value
+            counts, because the workers belong to the supervisor.
         own: the supervisor's metrics.
     """
     families = {family.name: family for family in own}
@@ -137,34 +140,33 @@ def merge_metrics(texts: Mapping[int, str], own: Iterable[Metric] = ()) -> list[
 
 
 PING_INTERVAL_S = 1.0
-"""Interval between checks that a front end responds. A front end that hangs would still be given
-connections."""
+"""Interval between checks that a front end responds. The kernel would still give connections to one that
+hangs."""
 START_TIMEOUT_S = 60.0
-"""Longest time for which a front end that does not listen yet may not respond: its imports take seconds on a
-busy machine, however short ``worker_timeout_s`` is."""
+"""A front end that does not listen yet may take this long to respond, however short ``worker_timeout_s`` is:
+its imports take seconds on a busy machine."""
 METRICS_TIMEOUT_S = 2.0
-"""Longest wait for the metrics of a front end. After that they are left out, so that the reader gets the
-metrics of the others."""
+"""Longest wait for the metrics of a front end. Later ones are left out, so that the reader gets those of the
+other front ends."""
 STOP_S = 3.0
-"""Time that a front end may take to stop beyond the grace time. The service managers in deploy/ allow 5 s."""
+"""Time that a front end may take to stop after the grace time. The service managers in deploy/ allow 5 s."""
 
 
 class LostAfterWork(WorkerLost):
-    """A process that had done some work was lost; the count of consecutive losses starts again."""
+    """A process was lost after it had done some work, so the count of consecutive losses starts again."""
 
 
 class Supervisor:
     """A server of several front ends, in the running event loop.
 
     Args:
-        sources: the settings file and the options, from which settings are read again; see ``gather``.
+        sources: the settings file and the options, from which settings are read again, as for ``gather``.
     """
 
     def __init__(self, settings: ServiceSettings, sources: tuple[str | None, Mapping[str, Any]]) -> None:
         self._settings, self._sources = settings, sources
         self._stack = ExitStack()
-        self._workers: list[ProcessWorker] = []
-        self._paths: list[str] = []
+        self._workers: dict[str, socket.socket] = {}  # listening sockets, by their paths
         self._front_ends: dict[int, Child] = {}
         self._listening: set[int] = set()
         self._stopping = False
@@ -179,14 +181,16 @@ class Supervisor:
             ScoringError: a process cannot be started, or dies too often.
         """
         settings = self._settings
-        if settings.port_file is not None:
-            remove_port(settings.port_file)  # left by a server that was killed
+        remove_port(settings.port_file)  # left by a server that was killed
         with self._stack:
-            reserved = keep_port(settings.host, settings.port, "the service")
+            reserved = keep_port(settings.host, settings.port)
             self._port = int(self._stack.enter_context(reserved).getsockname()[1])
-            self._create_workers()
+            self._create_sockets()
             endpoint = await start_endpoint(settings, self._metrics.registry)
-            workers = [asyncio.create_task(self._keep_worker_running(worker)) for worker in self._workers]
+            workers = [
+                asyncio.create_task(self._keep_worker_running(listening))
+                for listening in self._workers.values()
+            ]
             front_ends = [
                 asyncio.create_task(self._keep_front_end_running(number))
                 for number in range(settings.front_ends)
@@ -206,12 +210,13 @@ class Supervisor:
                 log.info("stopped")
 
     def request_reload(self) -> None:
-        """Start a reload without waiting for it, as a signal handler must."""
+        """Start a reload in the background; for signal handlers, which cannot wait."""
         task = asyncio.create_task(self._reload())
         self._reloading.add(task)
         task.add_done_callback(self._reloading.discard)
 
-    def _create_workers(self) -> None:
+    def _create_sockets(self) -> None:
+        """Listen at one path for each worker; the sockets stay when a worker is replaced."""
         try:
             temporary = tempfile.TemporaryDirectory(prefix="rescorer-", ignore_cleanup_errors=True)
             folder = Path(self._stack.enter_context(temporary))
@@ -220,26 +225,24 @@ class Supervisor:
                 path = str(folder / str(number))
                 listening.bind(path)
                 listening.listen(socket.SOMAXCONN)
-                self._paths.append(path)
-                self._workers.append(
-                    create_process_worker(self._settings, niceness_of(self._settings), listening)
-                )
+                self._workers[path] = listening
         except OSError as error:
             raise ConfigError(
                 f"cannot create sockets for the workers in a temporary folder: {error}; check TMPDIR"
             ) from None
 
-    async def _keep_worker_running(self, worker: ProcessWorker) -> None:
+    async def _keep_worker_running(self, listening: socket.socket) -> None:
         async def run_once(is_restart: bool) -> None:
             if is_restart:
                 self._metrics.worker_restarts.inc()
-            await worker.start()
-            raise (LostAfterWork if await worker.wait_until_exit() else WorkerLost)("a worker has died")
+            worker = await spawn_worker(machine_of(self._settings), niceness_of(self._settings), listening)
+            try:
+                await worker.wait_closed()
+                raise (LostAfterWork if worker.has_worked else WorkerLost)("a worker has died")
+            finally:
+                await worker.kill()
 
-        try:
-            await self._run_with_restarts("worker", run_once)
-        finally:
-            await worker.stop()
+        await self._run_with_restarts("worker", run_once)
 
     async def _keep_front_end_running(self, number: int) -> None:
         async def run_once(is_restart: bool) -> None:
@@ -278,11 +281,7 @@ class Supervisor:
             except OSError as error:
                 raise ScoringError(f"cannot start a {what}: {error}") from None
             losses = losses + 1 if early else 1
-            log.warning(f"a {what} has died", consecutive_losses=losses)
-            if losses > MAX_CONSECUTIVE_LOSSES:
-                raise ScoringError(f"a {what} died {losses} times in a row")
-            if losses > 1:
-                await asyncio.sleep(RESTART_DELAY_S * 2 ** (losses - 2))
+            await wait_to_restart(what, losses)
 
     async def _run_front_end(self, number: int, front_end: Child, is_restart: bool) -> None:
         """Have a front end serve, and handle its events until it has ended.
@@ -298,7 +297,7 @@ class Supervisor:
             "settings": self._read_current_settings().model_dump(mode="json"),
             "sources": self._sources,
             "port": self._port,
-            "workers": self._paths,
+            "workers": list(self._workers),
             "terminal": sys.stderr.isatty(),
         }
         await front_end.ask(request)
@@ -334,11 +333,10 @@ class Supervisor:
         return self._settings
 
     def _announce(self) -> None:
-        """Tell that all front ends listen, again after each restart of one."""
+        """Report that all front ends listen; this happens again after each restart of a front end."""
         settings = self._settings
         log.info("listening", host=settings.host, port=self._port, front_ends=len(self._front_ends))
-        if settings.port_file is not None:
-            write_port(settings.port_file, self._port)
+        write_port(settings.port_file, self._port)
 
     async def _reload(self, except_for: int | None = None) -> None:
         """Have the front ends reload, all or all but one, and wait for them."""
@@ -363,9 +361,8 @@ class Supervisor:
         """Let the front ends finish within the grace time."""
         log.info("stopping", grace_s=self._settings.grace_s)
         self._stopping = True
-        if self._settings.port_file is not None:
-            with suppress(ConfigError):  # stop all the same
-                remove_port(self._settings.port_file)
+        with suppress(ConfigError):  # stop all the same
+            remove_port(self._settings.port_file)
         requests = (front_end.ask({"do": "stop"}) for front_end in self._front_ends.values())
         replies = asyncio.gather(*requests, return_exceptions=True)  # a front end that hangs never replies
         await asyncio.wait(front_ends, timeout=self._settings.grace_s + STOP_S)
@@ -377,7 +374,7 @@ def supervise(settings: ServiceSettings, config: Path | None, options: Mapping[s
     """Serve with several front ends until a signal to stop; like ``rescorer.service.server.serve``.
 
     Args:
-        config, options: the settings file and the options, from which settings are read again; see
+        config, options: the settings file and the options, from which settings are read again, as for
             ``gather``.
     """
     begin_log(settings)
@@ -432,13 +429,10 @@ class FrontEnd:
         self._server: Server | None = None
         self._folder: Path | None = None
 
-    async def answer(self, frame: Frame) -> Header:
+    async def perform(self, frame: Frame) -> tuple[Header, Arrays]:
+        """Carry out a request, and return the header and the arrays of the reply."""
         operation: Callable[[Header], Awaitable[Header | None]] = getattr(self, frame.header["do"])
-        try:
-            header = await operation(frame.header) or {}
-        except Exception as error:
-            header = error_header(error)
-        return {**header, "id": frame.header["id"]}
+        return await operation(frame.header) or {}, {}
 
     async def serve(self, header: Header) -> None:
         """Start to serve; ``next`` reports the events that follow."""
@@ -448,7 +442,7 @@ class FrontEnd:
     async def next(self, header: Header) -> Header:
         """Wait for the next event and return it: "listening", "reload", "ended" or an error.
 
-        Each call confirms that the supervisor has handled the previous event.
+        By asking for the next event, the supervisor confirms that it has handled the previous one.
         """
         if self._event_delivered:
             self._events.task_done()
@@ -522,19 +516,10 @@ async def main(descriptor: int) -> None:
     ignore_group_signals()
     share_freed_memory()
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
-    front_end, answering = FrontEnd(), set()
-
-    async def answer(frame: Frame) -> None:
-        writer.write(pack(await front_end.answer(frame)))
-
-    while True:
-        try:
-            task = asyncio.create_task(answer(await read_frame(reader)))
-        except (asyncio.IncompleteReadError, OSError):  # the server has stopped, or the supervisor is gone
-            front_end.remove_sockets()
-            os._exit(0)
-        answering.add(task)
-        task.add_done_callback(answering.discard)
+    front_end = FrontEnd()
+    await answer_requests(reader, writer, front_end.perform)
+    front_end.remove_sockets()  # the server has stopped, or the supervisor is gone
+    os._exit(0)
 
 
 if __name__ == "__main__":

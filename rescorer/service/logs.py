@@ -1,19 +1,14 @@
-"""Follow what a server does: log events on stderr, request ids, and the spans of calls by OpenTelemetry.
+"""Log events of a server, written to a stderr that cannot block it.
 
 Our own events and those of other packages go to stderr, as JSON objects (one per line) or as readable text.
 Their values, which may quote requests, are cut, and what could forge lines or control a terminal is escaped.
 
-stderr must not block a process or fail a call if the disk behind it is full or its reader stalls. So
+If the disk behind stderr is full or its reader stalls, no process may wait for it and no call may fail. So
 ``protect_stderr`` puts a pipe in front of the stderr of the server's first process. Everything that this
 process and its children write to file descriptor 2 (log lines, tracebacks, warnings, what gRPC's C core
-prints) goes into the pipe, which never blocks its writers; a thread of the first process empties it into the
-former stderr. What does not fit into the pipe, or cannot be written, is dropped and counted, and a log line
-says how much once writing works again.
-
-Each call has a span that continues the caller's trace, with a child per phase. The packages of the extra
-``tracing`` are imported only if spans are requested. The spans of phases are created afterwards from the
-measured times, so that the scoring code does not depend on spans. If phases alternate, only the total time of
-each is known, and their spans are placed one after the other.
+prints) goes into the pipe, and a thread of the first process, the pump, empties the pipe into the former
+stderr. Lines that do not fit into the pipe, or cannot be written, are dropped and counted. Once writing works
+again, a log line says how many were dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +16,6 @@ from __future__ import annotations
 import array
 import atexit
 import fcntl
-import importlib.util
 import io
 import logging
 import os
@@ -31,20 +25,13 @@ import sys
 import termios
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal
 
-import grpc
 import structlog
 
 from rescorer.errors import shorten
-from rescorer.runtime import Phase, Stopwatch
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
 
 log = structlog.get_logger()
 
@@ -53,8 +40,7 @@ PIPE_BYTES = 1 << 20
 """Size of the pipe: seconds of log at full load. Linux allows no more without privileges."""
 CHUNK_BYTES = 1 << 16
 PAUSE_S = 0.05
-"""Pause of the pump after it has emptied the pipe, so that under load it is woken for many lines at once
-instead of each one."""
+"""Pause of the pump after it has emptied the pipe. Under load, many lines then arrive before it wakes up."""
 FLUSH_S = 1.0
 """Longest time that an ending process waits for its last lines to be written."""
 REPORT_INTERVAL_S = 1.0
@@ -91,12 +77,13 @@ dropped_lines = DroppedLines()
 
 
 class NonBlockingStderr(io.TextIOBase):
-    """Text stream on the pipe in front of stderr. Writing neither blocks nor raises; what does not fit is
-    dropped.
+    """Text stream on the pipe in front of stderr.
+
+    Writing neither blocks nor raises; text that does not fit is dropped.
 
     Args:
         is_terminal: whether the pipe leads to a terminal.
-        reports: report dropped lines when writing works again.
+        reports: whether to report dropped lines when writing works again.
     """
 
     encoding = "utf-8"
@@ -134,7 +121,7 @@ class NonBlockingStderr(io.TextIOBase):
 
 
 class Pump:
-    """Thread that writes what comes out of a pipe to a stream that may block or fail.
+    """Thread that copies a pipe to a stream that may block or fail.
 
     Args:
         inlet: descriptor of the pipe's reading end.
@@ -242,7 +229,7 @@ MAX_TRACEBACK_CHARS = 16_000
 MAX_TEXTS_CHARS = 250_000
 """Longest texts of a request in a log line. A line must fit into the pipe in front of stderr."""
 ITEM_CHARS = 8
-"""Characters that a number or another short item counts."""
+"""Length that a number or another short item counts as, in characters."""
 SCALARS = (int, float, type(None))
 """Types whose values are short and have nothing to escape."""
 TRACEBACKS = ("exception", "stack")
@@ -256,7 +243,7 @@ Event = dict[str, Any]
 
 
 def bound_values(logger: Any, method: str, event: Event) -> Event:
-    """Structlog processor that cuts the values of an event, whatever their origin."""
+    """Structlog processor that cuts the values of an event."""
     if event.get("event") == TEXTS_EVENT:
         limits = MAX_TEXTS_CHARS, MAX_TEXTS_CHARS
     else:
@@ -265,8 +252,10 @@ def bound_values(logger: Any, method: str, event: Event) -> Event:
 
 
 def escape_lines(logger: Any, method: str, event: Event) -> Event:
-    """Structlog processor for readable lines: keep the event on one line, and indent the traceback, so that
-    no text can look like another line. The renderer quotes the other values."""
+    """Structlog processor for readable lines, so that no text can look like another line.
+
+    The event stays on one line, and the lines of a traceback are indented. The renderer quotes other values.
+    """
     escaped = {**event, "event": _escape(ALL_CONTROLS, str(event.get("event", "")))}
     for key in TRACEBACKS:
         if key in event:
@@ -276,19 +265,17 @@ def escape_lines(logger: Any, method: str, event: Event) -> Event:
 
 
 def _bound(key: str, value: Any, max_chars: int, max_sum: int) -> Any:
-    if key in TRACEBACKS:  # the end of a traceback says what failed, its beginning where: cut its middle
+    if key in TRACEBACKS:  # cut in the middle: the end says what failed, the beginning says where
         text = str(value)
         if len(text) > MAX_TRACEBACK_CHARS:
             half = MAX_TRACEBACK_CHARS // 2
             text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
         return _escape(CONTROLS, text)
-    if isinstance(value, str):
-        return _escape(CONTROLS, shorten(value, max_chars))
-    return value if isinstance(value, SCALARS) else _Copier(max_chars, max_sum).copy(value)
+    return _Copier(max_chars, max_sum).copy(value)
 
 
 class _Copier:
-    """Copies a value with texts of at most ``max_chars``, until the sum of their lengths is ``max_sum``."""
+    """Copies a value whose texts are cut to ``max_chars``, until their lengths add up to ``max_sum``."""
 
     def __init__(self, max_chars: int, max_sum: int) -> None:
         self._max_chars, self._remaining = max_chars, max_sum
@@ -330,14 +317,14 @@ TONED_DOWN = {
     "Invalid encoding on": "metadata of a call is not UTF-8",
     "ExecuteBatchError raised in core": "a call is gone before its answer",
 }
-"""Messages in place of those errors of gRPC that begin like this."""
+"""Messages that replace errors of gRPC, by the beginnings of these errors."""
 
 
 def log_to_stderr(form: LogFormat = "auto", **always: Any) -> None:
-    """Configure the log of the whole process; ``auto`` means ``console`` if stderr is a terminal, else
-    ``json``.
+    """Configure the log of the whole process.
 
     Args:
+        form: ``auto`` means ``console`` if stderr is a terminal, else ``json``.
         always: fields to add to every line.
     """
     for_people = form == "console" or (form == "auto" and sys.stderr.isatty())
@@ -369,8 +356,11 @@ def log_to_stderr(form: LogFormat = "auto", **always: Any) -> None:
 
 
 def tone_down_grpc(record: logging.LogRecord) -> bool:
-    """Turn two errors of gRPC's log into warnings: calls that were cancelled while being answered, and
-    metadata that is not UTF-8, which gRPC logs with its value, possibly a token."""
+    """Turn two errors that gRPC logs into warnings; return True, so that they are still logged.
+
+    One is a call that was cancelled while it was answered. The other is metadata that is not UTF-8: gRPC
+    would log its value, which may be a token.
+    """
     for beginning, message in TONED_DOWN.items():
         if str(record.msg).startswith(beginning):
             record.msg, record.levelno, record.levelname = message, logging.WARNING, "WARNING"
@@ -380,8 +370,10 @@ def tone_down_grpc(record: logging.LogRecord) -> bool:
 
 
 def rendering_steps(for_people: bool) -> list[Any]:
-    """Return the structlog processors that turn an event into a line; texts are cut, and quoted so that
-    clients cannot control the terminal."""
+    """Return the structlog processors that turn an event into a line.
+
+    Texts are cut, and quoted so that clients cannot control the terminal.
+    """
     bounded = [structlog.processors.format_exc_info, bound_values]
     if for_people:
         # Plain tracebacks: those of rich show variables, and so the texts of requests.
@@ -395,194 +387,3 @@ def rendering_steps(for_people: bool) -> list[Any]:
             ),
         ]
     return [*bounded, structlog.processors.JSONRenderer(ensure_ascii=False)]
-
-
-Result = TypeVar("Result")
-
-QUEUE = "queue"
-"""The phase of waiting for a worker."""
-
-
-class PhaseTiming(NamedTuple):
-    """One period spent in a phase."""
-
-    phase: str
-    """A ``Phase`` as written by ``label``, or ``QUEUE``."""
-    began: float
-    """Start, in ``time.perf_counter`` seconds."""
-    seconds: float
-
-
-def label(phase: Phase) -> str:
-    """Return the name of a phase in metrics, spans and the log.
-
-    >>> label(Phase.NGRAM)
-    'ngram'
-    """
-    return phase.name.lower()
-
-
-def seconds_of(stopwatch: Stopwatch) -> dict[str, float]:
-    """Return seconds by phase, without the phases that took no time."""
-    return {label(phase): seconds for phase, seconds in stopwatch.seconds.items() if seconds}
-
-
-def timings_from_seconds(seconds: Mapping[str, float], began: float) -> list[PhaseTiming]:
-    """Place phases whose total times are known, but not their starts, one after the other."""
-    timings = []
-    for phase, phase_seconds in seconds.items():
-        timings.append(PhaseTiming(phase, began, phase_seconds))
-        began += phase_seconds
-    return timings
-
-
-def run_timed(job: Callable[[], Result]) -> tuple[Result, list[PhaseTiming]]:
-    """Run a job; return its result and its timings."""
-    stopwatch = Stopwatch()
-    began = time.perf_counter()
-    with stopwatch.running():
-        result = job()
-    return result, timings_from_seconds(seconds_of(stopwatch), began)
-
-
-def sum_by_phase(timings: Iterable[PhaseTiming]) -> dict[str, float]:
-    """Sum the seconds of each phase."""
-    total: dict[str, float] = {}
-    for phase, _, seconds in timings:
-        total[phase] = total.get(phase, 0.0) + seconds
-    return total
-
-
-REQUEST_ID = "x-request-id"
-"""Metadata key of the request id, in the client's metadata and in the server's trailing metadata."""
-ACCEPTED_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
-"""Ids that are accepted; others could forge log lines."""
-
-current_request: ContextVar[str] = ContextVar("request_id", default="")
-"""The request id of the call that this task answers."""
-
-
-def bind_request_id(context: grpc.aio.ServicerContext) -> str:
-    """Return the request id of the current call; the first use binds it to the log and sends it back."""
-    request_id = current_request.get()
-    if not request_id:
-        metadata = context.invocation_metadata() or ()
-        sent = (value for key, value in metadata if key == REQUEST_ID and isinstance(value, str))
-        request_id = next(filter(ACCEPTED_ID.fullmatch, sent), "") or uuid.uuid4().hex
-        current_request.set(request_id)
-        structlog.contextvars.bind_contextvars(request_id=request_id)
-        context.set_trailing_metadata(((REQUEST_ID, request_id),))
-    return request_id
-
-
-SERVER_ERROR_CODES = frozenset(
-    {"UNKNOWN", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE", "UNIMPLEMENTED", "DATA_LOSS"}
-)
-"""Status codes that OpenTelemetry's conventions count as server errors."""
-EXPORT_TIMEOUT_S = 2
-"""Longest wait for the collector: losing spans is better than delaying a stopping server."""
-REQUIRED_MODULES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.grpc")
-
-
-class Tracing:
-    """Create the spans of a server's calls.
-
-    Args:
-        provider: exports the spans.
-    """
-
-    def __init__(self, provider: TracerProvider) -> None:
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-        self._provider = provider
-        self._tracer = provider.get_tracer("rescorer")
-        self._propagator = TraceContextTextMapPropagator()
-
-    def begin(self, path: str, metadata: Iterable[tuple[str, Any]], request_id: str) -> CallSpan:
-        """Begin the span of a call; it continues the trace of a W3C ``traceparent`` in the metadata."""
-        from opentelemetry.trace import SpanKind
-
-        service, _, method = path.lstrip("/").partition("/")
-        span = self._tracer.start_span(
-            f"{service}/{method}",
-            self._propagator.extract({key: str(value) for key, value in metadata}),
-            SpanKind.SERVER,
-            {
-                "rpc.system": "grpc",
-                "rpc.service": service,
-                "rpc.method": method,
-                "rescorer.request_id": request_id,
-            },
-        )
-        return CallSpan(self._tracer, span)
-
-    def stop(self) -> None:
-        """Send the remaining spans."""
-        self._provider.shutdown()
-
-
-class CallSpan:
-    """The span of one call."""
-
-    def __init__(self, tracer: Any, span: Any) -> None:
-        from opentelemetry.trace import set_span_in_context
-
-        self._tracer, self._span = tracer, span
-        self._inside = set_span_in_context(span)
-        self._epoch_ns = time.time_ns() - time.perf_counter_ns()
-
-    @property
-    def trace_id(self) -> str:
-        return f"{self._span.get_span_context().trace_id:032x}"
-
-    def add(self, timings: Iterable[PhaseTiming]) -> None:
-        """Add finished phases as child spans."""
-        if not self._span.is_recording():
-            return
-        for timing in timings:
-            child = self._tracer.start_span(timing.phase, self._inside, start_time=self._ns(timing.began))
-            child.end(self._ns(timing.began + timing.seconds))
-
-    def end(self, code: str, facts: Mapping[str, Any]) -> None:
-        """End the span; server errors are marked as errors."""
-        from opentelemetry.trace import StatusCode
-
-        self._span.set_attribute("rpc.grpc.status_code", grpc.StatusCode[code].value[0])
-        for name in {"model", "lists", "edges", "reason"} & facts.keys():
-            self._span.set_attribute(f"rescorer.{name}", facts[name])
-        if code in SERVER_ERROR_CODES:
-            self._span.set_status(StatusCode.ERROR, code)
-        self._span.end()
-
-    def _ns(self, seconds: float) -> int:
-        """Convert ``time.perf_counter`` seconds to Unix time in nanoseconds."""
-        return self._epoch_ns + int(seconds * 1e9)
-
-
-def is_installed() -> bool:
-    """Whether the packages for spans are installed."""
-    try:
-        return all(importlib.util.find_spec(module) for module in REQUIRED_MODULES)
-    except ModuleNotFoundError:  # a parent package is missing
-        return False
-
-
-def create_tracing(endpoint: str, share: float, instance: str) -> Tracing:
-    """Create tracing that exports to a collector by OTLP over gRPC.
-
-    Args:
-        endpoint: URL of the collector; https encrypts.
-        share: share of the calls to trace, 0 to 1, unless they continue a sampled trace.
-        instance: identifies this server among others.
-    """
-    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
-
-    resource = Resource.create({"service.name": "rescorer", "service.instance.id": instance})
-    provider = TracerProvider(ParentBasedTraceIdRatio(share), resource, shutdown_on_exit=False)
-    exporter = OTLPSpanExporter(endpoint, insecure=endpoint.startswith("http://"), timeout=EXPORT_TIMEOUT_S)
-    provider.add_span_processor(BatchSpanProcessor(exporter))
-    return Tracing(provider)

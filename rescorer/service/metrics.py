@@ -1,11 +1,12 @@
 """The metrics of a server, and the HTTP port where Prometheus reads them.
 
-Every server has a separate registry. Names follow Prometheus: seconds and bytes, ``_total`` for counters.
-Labels are our own words or the labels of loaded bundles, never texts from clients.
+Every server has a separate registry. Names follow the rules of Prometheus: units are seconds and bytes, and
+counters end in ``_total``. Values of labels are our own words or the labels of loaded bundles, never texts
+from clients.
 
-The port is served in the server's event loop. A connection carries one request. However many connections
-there are and however slowly they send or read, they take no threads, a bounded amount of memory, and seconds
-until they are closed.
+The port is served in the server's event loop, with one request per connection. However many connections there
+are, and however slowly they send or read, they take no threads and a bounded amount of memory, and are closed
+after seconds.
 """
 
 from __future__ import annotations
@@ -36,23 +37,24 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from rescorer.combination import OOV, WORDS
 from rescorer.errors import ConfigError
 from rescorer.protocol.messages import error_kind, format_address
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
 from rescorer.runtime import ContextWords, Phase
-from rescorer.service.logs import PhaseTiming, dropped_lines, label, sum_by_phase
-from rescorer.service.net import explain
+from rescorer.service.listener import explain
+from rescorer.service.logs import dropped_lines
+from rescorer.service.tracing import PhaseTiming, label, sum_by_phase
+from rescorer.weights import OOV, WORDS
 
 if TYPE_CHECKING:
-    from rescorer.service.models import Changes
+    from rescorer.service.repository import Changes
 
 log = structlog.get_logger()
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident memory of a process; 0 if it has ended, or if this is not Linux."""
+    """Resident memory of a process; 0 if the process has ended, or if this is not Linux."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -67,12 +69,12 @@ SECONDS = (
 )
 """Bucket bounds of times, 0.1 ms to a minute, fine enough for a 99th percentile of milliseconds."""
 READ_TIMEOUT_S = 5.0
-"""Time for which a reader of the metrics waits for a blocked event loop before it gets an error."""
+"""How long a reader of the metrics waits for a blocked event loop before it gets an error."""
 LISTS = tuple(2.0**n for n in range(11))
 EDGES = tuple(2.0**n for n in range(4, 19))
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 1.0)
 DROPPED_LINES = "rescorer_log_lines_dropped"
-"""Metric that every process reports for itself."""
+"""Metric of log lines that were not written, which every process reports for itself."""
 PHASES = tuple(label(each) for each in Phase)
 OUTCOMES = ("scored", "failed", "expired", "cancelled")
 """Possible outcomes of a work item: scored, failed, past its deadline, or cancelled by its caller."""
@@ -191,7 +193,7 @@ class Metrics:
         )
 
     def record_call(self, method: str, code: str, reason: str, seconds: float) -> None:
-        """Record the end of a call; ``reason`` is that of its error, empty if there was none."""
+        """Record the end of a call; ``reason`` is the reason of its error, or empty."""
         self.calls.labels(method, code, reason).inc()
         self.call_seconds.labels(method).observe(seconds)
 
@@ -248,7 +250,7 @@ class Metrics:
         self.reloads.labels("refused" if changes.refused else "done").inc()
 
     def record_shadow_list(self, shadow: str, same_best: bool, pairs_alike: float, seconds: float) -> None:
-        """Record a list that the shadow also scored; see ``Agreement`` for the arguments."""
+        """Record a list that the shadow also scored; see ``compare_with_answer`` for the arguments."""
         self.shadow_lists.labels("compared").inc()
         self.shadow_same_best.labels(shadow).inc(same_best)
         self.shadow_pairs_alike.labels(shadow).observe(pairs_alike)
@@ -262,7 +264,7 @@ class Metrics:
         return Counter(f"rescorer_{name}_total", help_text, labels, registry=self.registry)
 
     def _outcomes(self, name: str, help_text: str, *outcomes: str) -> Counter:
-        """Create a counter with a series for each outcome from the start."""
+        """Create a counter that has a series for each outcome before the first one is counted."""
         counter = self._counter(name, help_text, "outcome")
         for outcome in outcomes:
             counter.labels(outcome)
@@ -299,11 +301,11 @@ class DroppedLinesCollector(Collector):
 
 PATHS = ("/metrics", "/")
 MAX_CONNECTIONS = 64
-"""Largest number of open connections. A new one closes the one that has kept the server waiting longest."""
+"""Largest number of open connections. One more closes the connection whose client has been slow longest."""
 MAX_REQUEST_BYTES = 8192
 REQUEST_TIMEOUT_S = 10.0
 RESPONSE_TIMEOUT_S = 10.0
-"""Longest time in which a client may read the response."""
+"""Longest time that a client may take to read the response."""
 
 
 class HttpRequest(NamedTuple):
@@ -315,7 +317,7 @@ class HttpRequest(NamedTuple):
 
 
 class HttpError(Exception):
-    """A request that is answered with an error, whose status and text these are."""
+    """The status and text of the error with which a request is answered."""
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         self.status = status
@@ -333,7 +335,7 @@ class MetricsEndpoint:
         self._reader = ThreadPoolExecutor(1, "metrics")
         self._connections: set[asyncio.Task[None]] = set()
         self._waiting: dict[asyncio.Task[None], None] = {}
-        """Connections whose clients have to send or read, those that have to for longest first."""
+        """Connections that wait for their clients to send or read, longest wait first."""
         self.port = 0
 
     @classmethod
@@ -397,7 +399,7 @@ class MetricsEndpoint:
 
     @contextmanager
     def _waiting_for_client(self, connection: asyncio.Task[None]) -> Iterator[None]:
-        """Let a new connection close this one during the ``with`` block."""
+        """Mark a connection as waiting for its client during the ``with`` block; a new one may close it."""
         self._waiting[connection] = None
         try:
             yield
@@ -441,7 +443,7 @@ async def read_request(reader: asyncio.StreamReader) -> HttpRequest:
     """Read the head of a request.
 
     Raises:
-        HttpError: it is not HTTP, too large, or does not arrive in time.
+        HttpError: the request is not HTTP, too large, or does not arrive in time.
         EOFError, OSError: the client is gone.
     """
     try:
@@ -466,7 +468,8 @@ async def read_request(reader: asyncio.StreamReader) -> HttpRequest:
 async def send_and_close(response: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Send a response, and wait until the client closes the connection.
 
-    If the server closed it first, with unread bytes of the request, the client could lose the response.
+    If the server closed the connection first, and bytes of the request were unread, the client could lose the
+    response.
     """
     writer.write(response)
     await writer.drain()

@@ -30,7 +30,8 @@ from rescorer.protocol.v1.admin_pb2_grpc import add_AdminServiceServicer_to_serv
 from rescorer.protocol.v1.models_pb2_grpc import add_ModelServiceServicer_to_server
 from rescorer.protocol.v1.rescorer_pb2_grpc import add_RescorerServiceServicer_to_server
 from rescorer.runtime import count_cpus, keep_freed_memory, share_freed_memory
-from rescorer.service.api.calls import Authenticator, AuthInterceptor, Drain, ErrorInterceptor, Telemetry
+from rescorer.service.access import Authenticator, Certificates, Role
+from rescorer.service.api.calls import CallInterceptor, Drain, Telemetry
 from rescorer.service.api.management import (
     ADMIN_SERVICE,
     MODEL_SERVICE,
@@ -41,16 +42,12 @@ from rescorer.service.api.management import (
     ModelService,
     Reloader,
 )
-from rescorer.service.api.rescoring import RescorerService, Shadow
+from rescorer.service.api.rescoring import RescorerService
+from rescorer.service.api.shadow import Shadow
 from rescorer.service.engine.admission import Quota
-from rescorer.service.engine.client_limits import CallMemory, RefusalPacer, SlowClientInterceptor, StreamSlots
+from rescorer.service.engine.client_limits import CallMemory, SlowClientInterceptor, StreamSlots
 from rescorer.service.engine.engine import Batcher, ScoringEngine
-from rescorer.service.logs import Tracing, create_tracing, log_to_stderr, protect_stderr
-from rescorer.service.metrics import READ_TIMEOUT_S, Metrics, MetricsEndpoint, resident_bytes
-from rescorer.service.models import ModelRepository, find_versions, select_versions
-from rescorer.service.net import (
-    Certificates,
-    Role,
+from rescorer.service.listener import (
     check_free,
     create_grpc_server,
     remove_port,
@@ -58,9 +55,13 @@ from rescorer.service.net import (
     watch_listening,
     write_port,
 )
+from rescorer.service.logs import log_to_stderr, protect_stderr
+from rescorer.service.metrics import READ_TIMEOUT_S, Metrics, MetricsEndpoint, resident_bytes
+from rescorer.service.repository import ModelRepository, find_versions, select_versions
 from rescorer.service.settings import ServiceSettings, unknown_variables
+from rescorer.service.tracing import Tracing, create_tracing
 from rescorer.service.workers.frames import MachineSettings
-from rescorer.service.workers.pool import ProcessWorker, Worker, WorkerGroup, WorkerPool
+from rescorer.service.workers.pool import Worker, WorkerGroup, WorkerPool
 from rescorer.sounds import load_pronouncer
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ log = structlog.get_logger()
 
 
 def read_sounds(path: Path) -> None:
-    """Read a dictionary, and learn the rules for words that it lacks; rankers then find it in memory.
+    """Read a dictionary of pronunciations, and learn rules for other words; rankers find both in memory.
 
     Raises:
         ConfigError: the file is not a dictionary.
@@ -94,15 +95,12 @@ ROLES: Mapping[str, Role] = MappingProxyType(
         ADMIN_SERVICE: "admin",
     }
 )
-"""The role that callers of each service need. The health service is open to all, because probes have no
-identity."""
-OWN_SERVICES = (SERVICE, MODEL_SERVICE, ADMIN_SERVICE)
-"""Services whose errors we turn into statuses; health and reflection create their own statuses."""
+"""The role that callers of each service need. Health is open to all, because probes have no identity."""
 
 MAX_ARRIVING_BYTES = 256 * 1024 * 1024
-"""Bound on the memory of requests that are still arriving, those of streams aside."""
+"""Bound on the memory of requests that are still arriving, except those of streams."""
 MIN_ARRIVING = 8
-"""Number of requests that may arrive at the same time, however large they may be."""
+"""At least this many requests may arrive at the same time, however large they may be."""
 
 
 def create_listener(
@@ -112,8 +110,8 @@ def create_listener(
     drain: Drain,
     memory: CallMemory,
 ) -> grpc.aio.Server:
-    """Create the gRPC server with its limits and its interceptors, in the order in which calls pass them."""
-    pacer = RefusalPacer()
+    """Create the gRPC server with its limits and interceptors; calls pass the interceptors in their order."""
+    response_bytes = {SERVICE: settings.max_response_bytes, MODEL_SERVICE: 0, ADMIN_SERVICE: 0}
     interceptors = [
         SlowClientInterceptor(
             settings.max_wait_s,
@@ -121,18 +119,7 @@ def create_listener(
             max(MIN_ARRIVING, MAX_ARRIVING_BYTES // settings.max_message_bytes),
             [reflection.SERVICE_NAME],
         ),
-        AuthInterceptor(authenticator, ROLES, telemetry),
-        *(
-            ErrorInterceptor(
-                service,
-                drain,
-                telemetry,
-                memory,
-                pacer,
-                settings.max_response_bytes if service == SERVICE else 0,
-            )
-            for service in OWN_SERVICES
-        ),
+        CallInterceptor(authenticator, ROLES, response_bytes, drain, telemetry, memory),
     ]
     options = [
         ("grpc.max_receive_message_length", settings.max_message_bytes),
@@ -150,8 +137,8 @@ NICENESS = 5
 """Niceness of workers that use all cores. At niceness 0 the front end waits for the processor: refusals took
 0.2 s instead of 0.06 s, and throughput fell from 135 to 116 lists per second."""
 SHADOW_NICENESS = 15
-"""Niceness of the shadow's worker, which leaves it a tenth of a contended core; with less the shadow would
-not load in time and would be restarted."""
+"""Niceness of the shadow's worker. It leaves the shadow a tenth of a contended core; with less, the shadow
+would not load in time and would be restarted."""
 
 
 def create_workers(settings: ServiceSettings, load: LoadScorer | None) -> list[Worker]:
@@ -161,8 +148,8 @@ def create_workers(settings: ServiceSettings, load: LoadScorer | None) -> list[W
         load: replaces ``TrieScorer.load`` in the thread, for tests.
     """
     if settings.workers:
-        create = partial(create_process_worker, settings, niceness_of(settings))
-        return [WorkerGroup(create) for _ in range(settings.workers)]
+        machine, niceness = machine_of(settings), niceness_of(settings)
+        return [WorkerGroup(machine, niceness) for _ in range(settings.workers)]
     # Only this branch needs KenLM and torch in the server's own process.
     from rescorer.pipeline import TrieScorer
     from rescorer.service.workers.host import ThreadWorker
@@ -173,21 +160,18 @@ def create_workers(settings: ServiceSettings, load: LoadScorer | None) -> list[W
     return [ThreadWorker(settings.device, threads_of(settings), load)]
 
 
-def create_process_worker(
-    settings: ServiceSettings, niceness: int, listening: socket.socket | None = None
-) -> ProcessWorker:
-    machine = MachineSettings(
+def machine_of(settings: ServiceSettings) -> MachineSettings:
+    return MachineSettings(
         settings.device,
         threads_of(settings),
         settings.dtype,
         settings.context_cache_bytes,
         settings.load_timeout_s,
     )
-    return ProcessWorker(machine, niceness, listening)
 
 
 def niceness_of(settings: ServiceSettings) -> int:
-    """Niceness of the workers: 0 if one core per front end remains for accepting and answering calls."""
+    """Niceness of the workers: 0 if they leave one core per front end for accepting and answering calls."""
     busy = settings.workers * threads_of(settings) if settings.device == "cpu" else 0
     return NICENESS if busy > count_cpus() - settings.front_ends else 0
 
@@ -195,8 +179,8 @@ def niceness_of(settings: ServiceSettings) -> int:
 def threads_of(settings: ServiceSettings) -> int:
     """Threads of the networks in each worker: the setting, or the worker's share of the cores.
 
-    One core per front end remains for accepting and answering calls. More threads than cores would take turns
-    and wait for each other at every step.
+    One core per front end is left for accepting and answering calls. If there were more threads than cores,
+    they would take turns, and wait for each other at every step.
     """
     return settings.threads or max(1, (count_cpus() - settings.front_ends) // max(1, settings.workers))
 
@@ -211,8 +195,9 @@ def create_repository(settings: ServiceSettings, pool: WorkerPool) -> ModelRepos
         single=settings.repository is None,
         models=settings.models,
         max_bytes=settings.max_model_bytes,
+        dictionary=settings.dictionary,
+        language=settings.language,
     )
-    repository.dictionary, repository.language = settings.dictionary, settings.language
     pool.verify = repository.verify_unchanged
     return repository
 
@@ -220,7 +205,7 @@ def create_repository(settings: ServiceSettings, pool: WorkerPool) -> ModelRepos
 def create_shadow(
     settings: ServiceSettings, models: ModelRepository, batcher: Batcher, metrics: Metrics
 ) -> Shadow | None:
-    """Create the shadow if the settings name one; its models are not checked until they are loaded.
+    """Create the shadow if the settings name one; its models are checked later, when they are loaded.
 
     Raises:
         BundleError: there is no bundle of that name.
@@ -233,7 +218,7 @@ def create_shadow(
     if not all(select_versions(find_versions(folder, single).versions, names).values()):
         raise BundleError(f"{folder}: has no bundle {settings.shadow} to use as the shadow")
     pool = WorkerPool(
-        [WorkerGroup(partial(create_process_worker, settings, SHADOW_NICENESS))],
+        [WorkerGroup(machine_of(settings), SHADOW_NICENESS)],
         lambda reason: log.error("the shadow is stopped", reason=reason),
         settings.worker_timeout_s,
         settings.load_timeout_s,
@@ -249,14 +234,13 @@ def create_shadow(
 
 
 EXIT_S = 4.0
-"""Time that a stopping server may take beyond the grace time. The service managers in deploy/ allow 5 s."""
+"""Time that a stopping server may take after the grace time. The service managers in deploy/ allow 5 s."""
 
 
 def end_process_within(seconds: float) -> None:
-    """End this process with exit code 0 if it still runs after this time, even if its threads are busy.
+    """End this process with exit code 0 if it still runs after some time, even if its threads are busy.
 
-    Python itself waits at its exit for the threads of executors, one of which may score or convert a long
-    list.
+    Python itself waits at exit for the threads of executors, and one of them may be busy with a long list.
     """
     timer = threading.Timer(seconds, os._exit, (0,))
     timer.daemon = True
@@ -269,7 +253,7 @@ def answer_signals(
 ) -> Iterator[None]:
     """Let SIGTERM and SIGINT request a stop and SIGHUP a reload while a block of a coroutine runs.
 
-    Afterwards the former handlers apply again, so that SIGHUP does not kill a server that has nearly ended.
+    Afterwards the former handlers apply again, so that SIGHUP does not kill a server that is about to end.
 
     Args:
         grace_s: time for calls in progress; the process ends at most ``EXIT_S`` later.
@@ -311,9 +295,9 @@ def explain_not_serving(
 
     Args:
         is_started: whether the first models have been loaded.
-        n_models: number of models in service, including those that are missing on disk.
+        n_models: number of models in service, including models that are missing on disk.
         n_workers_alive: number of workers that can score.
-        failure: why scoring is no longer possible; empty: it is.
+        failure: why scoring is no longer possible; empty: scoring is possible.
     """
     if failure:
         return failure
@@ -387,23 +371,22 @@ HEALTH_NAMES = ("", SERVICE)
 
 QUIET_S = 0.1
 """A stopping server waits until no call has arrived for this long, so that clients that watch its health can
-move to another server: gRPC drops calls that arrive at the moment when its server is stopped, and their
-clients see CANCELLED."""
+move to another server. gRPC drops calls that arrive at the moment when a server stops; their clients would
+see CANCELLED."""
 SETTLE_S = 0.5
-"""Longest wait until no more calls arrive, and then longest wait for calls that have arrived but not
-started."""
+"""Longest wait until no more calls arrive, and again for calls that have arrived but not started."""
 
 GC_THRESHOLDS = (10_000, 5, 3)
-"""Thresholds of Python's garbage collector. The default of 700 new objects corresponds to three lists, and a
-tenth of the time was spent on scanning waiting lists. A full collection runs every 150,000 objects: gRPC
-leaves 60 objects (20 KB) in reference cycles for each call that it aborts."""
+"""Thresholds of Python's garbage collector. The default of 700 new objects corresponds to three lists; with
+it, a tenth of the time was spent on scanning waiting lists. A full collection runs every 150,000 objects,
+because gRPC leaves 60 objects (20 KB) in reference cycles for each call that it aborts."""
 
 
 class Server:
     """One server in the running event loop.
 
     Args:
-        load: replaces ``TrieScorer.load``; tests inject errors with it.
+        load: replaces ``TrieScorer.load``, so that tests can inject errors.
         read_again: reads the settings for a reload; None: reloads keep the settings.
         tracing: where spans go; None: according to the settings.
         workers: the workers that several front ends share; None: workers according to the settings.
@@ -437,7 +420,14 @@ class Server:
         self.engine = ScoringEngine(settings, self.pool, metrics)
         self.shadow = create_shadow(settings, self.models, self.engine.batcher, metrics)
         self._drain = Drain()
-        self._service = RescorerService(settings, self.models, self.engine, self._drain, metrics, self.shadow)
+        self._service = RescorerService(
+            settings,
+            self.models,
+            self.engine,
+            self._drain,
+            metrics,
+            None if self.shadow is None else self.shadow.offer,
+        )
         quota = Quota("bytes", settings.max_in_flight_bytes, settings.max_client_bytes)
         self.memory = CallMemory(quota, settings.max_unread_s, metrics.unread_answers.inc)
         self._endpoint: MetricsEndpoint | None = None
@@ -447,12 +437,7 @@ class Server:
             settings, self.models, authenticator, read_again, metrics.record_reload, self.shadow
         )
         self._polling: asyncio.Task[None] | None = None
-        watches = StreamSlots(
-            "watches",
-            settings.max_watches,
-            settings.max_client_watches,
-            ("max_watches", "max_client_watches"),
-        )
+        watches = StreamSlots("watches", settings.max_watches, settings.max_client_watches)
         self.health = Health(HEALTH_NAMES, watches)
         self._serving_state = ServingState(self.health, metrics.ready, self.models, self.pool)
         telemetry = Telemetry(metrics, tracing)
@@ -468,12 +453,11 @@ class Server:
         settings = self.settings
         if settings.bundle is not None:
             read_manifest(newest_version(settings.bundle))  # report a wrong path at once
-        if settings.port_file is not None:
-            remove_port(settings.port_file)  # left by a server that was killed
+        remove_port(settings.port_file)  # left by a server that was killed
         self._add_services()
         self._serving_state.update()
         if settings.front_ends == 1:
-            check_free(settings.host, settings.port, "the service")
+            check_free(settings.host, settings.port)
         try:
             port = self._add_port()
         except RuntimeError as error:
@@ -482,8 +466,7 @@ class Server:
         await self.grpc_server.start()
         self._watching = asyncio.create_task(watch_listening(self.grpc_server, self._handle_failure))
         log.info("listening", host=settings.host, port=port)
-        if settings.port_file is not None:
-            write_port(settings.port_file, port)
+        write_port(settings.port_file, port)
         return port
 
     async def load(self) -> None:
@@ -514,9 +497,8 @@ class Server:
     async def stop(self) -> None:
         """Report NOT_SERVING, let calls finish within the grace time, and stop."""
         log.info("stopping", grace_s=self.settings.grace_s)
-        if self.settings.port_file is not None:
-            with suppress(ConfigError):  # stop all the same
-                remove_port(self.settings.port_file)
+        with suppress(ConfigError):  # stop all the same
+            remove_port(self.settings.port_file)
         if self._polling is not None:
             self._polling.cancel()
         self._serving_state.stop()

@@ -1,9 +1,9 @@
 """The settings of the service, from options, environment variables and a TOML file.
 
 Options take precedence over the environment, and the environment over the file. The source of each value is
-kept for error messages. Misspelt environment variables are errors, because starting without an intended limit
-is worse than not starting. Variables that resemble no setting are only reported, because other programs may
-use them.
+kept for error messages. A misspelt environment variable is an error, because starting without an intended
+limit is worse than not starting. A variable that resembles no setting is only reported, because another
+program may use it.
 """
 
 from __future__ import annotations
@@ -33,25 +33,24 @@ from rescorer.formats.io.text_io import MAX_LINE_VARIABLE
 from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.protocol import MAX_MESSAGE_BYTES
 from rescorer.protocol.messages import format_address, is_loopback
-from rescorer.service import logs
+from rescorer.service import tracing
+from rescorer.service.access import check_certificates, read_clients
 from rescorer.service.logs import LogFormat
-from rescorer.service.net import check_certificates, read_clients
 from rescorer.text import LANGUAGE_TAG
 
 PREFIX = "RESCORER_"
 CONFIG_VARIABLE = "RESCORER_CONFIG"
 """Environment variable that names the settings file, unless an option does."""
 OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, MAX_LINE_VARIABLE, "RESCORER_CACHE", "RESCORER_DATA"})
-"""Variables with our prefix that are not settings of the service: the last two are of other commands, and of
-tests."""
+"""Variables with our prefix that are not settings of the service, but of other commands and of tests."""
 SERVICE_LINK = re.compile(
     r"\w+_(SERVICE_(HOST|PORT(_\w+)?)=.*|PORT(_\d+_\w+)?=(tcp|udp|sctp)://.*"
     r"|PORT_\d+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR)=.*)"
 )
-"""Variables that Kubernetes sets for each Service: for one called rescorer,
-RESCORER_PORT=tcp://10.0.0.1:80."""
+"""Variables that Kubernetes sets for each Service, such as RESCORER_PORT=tcp://10.0.0.1:80 for one that is
+called rescorer."""
 RENAMED = {"scorers": "workers", "scorer_timeout_s": "worker_timeout_s"}
-"""Settings by their former names, which are errors like misspelt ones."""
+"""Settings by their former names, which are refused with the new name."""
 OTHER_SERVERS = dict.fromkeys(("listen", "bind", "address", "addr"), ("host", "port")) | {
     "cert": ("tls_certificate",),
     "key": ("tls_key",),
@@ -132,7 +131,7 @@ def flag_of(name: str) -> str:
 
 
 def variables(settings: type[BaseSettings]) -> Iterator[tuple[str, str, str]]:
-    """Yield setting, value and variable for each variable that is a setting, a renamed or a misspelt one."""
+    """Yield setting, value and variable for each variable that is a setting, or a renamed or misspelt one."""
     for name, value in EnvSettingsSource(settings)().items():
         if not SERVICE_LINK.fullmatch(f"{(variable := PREFIX + name.upper())}={value}"):
             yield name, value, variable
@@ -142,8 +141,7 @@ def variables(settings: type[BaseSettings]) -> Iterator[tuple[str, str, str]]:
 
 
 def unknown_variables(settings: type[BaseSettings]) -> Iterator[tuple[str, str]]:
-    """Yield variables with our prefix that resemble no setting, such as RESCORER_IMAGE, with a message
-    each."""
+    """Yield each variable with our prefix that resembles no setting (RESCORER_IMAGE), with a message."""
     for name, _, variable in _unknown(settings):
         if name not in RENAMED and not is_misspelt(name, settings.model_fields):
             yield variable, unknown_setting(name, list(settings.model_fields))
@@ -156,8 +154,7 @@ def is_misspelt(name: str, known: Iterable[str]) -> bool:
 
 
 def _unknown(settings: type[BaseSettings]) -> Iterator[tuple[str, str, str]]:
-    """Yield the same as ``variables`` for variables that match no setting; case is ignored, as by
-    pydantic."""
+    """Yield the same as ``variables`` for variables that match no setting; like pydantic, ignore case."""
     for key, value in os.environ.items():
         variable = key.upper()
         name = variable.removeprefix(PREFIX).lower()
@@ -167,12 +164,12 @@ def _unknown(settings: type[BaseSettings]) -> Iterator[tuple[str, str, str]]:
 
 
 BYTES_PER_TOKEN = 8
-"""Assumed size of a request per word, scores included. The cost of a request is estimated from its size in
-bytes until its words are counted."""
+"""Assumed size of a request in bytes per word, scores included. Until the words of a request are counted, its
+cost is estimated from its size."""
 
 OTHER_CALLS_PER_CONNECTION = 64
-"""Maximum number of open calls per connection in addition to those with lists: refused calls, health and
-model queries."""
+"""Maximum number of open calls per connection in addition to calls with lists: refused calls, and queries of
+health and models."""
 
 
 class ServiceSettings(BaseSettings):
@@ -372,8 +369,7 @@ class ServiceSettings(BaseSettings):
     def settings_customise_sources(  # type: ignore[override]  # only init_settings is used
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **_: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use the given values only: ``gather`` reads the other sources and keeps their
-        origins."""
+        """Use the given values only: ``gather`` has read the other sources."""
         return (init_settings,)
 
     @field_validator("models", mode="before")
@@ -394,7 +390,7 @@ class ServiceSettings(BaseSettings):
 
 
 def find_contradictions(settings: ServiceSettings) -> Iterator[str]:
-    """Yield a message for each contradiction."""
+    """Yield a message for each contradiction between settings."""
     if (settings.bundle is None) == (settings.repository is None):
         both = ", not both" if settings.bundle else ""
         yield f"bundle: expected either the bundle or the repository to serve{both}"
@@ -437,7 +433,7 @@ def find_contradictions(settings: ServiceSettings) -> Iterator[str]:
         yield f"language: expected a tag such as tr or pt-BR, got {settings.language!r}"
     if settings.dictionary is not None and not settings.dictionary.is_file():
         yield f"dictionary: {settings.dictionary}: expected a file of words and their phones"
-    if settings.trace_endpoint is not None and not logs.is_installed():
+    if settings.trace_endpoint is not None and not tracing.is_installed():
         yield "trace_endpoint: expected the packages of rescorer[tracing]; install them"
     yield from _security_contradictions(settings)
 
@@ -527,8 +523,8 @@ def check_settings(values: dict[str, list[Given]], check_machine: bool = False) 
     """Build settings from values by name, each list with the effective value first.
 
     Args:
-        check_machine: also require the bundles and the device to be available on this machine. They are
-            always checked if something else is wrong, so that all errors are reported at once.
+        check_machine: also require the bundles and the device to be available on this machine. If something
+            else is wrong, they are checked in any case, so that all errors are reported at once.
 
     Raises:
         ConfigError: see ``load_settings``.
@@ -563,10 +559,9 @@ def format_errors(subject: str, errors: Sequence[str]) -> str:
 
 
 def missing_bundles(settings: ServiceSettings) -> Iterator[str]:
-    """Yield what is missing in the folder of models; the bundles themselves are checked when they are
-    loaded."""
+    """Yield an error for each bundle that is missing; found bundles are checked when they are loaded."""
     # Imported only if the settings are otherwise right, because it imports numpy, which is slow.
-    from rescorer.service.models import NO_BUNDLES, find_versions, select_versions
+    from rescorer.service.repository import NO_BUNDLES, find_versions, select_versions
 
     folder = settings.repository or settings.bundle
     if folder is None:
@@ -585,8 +580,10 @@ def missing_bundles(settings: ServiceSettings) -> Iterator[str]:
 
 
 def missing_device(settings: ServiceSettings) -> Iterator[str]:
-    """Yield an error if the device is not available; a separate process checks this, so that the server need
-    not import torch."""
+    """Yield an error if the device is not available.
+
+    A separate process checks the device, so that the server need not import torch.
+    """
     if settings.device != "cpu":
         command = [sys.executable, "-m", "rescorer.models.kernels", settings.device]
         error = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

@@ -1,6 +1,6 @@
 """Options of the commands that evaluate lists: inputs, references, counting, analyses and the score cache.
 
-Text from the command line comes in; readers of lists with references, bounds and loaded models come out.
+The options come in; readers of lists with references, counting rules and loaded models go out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from rescorer.combination import PHRASES
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.evaluation.error_rate import CountingSettings, Method, has_choices
 from rescorer.evaluation.false_alarms import (
@@ -26,7 +25,12 @@ from rescorer.evaluation.false_alarms import (
 )
 from rescorer.evaluation.folds import ALL
 from rescorer.evaluation.list_errors import align_recordings
-from rescorer.evaluation.scored_lists import ScoredList, find_cache_folder, load_cached_rescorer, score_lists
+from rescorer.evaluation.scored_lists import (
+    MeasuredList,
+    find_cache_folder,
+    load_cached_rescorer,
+    score_lists,
+)
 from rescorer.formats.inputs import open_references
 from rescorer.formats.nist import Recording, is_stm, read_recordings, read_segments
 from rescorer.formats.nist import reject_choices as reject_recording
@@ -44,45 +48,34 @@ from rescorer.terminal.options import (
     TextOptions,
     WeightOptions,
     check_streams,
+    option,
     parse_first_pass,
 )
 from rescorer.terminal.program import Rejections
 from rescorer.types import ErrorUnit, NBestList, Weights
+from rescorer.weights import PHRASES
 
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOptions:
-    """Further things to print: about the errors of one system, about groups, and more rows."""
+    """What else to print: the errors of one system, and rows for groups and for all lists of each file."""
 
-    errors: Annotated[
-        bool,
-        typer.Option(
-            "--errors",
-            help="Add the commonest confusions, the words that rescoring fixed and broke, and error rates by "
-            "word frequency, unknown words, length, and rank of the chosen hypothesis.",
-        ),
-    ] = False
-    alignments: Annotated[
-        bool,
-        typer.Option(
-            "--alignments",
-            help="Print the lists with errors: reference, first pass and rescored text, word under word.",
-        ),
-    ] = False
-    system: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ROW",
-            help="Row that --errors and --alignments are about; default: the last one whose models rank, "
-            "with --tune the one with held-out weights.",
-        ),
-    ] = None
-    by_group: Annotated[
-        bool, typer.Option("--by-group", help="Add a table with one row per speaker or other group.")
-    ] = False
-    own_lists: Annotated[
-        bool, typer.Option("--own-lists", help="With several files: add rows for all lists of each.")
-    ] = False
+    errors: bool = option(
+        False,
+        "Add the commonest confusions, the words that rescoring fixed and broke, and error rates by "
+        "word frequency, unknown words, length, and rank of the chosen hypothesis.",
+    )
+    alignments: bool = option(
+        False, "Print the lists with errors: reference, first pass and rescored text, word under word."
+    )
+    system: str | None = option(
+        None,
+        "Row that --errors and --alignments are about; default: the last one whose models rank, "
+        "with --tune the one with held-out weights.",
+        metavar="ROW",
+    )
+    by_group: bool = option(False, "Add a table with one row per speaker or other group.")
+    own_lists: bool = option(False, "With several files: add rows for all lists of each.")
 
 
 DEFAULT_PERCENT = 100 * DEFAULT_MAX_SHARE
@@ -90,36 +83,32 @@ DEFAULT_PERCENT = 100 * DEFAULT_MAX_SHARE
 
 @dataclass(frozen=True, slots=True)
 class PhraseBoundOptions:
-    """Bounds of the weight of phrases."""
+    """How much harm phrases may do that were not said; this bounds the weight of phrases."""
 
-    max_false_alarms: Annotated[
-        float,
-        typer.Option(
-            min=0.0,
-            max=100.0,
-            metavar="PERCENT",
-            help="Share of the lists that phrases which were not said may make worse.",
-        ),
-    ] = DEFAULT_PERCENT
-    distractors: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=MAX_PHRASES // 2,
-            metavar="N",
-            help="Also give all lists N phrases of 1 to 3 words that occur in hypotheses but in no "
-            "reference, drawn with seed 1, and bound the weight of phrases by them too.",
-        ),
-    ] = 0
+    max_false_alarms: float = option(
+        DEFAULT_PERCENT,
+        "Share of the lists that phrases which were not said may make worse.",
+        min=0.0,
+        max=100.0,
+        metavar="PERCENT",
+    )
+    distractors: int = option(
+        0,
+        "Also give all lists N phrases of 1 to 3 words that occur in hypotheses but in no "
+        "reference, drawn with seed 1, and bound the weight of phrases by them too.",
+        min=0,
+        max=MAX_PHRASES // 2,
+        metavar="N",
+    )
 
     def make_bound(
-        self, rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights, names: Collection[str]
+        self, rescorer: Rescorer, scored: Sequence[MeasuredList], weights: Weights, names: Collection[str]
     ) -> PhraseBound | None:
-        """Return what bounds the weight of phrases; None if there are none, or it is not tuned.
+        """Make the bound of the weight of phrases; None if there are no phrases or their weight is not tuned.
 
         Args:
-            weights: complete weights, whose λ the lists were scored with.
-            names: weights to tune.
+            weights: the complete weights with which the lists were scored.
+            names: names of the weights to tune.
 
         Raises:
             ConfigError: an option would be without effect.
@@ -143,23 +132,18 @@ class PhraseBoundOptions:
 class CacheOptions:
     """Where language model scores are cached."""
 
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            "--cache",
-            metavar="DIR",
-            envvar="RESCORER_CACHE",
-            show_envvar=True,
-            help="Folder in which the scores of language models are cached by content; default: "
-            "rescorer/scores in the user's cache folder.",
-        ),
-    ] = None
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither read nor write cached scores.")] = (
-        False
+    cache: Path | None = option(
+        None,
+        "Folder in which the scores of language models are cached by content; default: "
+        "rescorer/scores in the user's cache folder.",
+        metavar="DIR",
+        envvar="RESCORER_CACHE",
+        show_envvar=True,
     )
+    no_cache: bool = option(False, "Neither read nor write cached scores.")
 
     def load_rescorer(self, bundle: Path, device: str) -> Rescorer:
-        """Load a bundle; with a cache, its models are loaded when a score is missing."""
+        """Load a bundle; with a cache, load its models only when a score is missing."""
         if self.no_cache:
             return Rescorer.load(bundle, device)
 
@@ -183,14 +167,13 @@ class ModelOptions(CacheOptions):
 ReferenceOption = Annotated[
     str | None,
     typer.Option(
-        help="Reference transcripts by id: lines `id words` (Kaldi's text), `words (id)`, id<TAB>text, "
-        "a table with a header, or JSON; a NeMo manifest, by the names of audio files or, for lists "
-        "without ids, by order; plain sentences, by order; or by time, if the name ends in .stm and FILE "
-        "is a ctm."
+        help="Reference transcripts by id: lines `id words` (Kaldi's text), `words (id)`, id<TAB>text, a "
+        "table with a header, or JSON; a NeMo manifest, by the names of audio files or, for lists without "
+        "ids, by order; plain sentences, by order; or by time, if the name ends in .stm and FILE is a ctm."
     ),
 ]
 ListReader = Callable[[str | Sequence[str]], Lists]
-"""Reads the lists of an input, or of several as one."""
+"""A function that reads the lists of one input, or of several as one."""
 AlternationsOption = Annotated[
     Literal["on", "off"],
     typer.Option(
@@ -202,35 +185,26 @@ AlternationsOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class CountingOptions:
-    """The way to count errors; see ``CountingSettings``."""
+    """How errors are counted; see ``CountingSettings``."""
 
-    counting: Annotated[
-        Method,
-        typer.Option(
-            help="levenshtein: fewest errors that explain a hypothesis; sclite: errors of the alignment by "
-            "NIST's sclite, sometimes one more."
-        ),
-    ] = "levenshtein"
-    unit: Annotated[
-        ErrorUnit | None,
-        typer.Option(
-            help="What to count. word: words (WER); character: characters as people see them, without spaces "
-            "(CER, sclite -c); mixed: characters of scripts without spaces such as Han, Kana and Thai, and "
-            "words of all others (MER, sclite -c NOASCII). Default: word."
-        ),
-    ] = None
-    characters: Annotated[bool, typer.Option("--characters", help="The same as --unit character.")] = False
-    optional_words: Annotated[
-        bool, typer.Option("--optional-words", help="With sclite: allow (word) to be left out (its -D).")
-    ] = False
-    fragments: Annotated[
-        bool,
-        typer.Option("--fragments", help="With sclite: match wo- with words that start with wo (its -F)."),
-    ] = False
+    counting: Method = option(
+        "levenshtein",
+        "levenshtein: fewest errors that explain a hypothesis; sclite: errors of the alignment by "
+        "NIST's sclite, sometimes one more.",
+    )
+    unit: ErrorUnit | None = option(
+        None,
+        "What to count. word: words (WER); character: characters as people see them, without spaces "
+        "(CER, sclite -c); mixed: characters of scripts without spaces such as Han, Kana and Thai, and "
+        "words of all others (MER, sclite -c NOASCII). Default: word.",
+    )
+    characters: bool = option(False, "The same as --unit character.")
+    optional_words: bool = option(False, "With sclite: allow (word) to be left out (its -D).")
+    fragments: bool = option(False, "With sclite: match wo- with words that start with wo (its -F).")
     alternations: AlternationsOption = "on"
 
     def settings(self) -> CountingSettings:
-        """Raises ConfigError if the options contradict each other."""
+        """The same settings for the evaluation; raises ConfigError if options contradict each other."""
         if self.characters and self.unit not in (None, "character"):
             raise ConfigError(f"--characters and --unit {self.unit} contradict each other; omit one of them")
         unit = "character" if self.characters else self.unit or "word"
@@ -245,13 +219,14 @@ def make_list_reader(
     warn_of_markup: bool = True,
     alternations: bool = False,
 ) -> ListReader:
-    """Build a function that reads the lists of an input, or of several as one, with their references: by id,
-    by the lines of a manifest or of plain text, or, for an stm, by time.
+    """Make a function that reads the lists of one input, or of several as one, and gives them references.
+
+    References belong to lists by their id; in a manifest or plain text also by their line; in an stm by time.
 
     Args:
-        warn_of_markup: warn on stderr if toolkits' markup is left in texts.
-        alternations: write the alternatives of a ctm as ``{ a / b }``, for texts that are only counted;
-            otherwise, recordings with alternatives are rejected.
+        warn_of_markup: warn if markup of toolkits is left in texts.
+        alternations: whether the alternatives of a ctm are written as ``{ a / b }``, for texts that are only
+            counted. If not, recordings with alternatives are rejected.
 
     Raises:
         ConfigError: the options do not fit an stm.
@@ -295,9 +270,9 @@ def make_list_reader(
 
 
 def reject_choices(lists: Lists) -> Lists:
-    """Yield the lists, and an error in place of one whose hypotheses have alternatives.
+    """Yield the lists, with an error in place of each list whose hypotheses have alternatives.
 
-    For what reads a hypothesis as one sequence of words: it would publish the words of all alternatives.
+    Commands that write a hypothesis as one sequence of words would write the words of all alternatives.
     """
     for item in lists:
         texts = (one.text for one in item.hypotheses) if isinstance(item, NBestList) else ()
@@ -310,7 +285,7 @@ def reject_choices(lists: Lists) -> Lists:
 
 
 def collect_lists(lists: Iterable[NBestList | InputError], rejected: Rejections) -> list[NBestList]:
-    """Collect the lists that could be read; add the errors to ``rejected``."""
+    """Collect the lists that could be read; add the errors of the others to ``rejected``."""
     good: list[NBestList] = []
     for item in lists:
         if isinstance(item, NBestList):
@@ -322,7 +297,7 @@ def collect_lists(lists: Iterable[NBestList | InputError], rejected: Rejections)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedTextOptions:
-    """Texts that no models score: reading, normalising and counting them."""
+    """How texts are read, normalised and counted, if no models score them."""
 
     text: TextOptions
     lists: ListInputOptions
@@ -338,27 +313,37 @@ class WeightedListOptions:
     lists: ListInputOptions
     weights: WeightOptions
 
+    def read(
+        self, files: Sequence[str], rescorer: Rescorer, rejected: Rejections
+    ) -> tuple[list[NBestList], Weights]:
+        """Read lists and choose the weights that rank them, completed by those of the bundle.
+
+        Raises:
+            ConfigError: ``--groups`` makes only one group, or the lists lack a stream of the weights.
+        """
+        self.text.apply(rescorer.ranker)
+        weights = rescorer.ranker.effective_weights(self.weights.resolve(rescorer.bundle.weights))
+        lists = collect_lists(make_list_reader(self.reference, self.lists)(files), rejected)
+        self.lists.check_groups(lists)
+        check_streams(lists, weights, self.lists, files[0])
+        return lists, weights
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationOptions:
-    """Options of ``rescorer evaluate`` and ``rescorer report`` for evaluating files."""
+    """How ``rescorer evaluate`` and ``rescorer report`` evaluate files."""
 
     reference: ReferenceOption = None
-    bundle: Annotated[
-        Path | None,
-        typer.Option(
-            "--bundle",
-            "-b",
-            help="Model bundle to re-rank with: adds rows for each of its models, for their mixture, for "
-            "minimum Bayes risk (MBR), and for the word weight without models.",
-        ),
-    ] = None
-    tune: Annotated[
-        bool,
-        typer.Option(
-            "--tune", help="With --bundle: add rows with weights tuned on other folds, as by `rescorer tune`."
-        ),
-    ] = False
+    bundle: Path | None = option(
+        None,
+        "Model bundle to re-rank with: adds rows for each of its models, for their mixture, for "
+        "minimum Bayes risk (MBR), and for the word weight without models.",
+        "--bundle",
+        "-b",
+    )
+    tune: bool = option(
+        False, "With --bundle: add rows with weights tuned on other folds, as by `rescorer tune`."
+    )
     first_pass: FirstPassOption = None
     text: TextOptions
     lists: ListInputOptions
@@ -371,7 +356,7 @@ class EvaluationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedListOptions:
-    """Options for ranking lists under one set of weights and counting their errors."""
+    """How lists are ranked by one set of weights, and their errors counted."""
 
     reference: ReferenceOption = None
     first_pass: FirstPassOption = None
@@ -381,7 +366,7 @@ class RankedListOptions:
     counting: CountingOptions
 
     def make_reader(self, *, warn_of_markup: bool = True) -> ListReader:
-        """Build a function that reads the lists of inputs; see ``make_list_reader``."""
+        """Make a function that reads lists with references; see ``make_list_reader``."""
         return make_list_reader(self.reference, self.lists, warn_of_markup=warn_of_markup)
 
     def parse_first_pass(self) -> Weights | None:
@@ -389,28 +374,28 @@ class RankedListOptions:
         return parse_first_pass(self.first_pass)
 
     def check_streams(self, lists: Sequence[NBestList], weights: Weights, source: str) -> None:
-        """Raise ConfigError if the lists lack a stream of the weights, of the first pass or of an option."""
+        """Raise ConfigError if the lists lack a stream that the weights or an option name."""
         for some in (weights, self.parse_first_pass()):
             check_streams(lists, some, self.lists, source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredListOptions(RankedListOptions):
-    """Options for scoring lists by the models of a bundle and counting their errors."""
+    """How lists are scored by the models of a bundle, ranked, and their errors counted."""
 
     selection: SelectionOptions
     phrases: PhraseOptions
     candidates: CandidateOptions
 
     def apply(self, ranker: ListRanker) -> None:
-        """Let a ranker compare texts, expect phrases and generate hypotheses; see the ``apply`` of each."""
+        """Set up a ranker by the options for text rules, phrases and generated hypotheses."""
         self.text.apply(ranker)
         self.phrases.apply(ranker)
         self.candidates.apply(ranker)
 
     def score(
         self, rescorer: Rescorer, lists: Sequence[NBestList], weights: Weights
-    ) -> tuple[list[ScoredList], list[InvalidList]]:
-        """Score lists; see ``score_lists``."""
+    ) -> tuple[list[MeasuredList], list[InvalidList]]:
+        """Score lists as the options say; see ``score_lists``."""
         settings = self.parse_first_pass(), self.counting.settings(), self.selection.selection()
         return score_lists(rescorer, lists, weights, *settings, generate=self.candidates.generate)

@@ -1,8 +1,8 @@
-"""Options for reading n-best lists, and advice on them where scores are not those that weights need.
+"""Options for reading n-best lists, and advice on these options if weights and scores do not fit.
 
-Advice starts from the recogniser's own score, with the weight of everything else 0: an untuned weight of
-language models can triple the errors of a recogniser that has one inside. `rescorer tune` finds weights from
-there.
+A stream is one score of each hypothesis, such as the acoustic score. The advice is to rank by the
+recogniser's own score alone at first, and then to let `rescorer tune` find the other weights: an untuned
+weight of language models can triple the errors of a recogniser that has a language model inside.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import Annotated, BinaryIO
 
 import typer
 
@@ -36,30 +36,27 @@ from rescorer.formats.pieces import (
 from rescorer.formats.registry import assign_groups, choose, detect_measured, is_pipe
 from rescorer.jobs.plan import ListSource
 from rescorer.jobs.store import PLAN
-from rescorer.list_checks import (
+from rescorer.storage import as_local, is_url
+from rescorer.terminal import program
+from rescorer.types import NBestList, Weights
+from rescorer.unread_scores import (
     UnreadField,
     find_unread_fields,
     find_unread_lists,
     find_untuned_weights,
     name_fields,
 )
-from rescorer.storage import as_local, is_url
-from rescorer.types import NBestList, Weights
-
-if TYPE_CHECKING:
-    from rescorer.jobs.shards import Outputs
-
 
 Lists = Iterator[NBestList | InputError]
-"""Lists as a reader yields them, with an error in place of each list that cannot be read."""
+"""The items that readers yield: lists, and an error in place of each list that cannot be read."""
 
 FIELD_READERS: Mapping[str, Callable[..., Lists]] = {
     **dict.fromkeys(("jsonl", "json"), read_lists),
     "parquet": parquet.read_lists,
 }
-"""Readers of the formats whose fields may have other names."""
+"""Readers of the formats in which ``--map`` and ``--stream`` name fields."""
 TABLE = "table"
-"""The format with one hypothesis per row, whose columns may have other names."""
+"""The format with one hypothesis per row, in which ``--map`` and ``--stream`` name columns."""
 
 MapOption = Annotated[
     list[str] | None,
@@ -107,7 +104,7 @@ GroupsOption = Annotated[
 ]
 
 MAX_MISSING = 5
-"""Number of missing jobs that are named."""
+"""Number of missing jobs, such as ``nbest.3`` between ``nbest.2`` and ``nbest.4``, that a warning names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +131,13 @@ class ListInputOptions(ListFormatOptions):
         warn: bool = True,
         warn_of_markup: bool = True,
     ) -> Lists:
-        """Read the lists of a file or folder; custom field names or streams imply JSON lines or tables.
+        """Read the lists of files and folders.
 
         Args:
-            source: an input; or several, which are read as one, in order, and may be patterns such as
-                ``nbest.*``.
-            reference: file of references, which may tell what plain text is.
-            warn: warn on stderr if there are no lists, or if toolkits' markup is left in the texts.
-            warn_of_markup: whether ``warn`` includes the latter.
+            source: one input; or several inputs, also patterns such as ``nbest.*``, which are read as one.
+            reference: file of references, which helps to detect the format of plain text.
+            warn: warn if there are no lists, or if markup of toolkits is left in the texts.
+            warn_of_markup: whether ``warn`` includes the warning about markup.
 
         Raises:
             ConfigError: the options contradict each other or do not fit the format; or an input is given
@@ -160,7 +156,7 @@ class ListInputOptions(ListFormatOptions):
         return watch_markup(lists, partial(warn_of_pieces, name)) if warn_of_markup else lists
 
     def has_numbers_as_ids(self, source: str | Sequence[str], reference: str | None = None) -> bool:
-        """Whether the ids of lists are positions in the file, because the format has none."""
+        """Whether the ids of lists are their numbers in the file, because the format has no ids."""
         choices = [choose(self.find_format(name, reference)) for name in self._name_inputs(source)]
         return all(choice.format.is_numbered for choice in choices)
 
@@ -170,36 +166,31 @@ class ListInputOptions(ListFormatOptions):
         return expand_globs(map(as_local, source))
 
     def _read_part(self, source: str, format_: str) -> Lists:
-        """Read a file, or a folder that is one list file."""
-        has_fields, find_group = bool(self.maps or self.streams), parse_groups(self.groups)
-        choice = choose(format_)
-        if choice.format.name in FIELD_READERS and not choice.options:
-            lists = FIELD_READERS[choice.format.name](source, self._parse_fields(), find_group)
-        elif choice.format.name == TABLE:
-            note = partial(typer.echo, err=True)
-            lists = choice.read(source, names=self._parse_fields(), note=note)
-            lists = assign_groups(lists, find_group) if find_group else lists
-        elif has_fields:
-            raise ConfigError(
-                f"--map and --stream are for JSON lines, parquet and tables, not for {choice.format.name}"
-            )
+        """Read a file; or a folder, if the format makes a folder of one list file."""
+        choice, find_group = choose(format_), parse_groups(self.groups)
+        name = choice.format.name
+        if name in FIELD_READERS and not choice.options:
+            return FIELD_READERS[name](source, self._parse_fields(), find_group)
+        if name == TABLE:
+            lists = choice.read(source, names=self._parse_fields(), note=partial(typer.echo, err=True))
+        elif self.maps or self.streams:
+            raise ConfigError(f"--map and --stream are for JSON lines, parquet and tables, not for {name}")
         else:
             lists = choice.read(source)
-            lists = assign_groups(lists, find_group) if find_group else lists
-        return lists
+        return assign_groups(lists, find_group) if find_group else lists
 
     def find_format(self, source: str, reference: str | None = None) -> str:
-        """The format of a file or folder, with its options, if it was given; raises FormatError if it cannot
-        be detected."""
+        """The format of a file or folder, with options such as ``kaldi:score=am``, if these were given;
+        raises FormatError if it cannot be detected."""
         return self.find_parts(source, reference, warn=False).choice
 
     def find_parts(self, source: str, reference: str | None = None, *, warn: bool = True) -> Parts:
-        """The files and folders that an input consists of, and their format; a folder of shards consists of
-        their output.
+        """Find the files and folders that an input consists of, and their format. A folder of shards consists
+        of the output files of its shards.
 
         Args:
-            reference: file of references, which may tell what plain text is.
-            warn: warn on stderr of jobs that are missing.
+            reference: file of references, which helps to detect the format of plain text.
+            warn: warn if a job is missing between others.
 
         Raises:
             FormatError: the format cannot be detected.
@@ -213,12 +204,11 @@ class ListInputOptions(ListFormatOptions):
         is_local = (Path(source) / PLAN).is_file()
         parts = None if is_local else find_parts(source, choice)
         if parts is None or f"{source.rstrip('/')}/{PLAN}" in parts.paths:
-            outputs = find_shard_outputs(source)
-            return Parts(choice or outputs.format, "the plan of its shards", outputs.names)
+            return find_shard_outputs(source, choice)
         if warn and (missing := ", ".join(parts.missing[:MAX_MISSING])):
             more = ", …" * (len(parts.missing) > MAX_MISSING)
             jobs = pluralise(len(parts.paths), "job")
-            typer.echo(f"warning: {source}: {missing}{more} missing between its {jobs}", err=True)
+            program.warn(f"{source}: {missing}{more} missing between its {jobs}")
         return parts
 
     def find_header(self, source: str) -> str:
@@ -228,7 +218,8 @@ class ListInputOptions(ListFormatOptions):
     def read_lines(self, stream: BinaryIO, first_line: int, header: str) -> Lists:
         """Read the lists of a part of a file of JSON lines; see ``jsonlines.read_lists``.
 
-        The first lists of the whole file decide which pieces are joined, so that all parts are read alike.
+        With ``--join-pieces``, the first lists of the whole file decide which pieces of words are joined, so
+        that all parts of the file are read in the same way.
         """
         lists = read_lists(stream, self._parse_fields(), parse_groups(self.groups), first_line, header)
         if not self.join_pieces:
@@ -247,7 +238,7 @@ class ListInputOptions(ListFormatOptions):
         return parse_field_map(self.maps or (), self.streams or ())
 
     def check_groups(self, lists: Sequence[NBestList]) -> None:
-        """Raise ConfigError if ``--groups`` was given and puts all lists into one group, or finds none."""
+        """Raise ConfigError if ``--groups`` is given, but all lists are in one group, or have none."""
         groups = sorted({nbest.group for nbest in lists})
         if self.groups is None or len(groups) != 1:
             return
@@ -267,17 +258,15 @@ class ListInputOptions(ListFormatOptions):
 
 @lru_cache
 def _sample_file(name: str, maps: tuple[str, ...], streams: tuple[str, ...]) -> ListMarkup:
-    """The markup of a file of JSON lines."""
+    """Find the markup in the first lists of a file of JSON lines."""
     return sample_markup(read_lists(name, parse_field_map(maps, streams)))
 
 
 def warn_of_pieces(source: str, found: Sequence[FoundMarkup]) -> None:
-    """Print a line to stderr if texts have toolkits' markup."""
+    """Warn if texts have markup of toolkits, such as pieces of words."""
     if found:
         example = f"such as {quote(found[0].examples[0])}; --join-pieces makes words of them"
-        typer.echo(
-            f"warning: {source_name(source)}: the texts have {_name_kinds(found)}, {example}", err=True
-        )
+        program.warn(f"{source_name(source)}: the texts have {_name_kinds(found)}, {example}")
 
 
 def _name_kinds(found: Sequence[FoundMarkup]) -> str:
@@ -286,7 +275,7 @@ def _name_kinds(found: Sequence[FoundMarkup]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PrintedReport(JoinReport):
-    """Prints to stderr what ``--join-pieces`` does to a file."""
+    """Prints notes and warnings about what ``--join-pieces`` does to a file."""
 
     file: str
 
@@ -301,16 +290,16 @@ class PrintedReport(JoinReport):
     def lost_times(self, count: int) -> None:
         what = pluralise(count, "hypothesis", "hypotheses")
         message = f"the field words of {what} was left out: it does not fit the joined text"
-        typer.echo(f"warning: {self.file}: {message}", err=True)
+        program.warn(f"{self.file}: {message}")
 
     def left(self, found: tuple[FoundMarkup, ...]) -> None:
         texts = f"{found[0].texts:,} texts still have {_name_kinds(found)}, which the first lists do not have"
         example = f"such as {quote(found[0].examples[0])}; give these lists in a file of their own"
-        typer.echo(f"warning: {self.file}: {texts}, {example}", err=True)
+        program.warn(f"{self.file}: {texts}, {example}")
 
 
 def _find_mapped_format(source: str) -> str:
-    """The format of a file whose fields or columns options name."""
+    """The format of a file for which ``--map`` or ``--stream`` is given."""
     if is_pipe(source):
         return "jsonl"
     sample = read_sample(source)
@@ -319,10 +308,13 @@ def _find_mapped_format(source: str) -> str:
     return TABLE if delimited.may_have_columns(sample) else "jsonl"
 
 
-def find_shard_outputs(source: str) -> Outputs:
-    """The output of all shards of `rescorer rescore --shards`, given their folder or prefix.
+def find_shard_outputs(source: str, choice: str = "") -> Parts:
+    """Find the output of all shards in a folder, or under the URL of a prefix.
 
-    Prints to stderr how many lists are missing because they were rejected.
+    Prints how many lists are missing from the output because they were rejected.
+
+    Args:
+        choice: format of the output; empty for that in the plan.
 
     Raises:
         ConfigError: a shard is not committed.
@@ -332,25 +324,25 @@ def find_shard_outputs(source: str) -> Outputs:
     from rescorer.jobs.store import open_store
 
     with open_store(source) as store:
-        outputs = find_outputs(store)
-    if outputs.summary.rejected:
-        rejected = pluralise(outputs.summary.rejected, "list was", "lists were")
+        format_, names, summary = find_outputs(store)
+    if summary.rejected:
+        rejected = pluralise(summary.rejected, "list was", "lists were")
         typer.echo(f"{source}: {rejected} rejected when the shards were rescored", err=True)
-    return outputs
+    return Parts(choice or format_, "the plan of its shards", tuple(names))
 
 
 def warn_if_empty(lists: Lists, source: str) -> Lists:
-    """Yield the lists; warn on stderr if there are none, which usually means an error further upstream."""
+    """Yield the lists; warn if there are none, which usually means that an earlier program has failed."""
     is_empty = True
     for item in lists:
         is_empty = False
         yield item
     if is_empty:
-        typer.echo(f"warning: {source_name(source)}: there are no lists in it", err=True)
+        program.warn(f"{source_name(source)}: there are no lists in it")
 
 
 def parse_groups(groups: str | None) -> Callable[[str], str] | None:
-    """Turn the value of ``--groups`` into a function from list id to group."""
+    """Turn the value of ``--groups`` into a function that finds the group for the id of a list."""
     if groups is None:
         return None
     if Path(groups).exists():
@@ -364,14 +356,14 @@ def parse_groups(groups: str | None) -> Callable[[str], str] | None:
 
 TUNE = "`rescorer tune` with the same options then finds weights, judged on held-out lists"
 SCORE_OPTIONS = (speech_services.FORMAT, "whisper")
-"""Formats with the options ``score``, ``base`` and ``sign``."""
+"""Formats that have the options ``score``, ``base`` and ``sign``."""
 OWN_TERMS = ("word", "oov", "empty", "phrases")
-"""Terms of a total that are not scores; each has a weight."""
+"""Fields of ``Weights`` for the terms of a total that are counts rather than scores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The first lists of an input, and how they are read."""
+    """The first lists of an input, and the options by which they were read."""
 
     lists: Sequence[NBestList]
     options: ListInputOptions
@@ -379,15 +371,15 @@ class Input:
 
     @property
     def streams(self) -> list[str]:
-        """Names of the score streams that were read."""
+        """The names of all score streams in the lists."""
         return sorted({name for nbest in self.lists for name in nbest.streams})
 
     def unread(self) -> list[UnreadField]:
-        """Numbers of the hypotheses that were not read as streams."""
+        """The fields of hypotheses that hold numbers, but were not read as streams."""
         return find_unread_fields(self.lists)
 
     def reading_options(self, field: UnreadField, stream: str) -> tuple[str, str] | None:
-        """The options that read a field as a stream, and the name that the stream gets; None if none can."""
+        """Find the options that read a field as a stream, and the name of that stream; None if none do."""
         try:
             choice = choose(self.options.find_format(as_local(self.source)))
         except RescorerError:
@@ -406,10 +398,10 @@ class Input:
 
 
 def advise_start(given: Input, weights: Weights, missing: str) -> str:
-    """Say what to write for weights that need streams which lists do not have, and that use none of theirs.
+    """Say which options to use if weights use no stream of the lists.
 
     Args:
-        missing: a stream that the weights name and the lists do not have.
+        missing: a stream that the weights need and the lists do not have.
     """
     if given.streams:
         return f"{advise_own_score(given, weights)}; {TUNE}"
@@ -430,14 +422,14 @@ def advise_start(given: Input, weights: Weights, missing: str) -> str:
 
 
 def advise_own_score(given: Input, weights: Weights) -> str:
-    """Name the options that rank by one stream alone: that of the order of the lists."""
+    """Name the options that rank by one stream alone: the one that explains the order of the lists best."""
     own = _find_own_score(given.lists, given.streams)
     which = "the only score" if len(given.streams) == 1 else f"the score {own!r}"
     return f"`{rank_by(weights, own)}` ranks by {which} alone"
 
 
 def advise_field(given: Input, stream: str) -> str:
-    """Name the option that may read a missing stream from a field; empty if no field looks like it."""
+    """Name the option that reads a missing stream from a likely field; empty if there is no such field."""
     likely = [field for field in given.unread() if field.is_likely]
     similar = find_similar(stream, [field.name for field in likely])
     for field in sorted(likely, key=lambda field: field.name != similar):
@@ -447,7 +439,7 @@ def advise_field(given: Input, stream: str) -> str:
 
 
 def describe_scores(given: Input) -> str:
-    """Say which streams were read, or which fields of the hypotheses have numbers if none was."""
+    """Say which streams were read; if none, which fields of the hypotheses have numbers."""
     if streams := given.streams:
         return f"streams: {', '.join(streams)}"
     names = name_fields(given.unread())
@@ -455,7 +447,8 @@ def describe_scores(given: Input) -> str:
 
 
 def advise_tuning(lists: Sequence[NBestList], weights: Weights) -> str:
-    """A warning about weights that were never tuned for scores like an end-to-end model's; else empty."""
+    """Warn of weights that were never tuned for scores like an end-to-end model's; empty for other
+    weights."""
     found = find_untuned_weights(lists, weights)
     if found is None:
         return ""
@@ -464,7 +457,7 @@ def advise_tuning(lists: Sequence[NBestList], weights: Weights) -> str:
 
 
 def rank_by(weights: Weights, stream: str) -> str:
-    """The options ``-w`` with which one stream alone decides the ranking."""
+    """The options ``-w`` that make one stream alone decide the ranking."""
     return " ".join(f"-w {shlex.quote(change)}" for change in _changes_to_rank_by(weights, stream))
 
 
@@ -480,7 +473,8 @@ def _changes_to_rank_by(weights: Weights, stream: str) -> Iterator[str]:
 
 
 def _find_own_score(lists: Sequence[NBestList], streams: Sequence[str]) -> str:
-    """The stream whose best hypothesis is most often the first one, as is that of the recogniser's totals."""
+    """The stream whose best hypothesis is most often the first one of the list, as for the total of a
+    recogniser."""
 
     def agreement(stream: str) -> int:
         scores = [nbest.streams[stream] for nbest in lists if stream in nbest.streams]
@@ -494,13 +488,14 @@ def _option(stream: str, field: UnreadField) -> str:
 
 
 def describe_unread(given: Input, weights: Weights | None) -> str:
-    """Lines about hypotheses that nothing reads, and about scores if weights rank; empty if all is read."""
+    """Describe fields that look like hypotheses, or like scores if weights are given, and are not read; empty
+    if there are none."""
     scores = describe_unread_scores(given, weights) if weights else ""
     return "\n".join(filter(None, (describe_unread_lists(given), scores)))
 
 
 def describe_unread_lists(given: Input) -> str:
-    """A line about arrays that look like hypotheses and that nothing reads; empty if there are none."""
+    """Describe arrays that look like hypotheses, but are not read; empty if there are none."""
     found = find_unread_lists(given.lists)
     if not found:
         return ""
@@ -515,10 +510,10 @@ def describe_unread_lists(given: Input) -> str:
 
 
 def describe_unread_scores(given: Input, weights: Weights) -> str:
-    """A line about scores that nothing reads while language models rank; empty if there are none.
+    """Describe fields that look like scores, but are not read; empty if there are none.
 
-    Where the weights use a stream, it names what is called like a score and is left over, unless the user
-    chose the streams.
+    If the weights use a stream of the lists, only fields with the name of a score are meant. If ``--stream``
+    is given, no fields are.
     """
     used = any(weights.streams.get(name) for name in given.streams) or any(weights.rerankers.values())
     if given.options.streams or (given.streams and not used):

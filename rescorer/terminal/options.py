@@ -1,11 +1,11 @@
 """Declare command-line options once, as dataclass fields, and share them between commands.
 
-A field is declared like a parameter of a typer command: with an ``Annotated`` type, whose ``typer.Option``
-or ``typer.Argument`` holds the flags and the help, and with a default unless it is required. Fields of
-dataclasses in a library, which must not import typer, carry ``help``, ``flags``, ``metavar`` and ``min`` as
-metadata instead. A field may itself be such a dataclass. A command takes the dataclass as a parameter.
+A field whose default is an ``option`` or an ``argument`` becomes one of each command that takes the dataclass
+as a parameter; see ``expand_options``. Other fields are declared like parameters of typer commands, by a type
+``Annotated`` with ``typer.Option``; or they are such dataclasses themselves. Libraries, which must not import
+typer, use ``dataclasses.field`` with the same metadata.
 
-The options that several kinds of commands share follow: the text rules, phrases and weights that they choose.
+Below are the options that several kinds of commands share: text rules, phrases and weights.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from rescorer.combination import parse_weights
 from rescorer.errors import ConfigError, FormatError, LimitExceeded, did_you_mean
 from rescorer.evaluation.list_errors import Selection
 from rescorer.extensions import COMPONENTS, Generation, Phrases
@@ -42,8 +41,28 @@ from rescorer.terminal.list_options import (
     describe_scores,
     describe_unread,
 )
+from rescorer.terminal.program import warn
 from rescorer.text import FILLERS, LETTERS, Normaliser, NormaliserSettings
 from rescorer.types import NBestList, Weights
+from rescorer.weights import parse_weights
+
+
+def option(default: Any, help: str, *flags: str, **settings: Any) -> Any:
+    """Define an option by the default of a dataclass field, or of a parameter of a command.
+
+    Args:
+        default: the value if the option is not given; ``...`` if it must be given.
+        flags: names of the option; default: ``--`` and the name of the field. A bool gets no ``--no-…``.
+        settings: other arguments of ``typer.Option``, such as ``min`` and ``metavar``.
+    """
+    default = MISSING if default is ... else default
+    return field(default=default, metadata={"help": help, "flags": flags or None, **settings})
+
+
+def argument(help: str, metavar: str | None = None, *, default: Any = ...) -> Any:
+    """Define an argument, which has no name on the command line, in the same way as ``option``."""
+    settings = {"help": help, "metavar": metavar, "is_argument": True}
+    return field(default=MISSING if default is ... else default, metadata=settings)
 
 
 def expand_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -51,7 +70,7 @@ def expand_options(function: Callable[..., None]) -> Callable[..., None]:
 
     >>> @dataclass(frozen=True)
     ... class SizeOptions:
-    ...     width: Annotated[int, typer.Option(help="Width in pixels.")] = 640
+    ...     width: int = option(640, "Width in pixels.", min=1)
     >>> @expand_options
     ... def resize(file: str, size: SizeOptions) -> None: ...
     >>> list(inspect.signature(resize).parameters)
@@ -66,7 +85,7 @@ def expand_options(function: Callable[..., None]) -> Callable[..., None]:
         if parameter.name in groups:
             parameters += _field_parameters(groups[parameter.name])
         else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            parameters.append(_make_parameter(parameter.name, parameter.annotation, parameter.default))
 
     def command(**values: Any) -> None:
         options = {name: _build_group(group, values) for name, group in groups.items()}
@@ -79,35 +98,42 @@ def expand_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _build_group(group: Any, values: dict[str, Any]) -> Any:
-    """Make a dataclass from the values of its options, which are taken out of ``values``."""
+    """Make a dataclass from the values of its options, which are removed from ``values``."""
     hints = get_type_hints(group)
     return group(
         **{
-            field.name: (
-                _build_group(hints[field.name], values)
-                if is_dataclass(hints[field.name])
-                else values.pop(field.name)
+            item.name: (
+                _build_group(hints[item.name], values)
+                if is_dataclass(hints[item.name])
+                else values.pop(item.name)
             )
-            for field in fields(group)
+            for item in fields(group)
         }
     )
 
 
 def _field_parameters(group: Any) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
-    for field in fields(group):
-        annotation = hints[field.name]
+    for item in fields(group):
+        annotation = hints[item.name]
         if is_dataclass(annotation):
             yield from _field_parameters(annotation)
-            continue
-        if "help" in field.metadata:
-            flags = field.metadata.get("flags", ())
-            settings: dict[str, Any] = {name: field.metadata.get(name) for name in ("help", "metavar", "min")}
-            annotation = Annotated[annotation, typer.Option(*flags, **settings)]
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        yield inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-        )
+        else:
+            yield _make_parameter(item.name, annotation, item)
+
+
+def _make_parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    """Make a parameter of a typer command; the default may be a field, such as one made by ``option``."""
+    if isinstance(default, Field):
+        settings = dict(default.metadata)
+        default = inspect.Parameter.empty if default.default is MISSING else default.default
+        if "help" in settings:
+            flags = settings.pop("flags", ())
+            if flags is None:
+                flags = [f"--{name.replace('_', '-')}"] if annotation is bool else []
+            make = typer.Argument if settings.pop("is_argument", False) else typer.Option
+            annotation = Annotated[annotation, make(*flags, **settings)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 BundleOption = Annotated[
@@ -131,30 +157,22 @@ DtypeOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class SelectionOptions:
-    """The choice of the hypotheses of a list that take part in its ranking."""
+    """Which hypotheses of a list are ranked: whether equal ones are merged, and empty ones dropped."""
 
-    merge: Annotated[
-        bool,
-        typer.Option(
-            "--merge",
-            help="Merge hypotheses with the same words after normalisation, adding their probabilities.",
-        ),
-    ] = False
-    drop_empty: Annotated[
-        bool,
-        typer.Option(
-            "--drop-empty",
-            help="Drop hypotheses without words after normalisation; if all are empty, the first stays.",
-        ),
-    ] = False
+    merge: bool = option(
+        False, "Merge hypotheses with the same words after normalisation, adding their probabilities."
+    )
+    drop_empty: bool = option(
+        False, "Drop hypotheses without words after normalisation; if all are empty, the first stays."
+    )
 
     def selection(self) -> Selection:
-        """The same choice, as the evaluation expects it."""
+        """The options as a ``Selection``, which the evaluation takes."""
         return Selection(self.merge, self.drop_empty)
 
 
 def warn_if_tuned_otherwise(weights: Weights, selection: Selection) -> None:
-    """Print a line to stderr if the weights were tuned with another choice of hypotheses."""
+    """Warn if ``--merge`` or ``--drop-empty`` is given now and was not given in tuning, or the reverse."""
     for name, option, is_set in (
         ("merge", "--merge", selection.merge),
         ("drop_empty", "--drop-empty", selection.drop_empty),
@@ -163,7 +181,7 @@ def warn_if_tuned_otherwise(weights: Weights, selection: Selection) -> None:
         if was_set != is_set:
             tuned, now = ("with", "without") if was_set else ("without", "with")
             message = f"were tuned {tuned} {option} and are used {now} it"
-            typer.echo(f"warning: weights {weights.name!r} {message}", err=True)
+            warn(f"weights {weights.name!r} {message}")
 
 
 RAW = "raw"
@@ -171,38 +189,31 @@ RAW = "raw"
 
 @dataclass(frozen=True, slots=True)
 class TextOptions:
-    """The rules by which texts are compared, counted and written; for models, the bundle has its rules."""
+    """The text rules by which words are compared, counted and written. Models read text by the bundle's
+    rules."""
 
-    normaliser: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="JSON file of normaliser settings by which words are compared and errors are counted; raw "
-            "only splits at white space. Default: words without case and punctuation, also with a bundle, "
-            "whose models read text as it says.",
-        ),
-    ] = None
-    language: Annotated[
-        str,
-        typer.Option(
-            metavar="TAG", help="Language of the text, such as tr or az-Latn: decides the case of I and ı."
-        ),
-    ] = ""
-    fillers: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,…", help=f"Drop the fillers of a language or corpus: {', '.join(FILLERS)}."
-        ),
-    ] = ""
-    letters: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help=f"Alphabet in which signs are letters and case counts: {', '.join(LETTERS)}."
-        ),
-    ] = ""
+    normaliser: str | None = option(
+        None,
+        "JSON file of normaliser settings by which words are compared and errors are counted; raw "
+        "only splits at white space. Default: words without case and punctuation, also with a bundle, "
+        "whose models read text as it says.",
+        metavar="FILE",
+    )
+    language: str = option(
+        "", "Language of the text, such as tr or az-Latn: decides the case of I and ı.", metavar="TAG"
+    )
+    fillers: str = option(
+        "", f"Drop the fillers of a language or corpus: {', '.join(FILLERS)}.", metavar="NAME,…"
+    )
+    letters: str = option(
+        "", f"Alphabet in which signs are letters and case counts: {', '.join(LETTERS)}.", metavar="NAME"
+    )
 
     def make_normaliser(self, bundle: Bundle | None = None) -> Normaliser:
-        """The normaliser that the options choose, by default the one for text of the bundle, if there is one.
+        """The normaliser that the options choose.
+
+        Args:
+            bundle: its normaliser is used, and changed by other options, unless ``--normaliser`` is given.
 
         Raises:
             ConfigError: the file does not exist, or a name is unknown.
@@ -244,18 +255,15 @@ class TextOptions:
 class PhraseOptions:
     """Names and phrases that are more likely than usual in all lists of a command."""
 
-    phrases: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Names and phrases that are expected in all lists, one per line; or JSON objects with text, "
-            "weight, spellings and slot. Hypotheses get credits for those that they have.",
-        ),
-    ] = None
-    phrase_list: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="The same, of the bundle's phrases/NAME.txt. Repeatable."),
-    ] = None
+    phrases: Path | None = option(
+        None,
+        "Names and phrases that are expected in all lists, one per line; or JSON objects with text, "
+        "weight, spellings and slot. Hypotheses get credits for those that they have.",
+        metavar="FILE",
+    )
+    phrase_list: list[str] | None = option(
+        None, "The same, of the bundle's phrases/NAME.txt. Repeatable.", metavar="NAME"
+    )
 
     def apply(self, ranker: ListRanker) -> None:
         """Let a ranker expect the phrases in all lists.
@@ -284,23 +292,20 @@ DictionaryOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class CandidateOptions:
-    """Whether hypotheses are generated from phrases, and how words sound."""
+    """Whether hypotheses are generated from phrases, and the dictionary that says how words sound."""
 
-    generate: Annotated[
-        bool,
-        typer.Option(
-            "--generate",
-            help="Add hypotheses that a list lacks, with its phrases in place of what sounds like them; the "
-            "output marks them as generated. Needs the extra sounds, or --dictionary.",
-        ),
-    ] = False
+    generate: bool = option(
+        False,
+        "Add hypotheses that a list lacks, with its phrases in place of what sounds like them; the "
+        "output marks them as generated. Needs the extra sounds, or --dictionary.",
+    )
     dictionary: DictionaryOption = None
 
     def apply(self, ranker: ListRanker) -> None:
-        """Read the dictionary, if it is needed.
+        """Read the dictionary if hypotheses are generated.
 
         Raises:
-            ConfigError: there is no dictionary, it cannot be read, or it is not used.
+            ConfigError: there is no dictionary, it cannot be read, or no hypotheses are generated.
         """
         if self.dictionary is not None and not self.generate:
             raise ConfigError("--dictionary is for generating hypotheses; give --generate too")
@@ -309,7 +314,7 @@ class CandidateOptions:
 
 
 def use_dictionary(ranker: ListRanker, path: Path | None) -> None:
-    """Read a dictionary, by default the installed one; raises as ``CandidateOptions.apply``."""
+    """Read a dictionary, by default the installed one; raises ConfigError if that is impossible."""
     generation = ranker.component(Generation)
     generation.dictionary = path
     try:
@@ -319,45 +324,23 @@ def use_dictionary(ranker: ListRanker, path: Path | None) -> None:
 
 
 N_CHECKED_LISTS = 10
-"""Number of lists that are checked for the streams named by options before anything is scored."""
+"""Number of lists that are checked before any is scored, for the streams that weights and options name."""
 TABLES = {"lm": "lm", "mix": "mixture", "reranker": "rerankers"}
-"""Field of ``Weights`` by the prefix of a name in ``--weight``; names without one are streams."""
+"""The field of ``Weights`` for each prefix of a name in ``--weight``: ``lm:mixture`` is in ``Weights.lm``. A
+name without a prefix is that of a stream."""
 WEIGHTS_BY_PREFIX = {
     "lm": ("lm:mixture", "the language models"),
     "mix": ("mix:NAME", "the share of a model in the mixture"),
     "reranker": ("reranker:NAME", "a reranker"),
 }
-"""The spelling and the meaning of a weight, for those who give a prefix of ``TABLES`` without a name."""
+"""How to write a weight with a prefix, and its meaning, for an error about a prefix without a name."""
 OWN_WEIGHTS = (
-    "word",
-    "oov",
-    "empty",
-    "phrases",
-    "cache",
-    "neural_cache",
-    "flatness",
-    "generated",
-    "sound_match",
-)
-"""Names in ``--weight`` that are fields of ``Weights`` themselves."""
+    "word", "oov", "empty", "phrases", "cache", "neural_cache", "flatness", "generated", "sound_match",
+)  # fmt: skip
+"""The names in ``--weight`` that are names of fields of ``Weights``."""
 FIRST_PASS = "--first-pass"
-"""Option of the recogniser's own weights, and the name of that weights set in messages."""
+"""The option for the recogniser's own weights, which messages also use as the name of these weights."""
 
-WeightsOption = Annotated[
-    str,
-    typer.Option("--weights", help="Name of a weights set of the bundle, or a JSON file of weights."),
-]
-WeightOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--weight",
-        "-w",
-        metavar="NAME=VALUE",
-        help="Change one weight: acoustic=1 (a stream), lm:mixture=9.5, mix:neural=0.5, word=-0.6, oov=-3, "
-        "empty=-5, phrases=2, cache=0.1, neural_cache=0.1, flatness=0.3, generated=-20, sound_match=10, "
-        "reranker:NAME=1. May be repeated.",
-    ),
-]
 FirstPassOption = Annotated[
     str | None,
     typer.Option(
@@ -371,10 +354,18 @@ FirstPassOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class WeightOptions:
-    """The weights to use, and changes of them."""
+    """The weights to use, by name or file, and changes to single weights."""
 
-    weights: WeightsOption = "default"
-    weight: WeightOption = None
+    weights: str = option("default", "Name of a weights set of the bundle, or a JSON file of weights.")
+    weight: list[str] | None = option(
+        None,
+        "Change one weight: acoustic=1 (a stream), lm:mixture=9.5, mix:neural=0.5, word=-0.6, oov=-3, "
+        "empty=-5, phrases=2, cache=0.1, neural_cache=0.1, flatness=0.3, generated=-20, sound_match=10, "
+        "reranker:NAME=1. May be repeated.",
+        "--weight",
+        "-w",
+        metavar="NAME=VALUE",
+    )
 
     def resolve(self, known: Mapping[str, Weights]) -> Weights:
         """Find the weights by name or in a file, and apply the changes.
@@ -387,10 +378,9 @@ class WeightOptions:
         """
         weights = _find_weights(self.weights, known)
         if self.weight and weights.calibration is not None:
-            typer.echo(
-                f"warning: --weight changes weights {weights.name!r}: their calibration does not apply any "
-                "more, and there are no confidences",
-                err=True,
+            warn(
+                f"--weight changes weights {weights.name!r}: their calibration does not apply any more, and "
+                "there are no confidences"
             )
             weights = replace(weights, calibration=None)
         for change in self.weight or ():
@@ -410,7 +400,8 @@ def _find_weights(name: str, known: Mapping[str, Weights]) -> Weights:
 
 
 def change_weight(weights: Weights, change: str) -> Weights:
-    """Apply one ``NAME=VALUE``, and add a ``*`` to the name of the weights, which have changed."""
+    """Apply one ``NAME=VALUE`` to weights; a ``*`` after the name of the weights shows that they were
+    changed."""
     name, equals, text = change.partition("=")
     try:
         value = float(text)
@@ -431,7 +422,7 @@ def change_weight(weights: Weights, change: str) -> Weights:
 
 
 def rescale_mixture(mixture: Mapping[str, float], name: str, value: float) -> dict[str, float]:
-    """Set one interpolation weight and scale the others so that the sum stays 1."""
+    """Set one interpolation weight, and scale the others so that all add up to 1."""
     others = {key: weight for key, weight in mixture.items() if key != name}
     remaining, sum_of_others = 1.0 - value, sum(others.values())
     scaled = {
@@ -441,7 +432,7 @@ def rescale_mixture(mixture: Mapping[str, float], name: str, value: float) -> di
 
 
 def _replace_checked(weights: Weights, label: str, **fields: object) -> Weights:
-    """Replace fields, checked like those of a weights file."""
+    """Replace fields of weights, with the checks of a weights file."""
     checked = parse_weights(fields)
     return replace(weights, name=label, **{name: getattr(checked, name) for name in fields})
 
@@ -456,10 +447,10 @@ def check_first_lists(
 ) -> Lists:
     """Check the first lists against the weights and the output format, then yield all lists.
 
-    Warns on stderr if the weights use no stream of the lists, or were never tuned for such scores.
+    Warns if the weights use no stream of the lists, or were never tuned for such scores.
 
     Args:
-        warnings: gets what was warned about untuned weights.
+        warnings: a list to which the warning about untuned weights is added.
 
     Raises:
         ConfigError: as in ``check_streams`` and ``check_writable``.
@@ -472,7 +463,7 @@ def check_first_lists(
     if (names := given.streams) and not any((*weights.streams.values(), *weights.rerankers.values())):
         message = f"use no score of the lists ({', '.join(names)}): language models alone decide the ranking"
         advice = advise_own_score(given, weights)
-        typer.echo(f"warning: weights {weights.name!r} {message}; {advice}", err=True)
+        warn(f"weights {weights.name!r} {message}; {advice}")
     line = warn_if_untuned(good, weights)
     if line and warnings is not None:
         warnings.append(line)
@@ -480,9 +471,9 @@ def check_first_lists(
 
 
 def warn_if_untuned(lists: Sequence[NBestList], weights: Weights) -> str:
-    """Warn on stderr if weights were never tuned for scores like those of the lists; return the text."""
+    """Warn if weights were never tuned for scores like those of the lists; return the warning."""
     if line := advise_tuning(lists[:N_CHECKED_LISTS], weights):
-        typer.echo(f"warning: {line}", err=True)
+        warn(line)
     return line
 
 
@@ -493,15 +484,15 @@ def check_streams(
     source: str,
     printed: Collection[str] = (),
 ) -> str:
-    """Check that lists have the streams that are named; name fields that nothing reads on stderr.
+    """Check that lists have the named streams; print a line about fields that look like unread scores.
 
     Args:
-        weights: weights that rank the lists; None if nothing does.
+        weights: weights that rank the lists; None if they are not ranked.
         options: how the lists were read from the source.
-        printed: lines about other files, which are not printed again.
+        printed: lines about other files; an equal line is not printed again.
 
     Returns:
-        The line that names fields; empty if there is none.
+        The line about unread fields; empty if there is none.
 
     Raises:
         ConfigError: weights or ``--stream`` name a stream that none of the first lists has.
@@ -540,13 +531,13 @@ def check_streams(
 
 
 def warn_of_unread_lists(lists: Sequence[NBestList], options: ListInputOptions, source: str) -> None:
-    """Name on stderr what looks like hypotheses in the first lists, and is not read as such."""
+    """Print a line about fields of the first lists that look like hypotheses, but are not read as such."""
     if line := describe_unread(Input(lists[:N_CHECKED_LISTS], options, source), None):
         typer.echo(line, err=True)
 
 
 def _suggest_weight(name: str, weights: Weights, given: Input) -> str:
-    """Say what to write instead of a weight of a stream that the lists do not have."""
+    """Say which options to use instead of a weight for a stream that the lists do not have."""
     weight, known = weights.streams[name], given.streams
     if name in {"mixture", *weights.lm, *weights.mixture}:
         return f"; did you mean `-w lm:{name}={weight:g}`?"
@@ -567,7 +558,8 @@ def _suggest_weight(name: str, weights: Weights, given: Input) -> str:
 
 
 def parse_first_pass(text: str | None) -> Weights | None:
-    """Parse the value of ``--first-pass``, ``a=1,b=2,word=-0.5``; raises ConfigError if it is malformed."""
+    """Parse ``--first-pass``, such as ``acoustic=1,lm=9.5,word=-0.6``; raises ConfigError if it is
+    malformed."""
     if not text:
         return None
     values: dict[str, float] = {}

@@ -1,11 +1,12 @@
-"""A program of commands: lazy imports, plain help, exit codes and reports of rejected lists."""
+"""A program with commands: lazy imports, plain help, exit codes, warnings, and reports of rejected lists."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
-from collections import defaultdict
+from collections import UserDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from importlib import import_module
@@ -22,25 +23,30 @@ if TYPE_CHECKING:
 
 
 LIST_PARAMETERS = ("files", "sources")
-"""Names of the arguments that are lists, in all commands."""
+"""Names of the arguments that commands have for files of lists."""
 SOME_REJECTED = 1
 """Exit code if some lists could not be read, scored or written, and the others could."""
 
 
 class PlainGroup(TyperGroup):
-    """A group whose help shows the whole first paragraph of each command, which click would truncate to one
-    line."""
+    """A group of commands whose help shows their whole first paragraph, which click would cut to one line."""
+
+    def summarise(self, ctx: Any) -> list[tuple[str, str]]:
+        """The names of the commands, with the first paragraph of the help of each."""
+        names = self.list_commands(ctx)
+        return [
+            (name, first_paragraph(command.help))
+            for name in names
+            if (command := self.get_command(ctx, name))
+        ]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, first_paragraph(command.help)) for name, command in commands if command is not None]
-            )
+            formatter.write_dl(self.summarise(ctx))
 
 
 def first_paragraph(text: str | None) -> str:
-    """The first paragraph, on one line."""
+    """The first paragraph of a text, on one line."""
     return " ".join((text or "").partition("\n\n")[0].split())
 
 
@@ -49,11 +55,11 @@ PLAIN_HELP: dict[str, Any] = {
     "rich_markup_mode": None,
     "context_settings": {"max_content_width": 110},
 }
-"""Arguments of ``typer.Typer`` for help without rich's tables, which truncate names on narrow terminals."""
+"""Arguments of ``typer.Typer`` for plain help: rich's tables would cut names on narrow terminals."""
 
 
 def version_option(program: str) -> Any:
-    """The option ``--version`` of a program, which all programs of this project have."""
+    """The option ``--version``, for a program of this name."""
 
     def show(value: bool) -> None:
         if value:
@@ -66,7 +72,7 @@ def version_option(program: str) -> Any:
 
 
 def or_dash(value: float | None, form: str) -> str:
-    """``value`` in the given format; a dash if it was not measured.
+    """Format a number; None, for what was not measured, becomes a dash.
 
     >>> or_dash(1234.56, ",.1f"), or_dash(None, ",.1f")
     ('1,234.6', '–')
@@ -74,12 +80,22 @@ def or_dash(value: float | None, form: str) -> str:
     return "–" if value is None else format(value, form)
 
 
+def warn(message: str) -> None:
+    """Print a warning to standard error."""
+    typer.echo(f"warning: {message}", err=True)
+
+
+def print_json(data: Any) -> None:
+    """Print results as indented JSON."""
+    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
 def check_output_path(option: str, path: Path, suffixes: Collection[str] = ()) -> None:
     """Raise ConfigError, before any work is done, if a file of results cannot be written.
 
     Args:
         option: the option that names the file.
-        suffixes: the ends of a name that choose a format; empty if any name will do.
+        suffixes: the extensions that the name may have; empty if any name is accepted.
     """
     from rescorer.formats.io.text_io import check_target
 
@@ -97,11 +113,11 @@ def check_output_path(option: str, path: Path, suffixes: Collection[str] = ()) -
 
 
 def check_not_an_input(option: str, path: str | Path, lists: Iterable[str | Path] = ()) -> None:
-    """Raise ConfigError if another option or argument of the running command names the file to write.
+    """Raise ConfigError if the file to write is also an input of the running command.
 
     Args:
-        option: the option or argument that names the file, whose own value is no input.
-        lists: files of lists that are read, such as those of a folder.
+        option: the option or argument that names the file to write.
+        lists: files of lists that are read, in addition to those that the command line names.
     """
     from rescorer.formats.io.text_io import check_not_input
 
@@ -112,7 +128,7 @@ def check_not_an_input(option: str, path: str | Path, lists: Iterable[str | Path
 
 @contextmanager
 def print_results_apart(output: str | Path) -> Iterator[None]:
-    """Print to standard error within this context if standard output has what a command writes."""
+    """Within this context, print to standard error if the command writes its output to standard output."""
     from rescorer.formats.io.text_io import is_standard_output
 
     with redirect_stdout(sys.stderr) if is_standard_output(output) else nullcontext():
@@ -120,7 +136,7 @@ def print_results_apart(output: str | Path) -> Iterator[None]:
 
 
 def _other_values(option: str) -> Iterator[str]:
-    """Yield what may name a file in the running command line, except the value of one option."""
+    """Yield all words of the running command line that may name files, except the value of one option."""
     from rescorer.storage import as_local
 
     context = _current_context()
@@ -137,7 +153,7 @@ def _other_values(option: str) -> Iterator[str]:
 
 
 def _list_inputs() -> Iterator[Path]:
-    """Yield the files of lists that the running command reads by the name of a folder or by a pattern."""
+    """Yield the files of lists that the running command reads, including those of folders and patterns."""
     from rescorer.formats.inputs import expand_globs, find_parts
     from rescorer.formats.io.folders import list_files
 
@@ -157,19 +173,19 @@ def _list_inputs() -> Iterator[Path]:
 
 
 def _current_context() -> Any:
-    """The context of the running command, if any; some versions of typer include a click."""
+    """The context of the running command, if any. Some versions of typer have a copy of click inside."""
     click = TyperGroup.__mro__[1].__module__.rpartition(".")[0]
     return import_module(f"{click}.globals").get_current_context(silent=True)
 
 
 def warn_about_tuning(weights: Weights, n_seen: int, n_lists: int, consequence: str) -> None:
-    """Warn that weights, or rerankers that they use, were made from the lists that judge them."""
+    """Warn that lists were used to tune the weights, or to train the rerankers, that they now judge."""
     overlap = f"{n_seen} of these {pluralise(n_lists, 'list')}"
-    typer.echo(f"warning: weights {weights.name!r} were tuned on {overlap}: {consequence}", err=True)
+    warn(f"weights {weights.name!r} were tuned on {overlap}: {consequence}")
 
 
 def shorten_names(files: Sequence[str]) -> list[str]:
-    """Leave out the folders of files, unless names would be the same without them.
+    """The names of files without their folders, unless two files would then have the same name.
 
     >>> shorten_names(["runs/a.jsonl", "runs/b.jsonl"]), shorten_names(["1/a.jsonl", "2/a.jsonl"])
     (['a.jsonl', 'b.jsonl'], ['1/a.jsonl', '2/a.jsonl'])
@@ -179,7 +195,7 @@ def shorten_names(files: Sequence[str]) -> list[str]:
 
 
 def describe_shared_lists(n_shared: int, others: Mapping[str, int]) -> str:
-    """Say which lists files are compared on; ``others`` is the number of further lists of each file."""
+    """Say on how many lists files are compared, and how many other lists each file has."""
     counts = ", ".join(f"{file} {count:,}" for file, count in others.items())
     shared = pluralise(n_shared, "list")
     return f"compared on the {shared} that all files have; others: {counts}"
@@ -187,31 +203,40 @@ def describe_shared_lists(n_shared: int, others: Mapping[str, int]) -> str:
 
 SEE_JSON = "; --json names them all"
 MAX_EXAMPLES = 3
-"""Number of errors printed per kind; a file without references has as many errors as lists."""
+"""Number of errors of each kind that are printed: there may be one for every list of a file."""
 
 
 class Rejections:
-    """The reasons why lists were rejected; ``len`` is the number of lists."""
+    """The rejected lists of a command: how many there are, and why each was rejected."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
-        """One per list, in input order."""
+        """The reason for each list, in input order."""
         self._reasons_by_kind: dict[tuple[str, str], list[str]] = defaultdict(list)
 
     def __len__(self) -> int:
         return len(self.reasons)
 
     def add(self, error: InputError) -> None:
-        """Add an error as text; the error itself may keep the whole list in memory."""
+        """Add a list, by its error. Only the text is kept, since an error may hold the whole list."""
         reason = str(error)
         self.reasons.append(reason)
         self._reasons_by_kind[type(error).__name__, getattr(error, "field", "")].append(reason)
 
+    def extend(self, errors: Iterable[InputError]) -> None:
+        """Add several lists, by their errors."""
+        for error in errors:
+            self.add(error)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The number of lists and the reasons, as ``--json`` prints them."""
+        return {"rejected": len(self), "rejected_lists": self.reasons}
+
     def report(self, hint: str = "") -> None:
-        """Print the first few reasons of each kind to stderr, and the number of others.
+        """Print the first few reasons of each kind to standard error, and the number of others.
 
         Args:
-            hint: says where to find the others.
+            hint: says where to find the other reasons.
         """
         for (_, field), reasons in self._reasons_by_kind.items():
             for reason in reasons[:MAX_EXAMPLES]:
@@ -220,39 +245,34 @@ class Rejections:
                 about = f" for their {field}" if field else ""
                 typer.echo(f"rejected: {pluralise(more, 'more list')}{about}{hint}", err=True)
 
+    def end(self) -> None:
+        """End the command with the exit code ``SOME_REJECTED`` if there are any."""
+        if self.reasons:
+            raise typer.Exit(SOME_REJECTED)
+
 
 class LazyCommand(NamedTuple):
-    """A command that has not been imported."""
+    """A command whose module is imported when the command is needed."""
 
     target: str
-    """``module:name`` of its function, or of its app of typer if it is a group."""
+    """``module:name`` of the command's function; of a ``typer.Typer`` for a group of commands."""
     summary: str
-    """The first paragraph of its help, which the help of its group shows."""
+    """The first paragraph of the command's help, which the help of the program shows."""
     cls: str = ""
-    """``module:name`` of its class; empty for the default."""
+    """``module:name`` of the command's class; empty for the default."""
 
 
-class _Commands(Mapping[str, Any]):
-    """The commands of a group, each made when it is looked up."""
-
-    def __init__(self, lazy: Mapping[str, LazyCommand]) -> None:
-        self._lazy = lazy
-        self._made: dict[str, Any] = {}
+class _Commands(UserDict[str, Any]):
+    """The commands of a group, by name; a command is imported when it is looked up."""
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            self._made[name] = _make(name, self._lazy[name])
-        return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._lazy)
-
-    def __len__(self) -> int:
-        return len(self._lazy)
+        if isinstance(command := self.data[name], LazyCommand):
+            command = self.data[name] = _make(name, command)
+        return command
 
 
 def _make(name: str, lazy: LazyCommand) -> Any:
-    """Make a command as a member of a group, which typer makes slightly differently from a lone one."""
+    """Make a command. It is made in a group, since typer makes a lone command slightly differently."""
     target = _find(lazy.target)
     group = typer.Typer(**PLAIN_HELP, add_completion=False)
     group.callback()(lambda: None)
@@ -270,18 +290,18 @@ def _find(target: str) -> Any:
 
 
 class LazyGroup(PlainGroup):
-    """A group of ``LazyCommand``s; a subclass says which."""
+    """A group of commands that are imported when they are needed; each program is a subclass."""
 
     lazy: ClassVar[Mapping[str, LazyCommand]]
     removed: ClassVar[Mapping[str, str]] = {}
-    """Names of commands that the group no longer has, and what to use instead."""
+    """For the name of each command that was removed, what to use instead."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.commands = _Commands(self.lazy)  # type: ignore[assignment]  # click only reads it
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command of a command line; refuse one that was removed, naming what to use instead."""
+        """Find the command that a command line names. For a removed one, say what to use instead."""
         if args[0] in self.removed and not ctx.resilient_parsing:
             ctx.fail(f"'{args[0]}' was removed: {self.removed[args[0]]}")
         return super().resolve_command(ctx, args)
@@ -289,9 +309,8 @@ class LazyGroup(PlainGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.lazy)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, command.summary) for name, command in self.lazy.items()])
+    def summarise(self, ctx: Any) -> list[tuple[str, str]]:
+        return [(name, command.summary) for name, command in self.lazy.items()]
 
 
 EXIT_CODES: tuple[tuple[type[RescorerError], int, str], ...] = (
@@ -311,12 +330,12 @@ def exit_code(error: RescorerError) -> int:
 
 
 def run(app: typer.Typer, program: str, exit_code: Callable[[RescorerError], int] = exit_code) -> None:
-    """Run a program; a ``RescorerError``, or an output that is closed or on a full disk, becomes one line on
-    stderr and an exit code, without a traceback."""
+    """Run a program. Report a ``RescorerError``, or output that cannot be written, as one line on standard
+    error and an exit code, without a traceback."""
     replace_closed_streams()
     try:
         app()
-    except (BrokenPipeError, SystemExit) as error:  # the reader of our output has gone, as with `head`
+    except (BrokenPipeError, SystemExit) as error:  # the reader of our output has ended, as `head` does
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
             raise  # only that of a broken pipe, to which typer gives the code 1, needs another code
         sys.stderr.close()
@@ -337,10 +356,10 @@ def run(app: typer.Typer, program: str, exit_code: Callable[[RescorerError], int
 
 
 def replace_closed_streams() -> None:
-    """Open the standard streams that the caller has closed (``>&-``), which Python represents by None.
+    """Open the standard streams that the caller has closed (``>&-``), which are None in Python.
 
-    Standard output becomes a file that cannot be written, so that a command fails only if it prints; what
-    goes to standard error is lost. Files that are opened later cannot take their descriptors either.
+    Standard output becomes a file that cannot be written, so that a command fails only if it prints. Standard
+    error becomes the null device. Files that are opened later then cannot get the descriptors of the streams.
     """
     if sys.stdout is None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")

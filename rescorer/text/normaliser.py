@@ -1,18 +1,18 @@
 """Normalise text into canonical words, in the same way for n-best lists, references and training text.
 
-A bundle stores the settings of a normaliser as ``text.json``. Among them, ``rules`` says which code reads the
-others. A file without it was written before there were second rules: it means the first rules and their
-defaults, so that a model continues to read the same words. Every token is normalised independently of its
-neighbours, so results can be cached per token. Tokens are untrusted input, and matching blocks the whole
+A bundle stores the settings of a normaliser as ``text.json``. The setting ``rules`` chooses between two sets
+of rules. A file without it is from the time before there were second rules; it means the first rules with
+their defaults, so that a model continues to read the same words. Every token is normalised independently of
+its neighbours, so that results can be cached. Tokens are untrusted input, and matching blocks the whole
 process: all patterns take linear time.
 
-The first rules are kept as they were, to the byte, because a model is right only for the words that it was
-trained on. For counting errors they are not right in every script: they remove all symbols, join words
-between which other scripts' punctuation stands, and take every comma between digits for a separator of
+The first rules are kept as they were, to the byte, because a model is right only for the words on which it
+was trained. They are not right for counting errors in every script: they remove all symbols, join words
+between which the punctuation of other scripts stands, and take every comma between digits for a separator of
 thousands.
 
-By the second rules, two texts have equal words only by rules that have a name here, in every script; no other
-two words become equal, and no words are joined or lost.
+By the second rules, two texts get equal words only for a reason in this list, in every script; apart from
+these, no words are made equal, joined or lost.
 
 - **case**: ``Sea`` and ``sea``; ``I`` and ``i`` unless the language tells them apart.
 - **sentence marks**: Unicode's Terminal_Punctuation and a few others separate words, in every script, and are
@@ -23,12 +23,12 @@ two words become equal, and no words are joined or lost.
 - **hyphens** and dashes separate words and are removed, except the minus sign of a number.
 - **joining marks** such as ``_`` in ``we_did`` separate words.
 - **thousands**: separators that cannot be decimal marks are removed: ``1,234,567``.
-- **compatibility**: full-width forms, Arabic presentation forms and ligatures are the ordinary letters.
-- **invisible characters** (format characters, controls, variation selectors of emoji) are removed, for they
-  change the layout, not the word. Those that can change the word stay (Unicode Standard Annex 31, A1, A2 and
-  B): joiners next to a virama or within an emoji, the non-joiner between Arabic letters, tags of flags, and
-  signs that are visible. The zero-width space separates words, which is its purpose in Thai and Khmer.
-- **pronunciation variants**: ``to(2)`` is ``to``; **events** such as ``[NOISE]`` are no words.
+- **compatibility**: full-width forms, Arabic presentation forms and ligatures become the ordinary letters.
+- **invisible characters** (format characters, controls, variation selectors of emoji) are removed, because
+  they change the layout, not the word. Those that can change the word stay (Unicode Standard Annex 31, A1, A2
+  and B): joiners next to a virama or within an emoji, the non-joiner between Arabic letters, tags of flags,
+  and signs that are visible. The zero-width space separates words, which is its purpose in Thai and Khmer.
+- **pronunciation variants**: ``to(2)`` is ``to``; **events** such as ``[NOISE]`` are removed.
 
 All other symbols are part of the word: ``c++``, ``5%``, ``€5``, tone letters, vowel signs, harakat.
 """
@@ -68,10 +68,10 @@ EVENT_PATTERNS = (
     r"\+\+[A-Za-z_]+\+\+",  # Sphinx's noise words
     r"-pau-",
 )
-"""Tokens of recognisers that stand for events, not for words, and are dropped by default, in any case."""
+"""Tokens by which recognisers mark events that are not words, in any case; they are removed by default."""
 FIRST_KEEP_PATTERNS = (r"%\w+", r"<\w+>", r"\[(oov|unk)\]")
 KEEP_PATTERNS = (r"%\w+", r"<[^<>\s]+>", r"\[(oov|unk)\]", "\u2047")
-"""Tokens that are words as they are; ``\u2047`` is how SentencePiece writes an unknown word."""
+"""Tokens that are words just as they are; ``\u2047`` is how SentencePiece writes an unknown word."""
 
 FILLERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -80,7 +80,7 @@ FILLERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "switchboard": (r"%hesitation|\[hesitation\]", r"uh|um|eh|mm|hm|ah|huh|ha|er|oof|hee|ach|eee|ew"),
     }
 )
-"""Fillers of a language or corpus by name, as patterns of tokens; ``fillers`` of the settings names them."""
+"""Patterns of fillers, by the name of a language or corpus; the setting ``fillers`` contains such names."""
 
 LETTERS: Mapping[str, str] = MappingProxyType(
     {
@@ -90,19 +90,19 @@ LETTERS: Mapping[str, str] = MappingProxyType(
         "x-sampa": "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~",
     }
 )
-"""Signs that are letters in an alphabet, by its name; ``letters`` of the settings names one. These alphabets
-also tell upper case from lower case."""
+"""Signs that are letters in an alphabet, by its name; the setting ``letters`` is such a name. These alphabets
+also distinguish upper case from lower case."""
 
 DOTLESS_LANGUAGES = frozenset({"tr", "az", "crh", "gag", "kaa"})
 """Languages in which the lower case of I is ı and the upper case of i is İ."""
 LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
 
 MAX_REPLACEMENT_CHARACTERS = 100
-"""Longest replacement of a word. A text of many such words must not grow beyond all bounds."""
+"""Longest replacement of a word, so that a text of many such words cannot grow beyond all bounds."""
 
 Rules = Literal[1, 2]
 SECOND_RULES_SETTINGS = ("compatibility", "language", "fillers", "letters", "decimal_mark")
-"""Settings that the first rules lack."""
+"""Settings that the first rules do not have."""
 
 
 def _are_strings(values: Iterable[Any]) -> bool:
@@ -146,43 +146,43 @@ class NormaliserSettings:
     The steps are applied in the order of the fields.
 
     Raises:
-        ConfigError: a regular expression is invalid, a value is not one of those permitted, or the first
-            rules are asked for a setting that they lack.
+        ConfigError: a regular expression is invalid, a value is not allowed, or the first rules are given a
+            setting that they do not have.
     """
 
     rules: Rules = 2
-    """2: the second rules; 1: the first ones, those of a file without this setting."""
+    """2: the second rules; 1: the first rules, which a file without this setting has."""
     language: str = ""
-    """Language of the text, such as ``tr`` or ``az-Latn``, a tag of BCP 47. It decides the case of I and ı,
-    which are two letters in Turkish. Empty: not known."""
+    """Language of the text as a tag of BCP 47, such as ``tr`` or ``az-Latn``; empty if unknown. In Turkish,
+    for instance, I and ı are the cases of one letter, and İ and i those of another."""
     unicode_form: Literal["NFC", "NFKC"] = "NFC"
     """Unicode normalisation form."""
     compatibility: Literal["fold", "keep"] = "fold"
     """Whether full-width and half-width characters, Arabic presentation forms and ligatures become ordinary
     letters; unlike with NFKC, ``m²`` and ``½`` stay as they are."""
     drop: tuple[str, ...] = EVENT_PATTERNS
-    """Regular expressions of tokens that are removed; they must match the whole token. ``check_pattern`` of
+    """Regular expressions of tokens that are removed. A whole token must match. ``check_pattern`` of
     ``safe_input`` says which expressions are accepted."""
     fillers: tuple[str, ...] = ()
-    """Names of sets of fillers that are removed too: ``english``, ``switchboard``."""
+    """Names of sets of fillers that are removed as well: ``english``, ``switchboard``."""
     variants: bool = True
-    """Whether to remove pronunciation variant numbers: ``to(2)`` becomes ``to``."""
+    """Whether to remove the number of a pronunciation variant: ``to(2)`` becomes ``to``."""
     case: Literal["lower", "upper", "keep"] = "lower"
     """Case of canonical words."""
     keep: tuple[str, ...] = KEEP_PATTERNS
     """Regular expressions of tokens that skip the steps for multiwords, hyphens and punctuation."""
     letters: str = ""
-    """Name of an alphabet in which signs are letters: ``buckwalter`` or ``x-sampa``; its case is kept."""
+    """Name of an alphabet in which signs are letters: ``buckwalter`` or ``x-sampa``. Its case is kept."""
     multiwords: str = "_"
     """Characters that join several words in one token, such as ``we_did``; empty: none."""
     hyphens: Literal["split", "keep"] = "split"
     """Whether to split hyphenated words."""
     punctuation: Literal["strip", "keep"] = "strip"
-    """Whether to remove punctuation: sentence marks, quotes and brackets separate words and are removed. The
-    first rules also remove all symbols, and join what other scripts' marks separate."""
+    """Whether to remove punctuation. Sentence marks, quotes and brackets then separate words. The first rules
+    also remove all symbols, and do not separate words at the marks of other scripts."""
     decimal_mark: str = ""
-    """``.`` or ``,``: the other one separates thousands, also in ``1,234``. Empty: not known, so that only
-    separators that cannot be decimal marks, as in ``1,234,567`` and ``1,234.5``, are removed."""
+    """``.`` or ``,``, so that the other one separates thousands even in ``1,234``. Empty: unknown, so that
+    only separators that cannot be decimal marks are removed, as in ``1,234,567`` and ``1,234.5``."""
     replace: Mapping[str, str] = field(default_factory=dict)
     """Replacements of words, applied before and after splitting, such as ``{"uh-huh": "uh_huh"}``.
 
@@ -219,7 +219,7 @@ class NormaliserSettings:
 
     @classmethod
     def first_rules(cls, **settings: Any) -> NormaliserSettings:
-        """Return settings of the first rules, with those rules' defaults for all that are not given."""
+        """Return settings of the first rules, with their defaults for settings that are not given."""
         defaults: dict[str, Any] = {"rules": 1, "drop": FIRST_DROP_PATTERNS, "keep": FIRST_KEEP_PATTERNS}
         return cls(**(defaults | settings))
 
@@ -227,7 +227,7 @@ class NormaliserSettings:
     def raw(cls) -> NormaliserSettings:
         """Return settings that only split at white space, for normalised text such as the Penn Treebank.
 
-        They are of the first rules, as before there were others: models trained on raw text stay the same.
+        They have the first rules, so that models trained on raw text in earlier versions stay the same.
         """
         return cls.first_rules(
             drop=(), variants=False, case="keep", keep=(), multiwords="", hyphens="keep", punctuation="keep"
@@ -235,11 +235,11 @@ class NormaliserSettings:
 
     @property
     def has_dotless_i(self) -> bool:
-        """Whether I and i are not two cases of one letter in the language of the text."""
+        """Whether, in the language of the text, I and i are not the two cases of one letter."""
         return self.language.lower().partition("-")[0] in DOTLESS_LANGUAGES
 
     def describe(self) -> str:
-        """The rules in a few words, for what is counted by them: ``rules 2, language tr``."""
+        """Describe the rules in a few words, for reports of what was counted: ``rules 2, language tr``."""
         default = NormaliserSettings() if self.rules == 2 else NormaliserSettings.first_rules()
         if self == NormaliserSettings.raw():
             return "white space only"
@@ -256,8 +256,9 @@ class NormaliserSettings:
         return ", ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of ``text.json``. Settings of the first rules are written as before there were others,
-        so that hashes and recorded runs stay the same."""
+        """The content of ``text.json``. Settings of the first rules are written as they were before there
+        were second rules, so that hashes and recorded runs stay the same.
+        """
         values = asdict(self)
         if self.rules == 1:
             values = {k: v for k, v in values.items() if k not in ("rules", *SECOND_RULES_SETTINGS)}
@@ -327,18 +328,18 @@ VARIANT = re.compile(r"(?<=.)\(\d+\)(?=\W*$)")
 INVISIBLE_TO_FIRST_RULES = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]"
 )
-"""Control and format characters, which are invisible but would make words differ."""
+"""Control and format characters. They are invisible, but would make words differ."""
 EDGE_PUNCTUATION = '.,!?;:…"“”'
 INNER_PUNCTUATION = re.compile(r"(?<=[^\W_])(?:[/,;:!?…()\[\]\"“”]|\.{2,}(?!\.))+(?=[^\W_])")
 """Punctuation between two words without a space: ``and/or``, ``wait...what``.
 
-A run of dots is only matched as a whole, because trying all ways to divide it takes exponential time.
+A run of dots matches only as a whole, because trying all ways to divide it would take exponential time.
 """
 THOUSANDS_SEPARATOR = re.compile(r"(?<=\d),(?=\d)")
 MAX_COMPOSED_CHARACTERS = 1000
-"""Length of the longest text to which Unicode normalisation is applied as a whole: it takes quadratic time in
-the number of combining marks. Of longer tokens, which scripts without spaces have, the first rules compose
-nothing, the second ones each cluster by itself."""
+"""Longest text to which Unicode normalisation is applied as a whole, because it takes quadratic time in the
+number of combining marks. In longer tokens, which scripts without spaces have, the first rules compose
+nothing, and the second rules compose each grapheme cluster by itself."""
 
 DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
 TYPOGRAPHIC_APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "＇": "'"})
@@ -359,7 +360,7 @@ def strip_punctuation(word: str) -> str:
 
 
 UNKNOWN_PIECE = "\u2047"
-"""``⁇``, SentencePiece's unknown word: a separate word, although Unicode calls it a sentence mark."""
+"""``⁇``, SentencePiece's unknown word: a word of its own, although Unicode calls it a sentence mark."""
 
 # characters that no text has once its controls are removed, in place of marks that are part of a number
 _POINT, _COMMA, _MINUS = "\x00", "\x01", "\x02"
@@ -371,11 +372,11 @@ _SENTENCE_MARKS = TERMINAL_PUNCTUATION.replace("\u2047-", "\u2048-") + OTHER_SEN
 """All sentence marks except ``UNKNOWN_PIECE``."""
 _DOUBLE_QUOTES = r"\u0022\u00ab\u00bb\u201c-\u201f"
 _APOSTROPHES = "'\u2018\u2019\u02bc\u05f3\uff07"
-"""The Hebrew geresh, U+05F3, is among them: most texts write it as an apostrophe."""
+"""The Hebrew geresh, U+05F3, is one of them, because most texts write it as an apostrophe."""
 _CURRENCY = "$\u00a2-\u00a5\u20a0-\u20cf"
 EDGE_MARKS = "`\u00b4\u00b7\u0f0b"
-"""Removed at the edges of a word only: spacing accents used as quotes, the Greek semicolon, which within a
-Catalan word is a letter's part, and the Tibetan mark between syllables."""
+"""Marks that are removed only at the edges of a word: accents used as quotes; the Greek semicolon, which is
+part of a letter within Catalan words; and the Tibetan mark between syllables."""
 
 _ZERO_WIDTH_SPACE = "\u200b"
 _JOINERS = "\u200c\u200d"
@@ -418,17 +419,17 @@ _INITIALS = re.compile(r"(?<!\S)(?:[^\W\d_]\.){2,}(?!\S)")
 _SIGN = re.compile(
     rf"(?<![^\s=<>~{_CURRENCY}])[-\u2010-\u2013\u2212](?=[^\w\s\-\u2010-\u2015\u2212]{{0,2}}\d)"
 )
-"""The minus sign of a number, which many texts write as a hyphen or an en dash. It may stand behind a
-currency sign, and have one, or a decimal mark, before the first digit."""
+"""The minus sign of a number, which many texts write as a hyphen or an en dash. A currency sign may precede
+it, and a currency sign or a decimal mark may come between it and the first digit."""
 _CLOSING_QUOTES = {"'": "'\u2019", "\u2018": "'\u2019", "\u201a": "'\u2018\u2019"}
-"""The single quotes that end what each single quote begins."""
+"""For each opening single quote, the quotes that may close it."""
 VIRAMA = 9
-"""The combining class of viramas, which take the vowel from the consonant before them."""
+"""The combining class of viramas, which silence the vowel of the consonant before them."""
 _DOTTED_I = re.compile("i\u0307")
 
 
 def _edges_of(marks: str) -> re.Pattern[str]:
-    """A pattern of runs of marks at the edges of a token; each run is tried once, which takes linear time."""
+    """A pattern of runs of marks at the edges of a token; each run is tried once, in linear time."""
     return re.compile(f"^(?:{marks})+|(?<!{marks})(?:{marks})+$")
 
 
@@ -473,7 +474,7 @@ class SecondRules:
         return self._split(token)
 
     def _clean(self, token: str) -> str:
-        """Compose and fold characters, and remove those that are invisible."""
+        """Compose and fold characters, and remove invisible ones."""
         if token.isascii():
             return INVISIBLE.sub("", token)
         token = self._compose(_GREEK_SEMICOLON.sub(";", token))  # a Catalan dot, once composed
@@ -518,7 +519,9 @@ class SecondRules:
         return words
 
     def _whole_word(self, forms: list[str]) -> list[str] | None:
-        """The words of a token to drop, to keep or to replace, in one of its forms; None for others."""
+        """The words of a token to be dropped, kept or replaced, in one of its forms; None for other
+        tokens.
+        """
         if any(matches(self._drop, form) for form in forms):
             return []
         for form in map(self._fold_case, forms):
@@ -530,7 +533,7 @@ class SecondRules:
         return self.settings.replace.get(word, word).split()
 
     def _separate(self, token: str) -> str:
-        """Put spaces in place of the punctuation of a token; marks of numbers become placeholders."""
+        """Replace the punctuation of a token by spaces; marks of numbers become placeholders."""
         if self._apostrophes:
             token = self._unquote(token)
         if not token.isascii():
@@ -545,7 +548,7 @@ class SecondRules:
         return self._slash.sub(" ", text) if self._slash else text
 
     def _strip(self, word: str) -> str:
-        """Remove what is not part of a word that stands between separators."""
+        """Remove what is not part of the word from a piece between separators."""
         word = self._strip_edges(word)
         if len(word) < MIN_THOUSANDS_CHARACTERS:
             return word
@@ -554,7 +557,7 @@ class SecondRules:
         return known.sub(_remove_thousands, word) if known else word
 
     def _unquote(self, token: str) -> str:
-        """Remove single quotes around a token, next to other marks or not: ``‘yes,’``."""
+        """Remove single quotes around a token, even if other marks stand next to them: ``‘yes,’``."""
         core = self._edges.sub("", token)
         if len(core) > 1 and core[-1] in _CLOSING_QUOTES.get(core[0], ""):
             return core[1:-1]
@@ -595,8 +598,10 @@ class SecondRules:
 
 
 def fold_compatibility(character: str) -> str:
-    """The ordinary letters of a full-width or half-width character, an Arabic presentation form or a
-    ligature; any other character as it is."""
+    """The ordinary letters of a full- or half-width character, an Arabic presentation form or a ligature.
+
+    Any other character is returned as it is.
+    """
     if character < "\ufb00":
         return character
     kind, _, codes = unicodedata.decomposition(character).partition(" ")
@@ -619,7 +624,7 @@ def upper_case(letter: str) -> str:
 
 
 def _keep_joiner(run: re.Match[str]) -> str:
-    """The first joiner of a run if it may change the word; nothing otherwise (UAX 31, rules A1, A2 and B)."""
+    """The first joiner of a run if it may change the word (UAX 31, rules A1, A2 and B); else nothing."""
     text, joiner = run.string, run[0][0]
     before, after = text[run.start() - 1 : run.start()], text[run.end() : run.end() + 1]
     if not before:
@@ -642,7 +647,7 @@ def _keep_joiner(run: re.Match[str]) -> str:
 
 
 def _remove_thousands(number: re.Match[str]) -> str:
-    """Remove the separators of thousands; the last mark is the decimal one if it differs from the first."""
+    """Remove separators of thousands. The last mark is the decimal mark if it differs from the first."""
     text = number[0]
     if unicodedata.digit(text[0]) == 0:  # no number with thousands begins with 0
         return text
@@ -694,8 +699,8 @@ class Normaliser:
     def surfaces(self, text: str) -> tuple[str, ...]:
         """Return each canonical word of a text as it is written there.
 
-        A word that is a whole token is written as the token, without the number of a pronunciation variant; a
-        word that is a part of a token, such as those of ``we_did``, as the canonical word.
+        A word that is a whole token is written like the token, without the number of a pronunciation variant.
+        A word that is only a part of a token, such as those of ``we_did``, is written as the canonical word.
         """
         surfaces = list[str]()
         for token in text.split():
@@ -708,7 +713,7 @@ class Normaliser:
         return tuple(surfaces)
 
     def max_growth(self, text: str) -> int:
-        """Return a bound of how many bytes of words, in UTF-8, come from a byte of this text."""
+        """Return a bound of the number of bytes of words, in UTF-8, per byte of this text."""
         settings = self.settings
         if text.isascii():
             by_character = 2 if settings.has_dotless_i else 1  # I becomes ı, or i İ
@@ -734,11 +739,11 @@ CACHE_ENTRY_BYTES = 160
 MAX_CACHED_CHARACTERS = 64
 """Length of the longest token that is cached; longer ones rarely occur twice."""
 MAX_CHARACTER_GROWTH = {"NFC": 3, "NFKC": 11}
-"""Largest factor by which normalisation and change of case can multiply the bytes of a character in UTF-8."""
+"""Largest factor by which normalisation and a change of case multiply the bytes of a character in UTF-8."""
 
 
 def max_replacement_growth(replace: Mapping[str, str]) -> int:
-    """Return how many times as many bytes a replacement may have, in UTF-8, as the word; at least 1."""
+    """Return the largest ratio, rounded up, of a replacement's bytes in UTF-8 to the word's; at least 1."""
     sizes = ((utf8_bytes(word), utf8_bytes(replacement)) for word, replacement in replace.items())
     return max((ceil(after / before) for before, after in sizes if before and after), default=1)
 

@@ -1,15 +1,15 @@
 """The units in which errors are counted: words, characters as people see them, or a mixture of both.
 
-A character is an extended grapheme cluster of Unicode (UAX #29): a letter with its accents and vowel signs,
-a syllable of Hangul however it is encoded, a conjunct such as क्ष, an emoji with what a joiner joins to it, or
-a flag. Spaces make no difference to the characters of a text.
+A character is an extended grapheme cluster of Unicode (UAX #29): a letter with its accents and vowel signs, a
+syllable of Hangul however it is encoded, a conjunct such as क्ष, several emoji that joiners make one, or a
+flag. Spaces make no difference to the characters of a text.
 
-Mixed units are characters of scripts that are written without spaces, such as Han, Kana, Thai, Lao, Khmer,
-Myanmar and Tibetan (``SCRIPTS_WITHOUT_SPACES``), and words of all others, Hangul among them: 手机 next to a
-Latin word is two units, ``iPhone`` is one, and so ``iPhone手机`` is three.
+In mixed units, text in scripts that are written without spaces (``SCRIPTS_WITHOUT_SPACES``), such as Han,
+Kana, Thai, Lao, Khmer, Myanmar and Tibetan, is counted in characters. Text in all others, including Hangul,
+is counted in words: 手机 is two units, ``iPhone`` is one, and ``iPhone手机`` is three.
 
-The classes of characters stand in ``unicode_classes``, generated from one version of Unicode: an error rate
-must not depend on that of Python or of a library.
+The classes of characters are in ``unicode_classes``, generated from one version of Unicode: an error rate
+must not depend on the version in Python or in a library.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ JOINER = "\u200d"
 SYLLABLES = "\uac00-\ud7a3"
 """Syllables of Hangul in one character."""
 OPEN_SYLLABLES = "".join(map(chr, range(0xAC00, 0xD7A4, 28)))
-"""Those without a trailing consonant."""
+"""Syllables of Hangul without a trailing consonant."""
 MAX_COMPOSED_CHARACTERS = 1000
-"""Longest cluster to which Unicode normalisation is applied, which takes quadratic time."""
+"""Longest cluster to which Unicode normalisation is applied, because it takes quadratic time."""
 
 
 def rate_name(unit: str) -> str:
-    """``WER``, ``CER`` or ``MER``: the error rate in a unit."""
+    """The name of the error rate in a unit: ``WER``, ``CER`` or ``MER``."""
     return f"{unit[0].upper()}ER"
 
 
 def unit_noun(unit: str) -> str:
-    """The name of one unit: ``word``, ``character``, or, if both are counted, ``unit``."""
+    """The noun for one unit: ``word``, ``character`` or, if both are counted, ``unit``."""
     return "unit" if unit == "mixed" else unit
 
 
@@ -88,7 +88,7 @@ def split_units(words: Sequence[str], unit: ErrorUnit) -> tuple[str, ...]:
 
 
 def split_characters(text: str) -> tuple[str, ...]:
-    """Split a text into grapheme clusters, in Unicode's composed form (NFC) each.
+    """Split a text into grapheme clusters, each in Unicode's composed form (NFC).
 
     >>> split_characters("กำ") , split_characters("각") == split_characters("\u1100\u1161\u11a8")
     (('กำ',), True)
@@ -99,12 +99,12 @@ def split_characters(text: str) -> tuple[str, ...]:
 
 
 def find_clusters(text: str) -> list[str]:
-    """Return the grapheme clusters of a text, encoded as they are there."""
+    """Return the grapheme clusters of a text as they are encoded there."""
     return _patterns().cluster.findall(text)
 
 
 def _split_mixed(text: str) -> tuple[str, ...]:
-    """Split words with single spaces between them; spaces next to letters that need none do not count."""
+    """Split words with single spaces between them. Spaces next to letters that need none do not count."""
     patterns = _patterns()
     if text.isascii() or not patterns.without_spaces.search(text):
         return tuple(text.split(" ")) if text else ()
@@ -122,7 +122,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _compose(unit: str) -> str:
-    """A unit in NFC: a mark that stood behind a space may have joined the letter before it."""
+    """Convert a unit to NFC: a mark after a dropped space may have joined the letter before the space."""
     return unit if len(unit) > MAX_COMPOSED_CHARACTERS else unicodedata.normalize("NFC", unit)
 
 
@@ -132,9 +132,9 @@ class _Patterns(NamedTuple):
     joining: re.Pattern[str]
     """A character that may be part of a longer cluster; without any, each character is a cluster."""
     mixed: re.Pattern[str]
-    """A cluster of a script without spaces, or a run of others."""
+    """A cluster of a script without spaces, or a run of clusters of other scripts."""
     plain_mixed: re.Pattern[str]
-    """The same in text where each character is a cluster."""
+    """The same, for text in which each character is a cluster."""
     needless_space: re.Pattern[str]
     without_spaces: re.Pattern[str]
 
@@ -143,7 +143,7 @@ class _Patterns(NamedTuple):
 def _patterns() -> _Patterns:
     """Compile the rules of UAX #29, GB3 to GB13.
 
-    Texts are untrusted input. All repetitions are possessive, so that the time is linear in the length.
+    As texts are untrusted input, all repetitions are possessive, so that matching takes linear time.
     """
     conjunct = f"[{LINKER}][{CONJUNCT_EXTEND}]*+[{CONSONANT}]"
     tail = f"(?:(?=[{EXTEND}]){conjunct}|[{EXTEND}{SPACING_MARK}{JOINER}])*+"
@@ -178,17 +178,17 @@ COUNTING_ADVICE = "count characters with --characters, or also words of other sc
 
 @dataclass(slots=True)
 class SpacingTally:
-    """Notices text that is written without spaces between words, where words are counted.
+    """Notices texts without spaces between words, where errors are counted in words.
 
-    Text in these scripts that has been divided into words, as corpora are, is no cause for remark.
+    Text in such scripts that was divided into words, as in many corpora, is no cause for a remark.
     """
 
     texts: int = 0
     """Texts with words."""
     in_scripts: int = 0
-    """Texts with two or more characters of scripts without spaces, which might have been divided."""
+    """Texts with at least two characters of scripts without spaces, which a space might have divided."""
     undivided: int = 0
-    """Those of them in which no space stands between two such characters."""
+    """Texts of this kind without a space between two such characters."""
     example: str = ""
     """The first undivided text."""
 
@@ -211,7 +211,8 @@ class SpacingTally:
     def is_undivided(self) -> bool:
         """Whether much of the text has no spaces, so that its words are whole sentences.
 
-        Half is enough: it may be that of the hypotheses, whose references are divided.
+        Half of the texts in such scripts are enough: they may be the hypotheses, while the references are
+        divided.
         """
         return (
             self.in_scripts > 0
@@ -220,7 +221,7 @@ class SpacingTally:
         )
 
     def describe(self) -> str:
-        """Describe what was noticed, without a full stop; empty if there is nothing to remark on."""
+        """Describe what was noticed, without a full stop; empty if there is nothing to say."""
         if not self.is_undivided:
             return ""
         texts = pluralise(self.texts, "text has", "texts have")
@@ -231,7 +232,7 @@ class SpacingTally:
 
 
 def remark_on_spacing(texts: Iterable[Sequence[str]]) -> str:
-    """Return a remark on an error rate in words of these texts, given as canonical words; mostly empty."""
+    """Return a remark on the error rate in words of texts, given as canonical words; mostly empty."""
     tally = SpacingTally()
     for words in texts:
         tally.add(words)

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from rescorer.combination import parse_weights
+from rescorer.weights import parse_weights
 from tests.support.list_lines import GOOD, record, write
 
 

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rescorer.terminal.options import expand_options
+from rescorer.terminal.options import argument, expand_options, option
 
 
 @dataclass(frozen=True)
@@ -94,3 +94,28 @@ def test_a_field_without_a_default_is_required():
 
     assert CliRunner().invoke(app, ["-o", "b.png"]).stdout == "b.png\n"
     assert "Missing option '-o'" in CliRunner().invoke(app, []).output
+
+
+@dataclass(frozen=True)
+class CropOptions:
+    margin: int = option(0, "Pixels to keep around the picture.", min=0)
+    keep_ratio: bool = option(False, "Keep the ratio of the sides.")
+
+
+def test_options_and_arguments_are_declared_by_their_default(app):
+    @app.command()
+    @expand_options
+    def crop(
+        *,
+        files: list[str] = argument("Names of pictures.", "NAME..."),
+        output: str = option(..., "Name of the result.", "-o"),
+        crop: CropOptions,
+    ) -> None:
+        typer.echo(f"{files} {output} {crop}")
+
+    run = CliRunner().invoke
+    given = run(app, ["crop", "a.png", "b.png", "-o", "c.png", "--keep-ratio", "--margin", "3"])
+    assert given.stdout == f"['a.png', 'b.png'] c.png {CropOptions(3, True)}\n"
+    assert "Missing option '-o'" in run(app, ["crop", "a.png"]).output
+    assert "Missing argument 'NAME...'" in run(app, ["crop", "-o", "c.png"]).output
+    assert "--no-keep-ratio" not in run(app, ["crop", "--help"]).stdout

@@ -15,7 +15,7 @@ from rich.console import Console
 from rescorer.cli import main
 from rescorer.cli.inspect import render_inspections
 from rescorer.evaluation.inspection import inspect_lists
-from rescorer.evaluation.list_tally import ModelStats, WeightStats, describe_models
+from rescorer.evaluation.list_statistics import ModelStats, WeightStats, describe_models
 from rescorer.formats.fields import parse_field_map
 from rescorer.formats.jsonlines import encode_list, read_lists
 from rescorer.formats.registry import choose

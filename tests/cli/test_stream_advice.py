@@ -10,8 +10,8 @@ import pytest
 
 from rescorer import Hypothesis, NBestList, Weights
 from rescorer.errors import InvalidList
-from rescorer.list_checks import find_unread_fields, find_unread_lists
 from rescorer.pipeline import Rescorer
+from rescorer.unread_scores import find_unread_fields, find_unread_lists
 from tests.support.list_lines import write
 
 TEXTS = ("zork zork on", "the cat sat on", "the cat")

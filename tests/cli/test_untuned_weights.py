@@ -9,7 +9,7 @@ import math
 import pytest
 
 from rescorer import Hypothesis, NBestList, Weights
-from rescorer.list_checks import MAX_NATS_PER_WORD, find_untuned_weights
+from rescorer.unread_scores import MAX_NATS_PER_WORD, find_untuned_weights
 from tests.support.list_lines import write
 
 TEXTS = ("the cat sat on", "the cat sat", "zork zork on")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import itertools
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -162,7 +161,7 @@ def test_library_files_and_service_agree_on_real_lists(data_dir, library, client
         assert_same(answer, expected)
         assert answer.best.text == expected.best.text
     lines: list[str] = []
-    summary = rescore_lists(LocalRescorer(library), lists, lines.append, io.StringIO())
+    summary = rescore_lists(LocalRescorer(library), lists, lines.append)
     assert (summary.lists, summary.rejected) == (100, 0)
     for line, answer in zip(lines, client.rescore(lists), strict=True):
         assert_close(json.loads(encode_rescored_list(answer)), json.loads(line))

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 
 from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Phrase, Rescorer, Utterance, Weights
 from rescorer.client import Client
-from rescorer.combination import parse_weights, weights_to_dict
 from rescorer.formats.jsonlines import read_lists
-from rescorer.models.bundle import check_weights
 from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.trie import SENTENCE_END
+from rescorer.weights import KnownNames, check_weights, parse_weights, weights_to_dict
 from tests.support.reference_scorer import reference_mixture
 from tests.support.servers import run_server
 from tests.support.session_cache_twin import log_probs_with_cache
@@ -193,13 +192,13 @@ def test_stream_cannot_have_the_name_of_the_component(rescorer):
 def test_mixture_of_backward_models_cannot_have_a_cache():
     weights = Weights("w", mixture={"back": 1.0}, cache=0.1)
     with pytest.raises(ConfigError, match=r"weights\.cache is 0\.1, but .* backward"):
-        check_weights(weights, ["ngram", "back"], {}, {"back"})
-    check_weights(replace(weights, mixture={"ngram": 1.0}), ["ngram", "back"], {}, {"back"})
+        check_weights(weights, KnownNames(["ngram", "back"], backward={"back"}))
+    check_weights(replace(weights, mixture={"ngram": 1.0}), KnownNames(["ngram", "back"], backward={"back"}))
 
 
 def test_reranker_needs_the_cache_that_it_was_trained_with():
     reranker = random_reranker("r", WEIGHTS)
     weights = replace(WEIGHTS, rerankers={"r": 1.0})
-    check_weights(weights, ["ngram", "neural"], {"r": reranker})
+    check_weights(weights, KnownNames(["ngram", "neural"], {"r": reranker}))
     with pytest.raises(ConfigError, match=r"have the cache 0, but reranker 'r' was trained with 0\.3"):
-        check_weights(replace(weights, cache=0.0), ["ngram", "neural"], {"r": reranker})
+        check_weights(replace(weights, cache=0.0), KnownNames(["ngram", "neural"], {"r": reranker}))

@@ -14,7 +14,7 @@ from rescorer.models.bundle import read_bundle, seal
 from rescorer.models.ngram_files import read_ngram
 from rescorer.pipeline import load_bundle_models
 from rescorer.safe_input import SealedFolder
-from rescorer.service.models import read_model_facts
+from rescorer.service.repository import read_model_facts
 from tests.support.bounds import bounded
 from tests.support.hostile_bundles import PATH_ATTACKS, SECRET, SIZE_ATTACKS, write_hostile
 from tests.support.tiny_models import write_bundle

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from rescorer import ConfigError, Hypothesis, NBestList, Rescorer, Utterance, Weights
 from rescorer.client import Client
-from rescorer.combination import parse_weights, weights_to_dict
 from rescorer.evaluation.scored_lists import load_cached_rescorer, score_lists
 from rescorer.evaluation.systems import score_mixtures
 from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.trie import SENTENCE_END
+from rescorer.weights import parse_weights, weights_to_dict
 from tests.support.neural_cache_twin import log_probs_with_neural_cache, neural_cache_probs
 from tests.support.reference_scorer import reference_mixture
 from tests.support.servers import run_server

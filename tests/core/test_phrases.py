@@ -18,8 +18,8 @@ from rescorer import (
     Weights,
 )
 from rescorer.client import Client
-from rescorer.combination import parse_weights, weights_to_dict
 from rescorer.formats.jsonlines import read_lists
+from rescorer.weights import parse_weights, weights_to_dict
 from tests.support.servers import run_server
 from tests.support.tiny_models import write_bundle
 

@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Rescorer, Weights
-from rescorer.combination import parse_weights, weights_to_dict
 from rescorer.pipeline import TrieScorer
 from rescorer.ranking import MAX_TOTAL, best_first, merge_equal, ranking
+from rescorer.weights import parse_weights, weights_to_dict
 from tests.support.reference_scorer import reference_log_probs, reference_mixture
 from tests.support.tiny_models import write_bundle
 

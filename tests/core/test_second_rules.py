@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rescorer.evaluation.list_tally import EqualTextTally, make_mild_normaliser
+from rescorer.evaluation.word_statistics import EqualTexts, make_mild_normaliser
 from rescorer.extensions import make_ranker
 from rescorer.models.bundle import read_bundle
 from rescorer.ranking import select_and_order
@@ -244,9 +244,9 @@ def test_which_texts_are_equal_does_not_depend_on_their_order(texts, random):
     first = NormaliserSettings.first_rules()
     stats = []
     for order in (texts, shuffled):
-        tally = EqualTextTally(Normaliser(first), make_mild_normaliser(first))
+        tally = EqualTexts(Normaliser(first), make_mild_normaliser(first))
         tally.add(order)
-        stats.append(tally.stats())
+        stats.append(tally)
     assert [(found.texts, found.beyond) for found in stats] == [(stats[0].texts, stats[0].beyond)] * 2
     by_text = dict(zip(texts, map(DEFAULT.normalise, texts), strict=True))
     merged = [

@@ -16,7 +16,6 @@ from rescorer.evaluation.calibration import (
     CONSTANT,
     KINDS,
     TEMPERATURES,
-    Division,
     Outcomes,
     choose_kind,
     collect_outcomes,
@@ -30,7 +29,9 @@ from rescorer.evaluation.calibration import (
     predict_held_out,
     reliability,
 )
+from rescorer.evaluation.folds import Folds
 from tests.evaluation.test_sclite import SCLITE, installed
+from tests.support.folds import divide
 
 CLAIMS = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60)
 
@@ -98,8 +99,8 @@ def simulate(n: int, temperature: float, seed: int = 0, truth: float = 1.0) -> O
     return Outcomes(posteriors, right, np.arange(n))
 
 
-def divide(n: int, folds: int = 10) -> Division:
-    return Division([f"{i % folds}" for i in range(n)], [f"reference {i}" for i in range(n)])
+def make_folds(n: int) -> Folds:
+    return divide([f"reference {i}" for i in range(n)], 10)
 
 
 def test_finds_the_temperature_that_made_the_data():
@@ -110,7 +111,7 @@ def test_isotonic_regression_finds_what_a_temperature_cannot_say():
     outcomes = simulate(4000, 20.0, truth=0.5)
     fitted = fit_isotonic(outcomes)
     assert fitted.confidences[-1] == pytest.approx(0.5, abs=0.06)
-    assert choose_kind(outcomes, divide(4000)) == "isotonic"
+    assert choose_kind(outcomes, make_folds(4000)) == "isotonic"
 
 
 @given(
@@ -131,26 +132,24 @@ def test_a_handful_of_lists_does_not_make_a_confidence_certain():
 
 
 def test_no_claim_is_judged_by_a_map_that_it_helped_to_fit():
-    outcomes, division = simulate(200, 20.0), divide(200)
-    before = predict_held_out(outcomes, division, fit_isotonic)
+    outcomes, folds = simulate(200, 20.0), make_folds(200)
+    before = predict_held_out(outcomes, folds, fit_isotonic)
     changed = outcomes.correct.copy()
     changed[7::10] = ~changed[7::10]  # the whole fold "7"
-    after = predict_held_out(
-        Outcomes(outcomes.posteriors, changed, outcomes.list_index), division, fit_isotonic
-    )
+    after = predict_held_out(Outcomes(outcomes.posteriors, changed, outcomes.list_index), folds, fit_isotonic)
     assert (before[7::10] == after[7::10]).all()
     assert (before != after).any()
 
 
 def test_no_claim_is_judged_by_a_map_that_its_reference_helped_to_fit():
     outcomes = simulate(60, 20.0)
-    same = Division([f"{i % 3}" for i in range(60)], ["yes"] * 60)
+    same = divide(["yes"] * 60, 3)
     assert np.isnan(predict_held_out(outcomes, same, fit_temperature)).all()
     assert judge_calibration(outcomes, same, [""] * 60) is None
 
 
 def test_keeps_a_map_that_helps():
-    judgement = judge_calibration(simulate(300, 20.0), divide(300), [""] * 300)
+    judgement = judge_calibration(simulate(300, 20.0), make_folds(300), [""] * 300)
     assert judgement.helps
     assert judgement.held_out.normalised_cross_entropy > 0.1 > judgement.before.normalised_cross_entropy
     assert judgement.held_out.expected_calibration_error < judgement.before.expected_calibration_error
@@ -163,14 +162,14 @@ def test_leaves_out_maps_of_noise():
         outcomes = simulate(100, 20.0, seed)
         shuffled = np.random.default_rng(seed).permutation(outcomes.correct)
         noise = Outcomes(outcomes.posteriors, shuffled, outcomes.list_index)
-        helps += judge_calibration(noise, divide(100), [""] * 100).helps
+        helps += judge_calibration(noise, make_folds(100), [""] * 100).helps
     assert helps <= 3
 
 
 def test_a_constant_is_never_kept():
     outcomes = simulate(100, 20.0)
     all_right = Outcomes(outcomes.posteriors, np.ones(100, dtype=bool), outcomes.list_index)
-    judgement = judge_calibration(all_right, divide(100), [""] * 100)
+    judgement = judge_calibration(all_right, make_folds(100), [""] * 100)
     assert judgement.kind in (CONSTANT, "temperature", "isotonic")
     assert math.isnan(judgement.held_out.normalised_cross_entropy)
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from rescorer import ConfigError, Hypothesis, InvalidList, NBestList
-from rescorer.decision import RoverSettings, SystemList
-from rescorer.evaluation.calibration import Division
+from rescorer.consensus import RoverSettings, SystemList
 from rescorer.evaluation.combination import (
     RoverTuner,
     Utterance,
@@ -20,7 +19,9 @@ from rescorer.evaluation.combination import (
     tune_and_judge,
 )
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING
+from rescorer.evaluation.folds import Folds
 from rescorer.text import Normaliser
+from tests.support.folds import divide
 from tests.support.list_lines import write
 
 NORMALISE = Normaliser().normalise
@@ -46,8 +47,8 @@ def make_tuner(utterances) -> RoverTuner:
     return RoverTuner(utterances, counters, NORMALISE)
 
 
-def folds_of(utterances, n: int = 5) -> list[str]:
-    return [f"{i % n}" for i in range(len(utterances))]
+def folds_of(utterances, n: int = 5) -> Folds:
+    return divide([item.reference for item in utterances], n)
 
 
 def test_three_independent_systems_are_better_together():
@@ -79,12 +80,12 @@ def test_given_settings_are_not_tuned():
 
 def test_no_utterance_is_judged_by_settings_that_it_tuned():
     utterances = make_utterances(15, (0.3, 0.4))
-    division = Division(folds_of(utterances), [item.reference for item in utterances])
-    found = make_tuner(utterances).cross_validate(division)
-    for fold in "01234":
-        chosen = make_tuner(utterances).tune(division.training(fold))
+    folds = folds_of(utterances)
+    found = make_tuner(utterances).cross_validate(folds)
+    for fold in range(5):
+        chosen = make_tuner(utterances).tune(folds.training(fold))
         expected = make_tuner(utterances).count(chosen)
-        assert [found[i] for i in range(15) if f"{i % 5}" == fold] == expected[int(fold) :: 5]
+        assert found[fold::5] == expected[fold::5]
 
 
 def test_one_reference_for_all_cannot_be_cross_validated():

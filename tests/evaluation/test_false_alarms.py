@@ -20,7 +20,7 @@ from rescorer.evaluation.false_alarms import (
     find_false_alarms,
 )
 from rescorer.evaluation.list_errors import ALL, Selection
-from rescorer.evaluation.scored_lists import ScoredList, score_lists
+from rescorer.evaluation.scored_lists import MeasuredList, score_lists
 from rescorer.evaluation.systems import Tuning
 from rescorer.extensions import Phrases
 from rescorer.pipeline import Rescorer
@@ -41,7 +41,7 @@ def split(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def make_lists(rescorer: Rescorer, seed: int, selection: Selection = ALL) -> list[ScoredList]:
+def make_lists(rescorer: Rescorer, seed: int, selection: Selection = ALL) -> list[MeasuredList]:
     """Lists with three random phrases each, some of which were said; some of their words are unknown."""
     choices = random.Random(seed)
     lists = []
@@ -53,7 +53,7 @@ def make_lists(rescorer: Rescorer, seed: int, selection: Selection = ALL) -> lis
 
 
 def count_slowly(
-    rescorer: Rescorer, lists: Sequence[ScoredList], weights: Weights, shared: Sequence[Phrase] = ()
+    rescorer: Rescorer, lists: Sequence[MeasuredList], weights: Weights, shared: Sequence[Phrase] = ()
 ) -> int:
     """Rescore each list with only those phrases that were not said, and without phrases."""
     n_worse = 0
@@ -177,7 +177,7 @@ def test_distractors_are_given_to_all_lists(rescorer):
     assert (alarms.n_phrases, alarms.n_said, alarms.n_distractors) == (0, 0, 40)
 
 
-def make_names(rescorer: Rescorer, n_said: int) -> list[ScoredList]:
+def make_names(rescorer: Rescorer, n_said: int) -> list[MeasuredList]:
     """Forty lists whose second hypothesis has a name; in the first ``n_said`` lists it was said."""
     lists = []
     for number in range(40):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rescorer.evaluation.error_analysis import explain_list, find_first_pass_rank, find_oracle_by_depth
 from rescorer.evaluation.false_alarms import find_false_alarms
 from rescorer.evaluation.report.data import describe_curves, make_problem
-from rescorer.evaluation.scored_lists import ScoredList, rerank, score_lists
+from rescorer.evaluation.scored_lists import MeasuredList, rerank, score_lists
 from rescorer.evaluation.systems import (
     ORACLE,
     ORACLE_GENERATED,
@@ -61,7 +61,7 @@ def make_lists(seed: int, n_names: int = 2) -> list[NBestList]:
     return lists
 
 
-def score(rescorer: Rescorer, lists: Sequence[NBestList], **options) -> list[ScoredList]:
+def score(rescorer: Rescorer, lists: Sequence[NBestList], **options) -> list[MeasuredList]:
     scored, errors = score_lists(rescorer, lists, WEIGHTS, **options)
     assert not errors
     return scored

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rescorer.errors import InvalidList
 from rescorer.evaluation.error_rate import count_errors
 from rescorer.evaluation.inspection import inspect_lists
-from rescorer.evaluation.list_statistics import WordTally
+from rescorer.evaluation.word_statistics import WordTally
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList, Weights
 from tests.support.inspection_cases import (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rescorer.evaluation.inspection import guess_units, inspect_lists, is_in_nats
 from rescorer.evaluation.list_errors import evaluate_list
-from rescorer.evaluation.list_tally import LISTS_PER_BATCH, ModelTally
+from rescorer.evaluation.list_statistics import LISTS_PER_BATCH, ModelTally
 from rescorer.evaluation.scored_lists import collect_components
 from rescorer.formats.fields import parse_field_map
 from rescorer.formats.jsonlines import read_lists

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.combination import totals
 from rescorer.decision import expected_errors, fewest_errors_first
 from rescorer.errors import ConfigError
 from rescorer.evaluation.folds import (
@@ -24,6 +23,7 @@ from rescorer.evaluation.tuning import TEMPERATURES, BayesRiskErrors, describe_w
 from rescorer.evaluation.weight_search import MAX_UNITS, Solution
 from rescorer.ranking import posteriors
 from rescorer.types import Weights
+from rescorer.weights import totals
 
 START = Weights(
     "start", {"acoustic": 0.5, "graph": 0.0}, {"mixture": 2.0}, 0.3, mixture={"ngram": 0.25, "neural": 0.75}

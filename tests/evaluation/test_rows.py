@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rescorer.combination import WORDS
 from rescorer.errors import ConfigError
 from rescorer.evaluation.list_errors import Selection
-from rescorer.evaluation.scored_lists import ScoredList, count_lists, rerank
+from rescorer.evaluation.scored_lists import MeasuredList, count_lists, rerank
 from rescorer.evaluation.significance import (
     Significance,
     SystemVerdict,
@@ -32,6 +31,7 @@ from rescorer.evaluation.systems import (
 )
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList, Weights
+from rescorer.weights import WORDS
 from tests.support.scored_lists import MODELS, make_scored_lists
 
 NORMALISE = Normaliser().normalise
@@ -43,7 +43,7 @@ def make_list(number: int, texts: dict[str, float], reference: str = "the cat sa
     return NBestList(f"u{number}", hypotheses, streams, reference=reference, group=group)
 
 
-def score(lists, lm=None, selection: Selection | None = None) -> list[ScoredList]:
+def score(lists, lm=None, selection: Selection | None = None) -> list[MeasuredList]:
     """Scored lists, with the language-model scores of ``lm`` by text."""
     scored, errors = count_lists(NORMALISE, lists, selection=selection or Selection())
     assert not errors
@@ -105,7 +105,7 @@ def test_each_rule_alone():
             make_list(2, {"the mat": -1.0, "the cat sat": -1.1, "The cat sat": -1.1}),
         ]
     )
-    rows = build_baselines(scored).rows
+    rows, _ = build_baselines(scored)
     assert errors_by_row(rows) == {
         "first pass": 5, "empty left out": 2, "merged only": 3, "merged, empty left out": 0,
     }  # fmt: skip
@@ -114,16 +114,16 @@ def test_each_rule_alone():
 
 def test_merging_needs_the_scores_of_the_first_pass():
     lists = [replace(make_list(1, TRUNCATED), streams={})]
-    baselines = build_baselines(score(lists))
-    assert [row.name for row in baselines.rows] == ["first pass", "empty left out"]
-    assert "no row 'merged only': it needs the scores" in baselines.notes[0]
+    rows, notes = build_baselines(score(lists))
+    assert [row.name for row in rows] == ["first pass", "empty left out"]
+    assert "no row 'merged only': it needs the scores" in notes[0]
 
 
 def test_lists_without_equal_hypotheses_need_no_scores_for_merging():
     lists = [replace(make_list(1, {"the cat sat": -1.0, "the mat": -2.0}), streams={})]
-    baselines = build_baselines(score(lists))
-    assert [row.name for row in baselines.rows] == ["first pass"]
-    assert baselines.notes == [
+    rows, notes = build_baselines(score(lists))
+    assert [row.name for row in rows] == ["first pass"]
+    assert notes == [
         "the same choices as 'first pass': 'empty left out', 'merged only', 'merged, empty left out'"
     ]
 

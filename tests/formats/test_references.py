@@ -48,7 +48,7 @@ def test_ignores_further_columns():
 
 
 def test_accepts_other_field_names():
-    assert parse_references('{"utt": "u1", "ref": "a"}', id_field="utt", text_field="ref") == {"u1": "a"}
+    assert parse_references('{"id": "u1", "ref": "a"}', text_field="ref") == {"u1": "a"}
 
 
 def test_accepts_equal_duplicates_and_empty_files():

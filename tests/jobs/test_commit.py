@@ -60,8 +60,8 @@ class Racing(LocalStore):
 
 def run_one(store, index, job, results=None) -> None:
     """Run a shard in this process."""
-    plan, fingerprint, rescorer = load(store, job)
-    record, is_ours = run_shard(store, plan, fingerprint, index, job, rescorer)
+    plan, rescorer = load(store, job)
+    record, is_ours = run_shard(store, plan, index, job, rescorer)
     if results is not None:
         results.put((record.attempt, is_ours))
 
@@ -162,9 +162,9 @@ def test_gives_a_shard_up_that_kills_its_workers(store, job):
 
 
 def test_a_full_disk_commits_nothing_and_leaves_no_data(store, job):
-    plan, fingerprint, rescorer = load(store, job)
+    plan, rescorer = load(store, job)
     with pytest.raises(OutputError, match="No space left on device; nothing of this shard is committed"):
-        run_shard(FullDisk(store.folder), plan, fingerprint, 0, job, rescorer)
+        run_shard(FullDisk(store.folder), plan, 0, job, rescorer)
     with pytest.raises(OutputError):  # others would fail, too
         list(run_shards(FullDisk(store.folder), range(3), job, 1, 1, lambda n, summary: None))
     status = read_status(store)
@@ -228,9 +228,9 @@ def test_verify_finds_an_edited_record(store, job):
     problems = list(verify(store))
     assert len(problems) == 1
     assert "000001.json: this record was changed or damaged" in problems[0]
-    plan, fingerprint, rescorer = load(store, job)
+    plan, rescorer = load(store, job)
     with pytest.raises(FormatError, match="changed or damaged"):
-        run_shard(store, plan, fingerprint, 1, job, rescorer)
+        run_shard(store, plan, 1, job, rescorer)
 
 
 @pytest.mark.parametrize(
@@ -259,8 +259,8 @@ def test_reads_no_file_but_those_of_the_attempt_whatever_a_record_says(field, va
 
 
 def test_verify_names_shards_that_are_missing_and_inputs_that_changed(store, job, tmp_path):
-    plan, fingerprint, rescorer = load(store, job)
-    run_shard(store, plan, fingerprint, 0, job, rescorer)
+    plan, rescorer = load(store, job)
+    run_shard(store, plan, 0, job, rescorer)
     assert list(verify(store)) == ["shard 1: not committed", "shard 2: not committed"]
     with pytest.raises(ConfigError, match="2 of 3 shards are not committed: 1, 2"):
         merge(store, str(tmp_path / "merged.jsonl"), None)

@@ -49,13 +49,13 @@ def test_lists_of_all_lengths_are_drawn_equally_often(tmp_path, monkeypatch):
     ]
     counts, totals = Counter[str](), []
     for seed in range(400):
-        drawn = draw_extract(names, make_source(format_="jsonl"), 3 * 512, seed)
+        n_bytes_of_all, parts = draw_extract(names, make_source(format_="jsonl"), 3 * 512, seed)
         sizes, found = 0, []
-        for n_bytes, lists in drawn.parts:
+        for n_bytes, lists in parts:
             sizes += n_bytes
             found += ids_of(lists)
         assert len(set(found)) == len(found)
-        totals.append(len(found) * drawn.n_bytes / sizes)
+        totals.append(len(found) * n_bytes_of_all / sizes)
         counts.update(found)
     expected = sum(counts.values()) / len(lines)
     assert sum(totals) / len(totals) == pytest.approx(len(lines), rel=0.05)
@@ -68,9 +68,9 @@ def test_small_archives_and_files_of_different_kinds_are_read_as_a_whole(tmp_pat
     packed.write_bytes(gzip.compress("\n".join(lines[20:]).encode()))
     names = [str(plain), str(packed)]
     for max_bytes in (10, 10**6):
-        drawn = draw_extract(names, make_source(format_="jsonl"), max_bytes, 0)
-        parts = [(n_bytes, ids_of(lists)) for n_bytes, lists in drawn.parts]
-        assert sum(n_bytes for n_bytes, _ in parts) == drawn.n_bytes
+        n_bytes_of_all, drawn = draw_extract(names, make_source(format_="jsonl"), max_bytes, 0)
+        parts = [(n_bytes, ids_of(lists)) for n_bytes, lists in drawn]
+        assert sum(n_bytes for n_bytes, _ in parts) == n_bytes_of_all
         assert [name for _, ids in parts for name in ids] == [f"u{i}" for i in range(30)]
 
 
@@ -83,8 +83,8 @@ def test_compressed_files_are_drawn_as_a_whole(tmp_path):
     source, counts = make_source(format_="jsonl"), Counter[str]()
     n_bytes = sum((tmp_path / f"{i}.jsonl.gz").stat().st_size for i in range(8))
     for seed in range(200):
-        parts = [ids_of(lists) for _, lists in draw_extract(names, source, n_bytes // 2 + 1, seed).parts]
+        parts = [ids_of(lists) for _, lists in draw_extract(names, source, n_bytes // 2 + 1, seed)[1]]
         assert len(parts) == 4
         counts.update(name for ids in parts for name in ids)
     assert all(70 < n < 130 for n in counts.values())
-    assert len(list(draw_extract(names, source, 1, 0).parts)) == 2
+    assert len(list(draw_extract(names, source, 1, 0)[1])) == 2

@@ -46,8 +46,8 @@ def store(empty, job, bucket):
 
 def run_one(store, index, job, results=None) -> None:
     """Run a shard in this process."""
-    plan, fingerprint, rescorer = load(store, job)
-    record, is_ours = run_shard(store, plan, fingerprint, index, job, rescorer)
+    plan, rescorer = load(store, job)
+    record, is_ours = run_shard(store, plan, index, job, rescorer)
     if results is not None:
         results.put((record.attempt, is_ours))
 
@@ -161,20 +161,20 @@ def test_uploads_large_files_in_parts(empty, monkeypatch):
 
 
 def test_output_that_cannot_be_uploaded_commits_nothing(store, storage, job):
-    plan, fingerprint, rescorer = load(store, job)
+    plan, rescorer = load(store, job)
     denied = refuse("403 Forbidden", "AccessDenied", "PUT", "attempts")
     with storage.fault(denied), pytest.raises(OutputError, match="access denied: these credentials need"):
-        run_shard(store, plan, fingerprint, 0, job, rescorer)
+        run_shard(store, plan, 0, job, rescorer)
     status = read_status(store)
     assert (status.missing, status.leftovers) == ([0, 1, 2], ())
     assert not any(path.is_file() for path in store.scratch_folder.rglob("*"))
 
 
 def test_input_that_cannot_be_read_to_its_end_commits_nothing(store, storage, job, bucket):
-    plan, fingerprint, rescorer = load(store, job)
+    plan, rescorer = load(store, job)
     denied = refuse("403 Forbidden", "AccessDenied", "GET", "in.jsonl")
     with storage.fault(denied), pytest.raises(InputError, match=r"in\.jsonl: cannot be read: access denied"):
-        run_shard(store, plan, fingerprint, 0, job, rescorer)
+        run_shard(store, plan, 0, job, rescorer)
     assert read_status(store).missing == [0, 1, 2]
 
 
@@ -186,24 +186,24 @@ def test_input_that_cannot_be_read_to_its_end_commits_nothing(store, storage, jo
     ],
 )
 def test_faults_of_reading_fail_one_shard_only(status, code, message, store, storage, job):
-    plan, fingerprint, rescorer = load(store, job)
+    plan, rescorer = load(store, job)
     with (
         storage.fault(refuse(status, code, "GET", "in.jsonl")),
         pytest.raises(InputError, match=rf"in\.jsonl: {message}") as caught,
     ):
-        run_shard(store, plan, fingerprint, 0, job, rescorer)
+        run_shard(store, plan, 0, job, rescorer)
     assert is_local(caught.value)
-    run_shard(store, plan, fingerprint, 1, job, rescorer)
+    run_shard(store, plan, 1, job, rescorer)
     assert read_status(store).missing == [0, 2]
 
 
 def test_finds_objects_that_changed_since_the_plan(store, job, bucket):
     content = "".join(f"{line}\n" for line in make_lines(N_LISTS))
     put(f"{bucket}/in.jsonl", content.replace('"u29"', '"v29"'))
-    plan, fingerprint, rescorer = load(store, job)
-    run_shard(store, plan, fingerprint, 0, job, rescorer)
+    plan, rescorer = load(store, job)
+    run_shard(store, plan, 0, job, rescorer)
     with pytest.raises(InputError, match="have changed since the plan"):
-        run_shard(store, plan, fingerprint, 2, job, rescorer)
+        run_shard(store, plan, 2, job, rescorer)
     assert read_status(store).missing == [1, 2]
     assert any("shard 2: s3://" in problem for problem in verify(store, inputs=True))
 
@@ -305,6 +305,6 @@ def test_plans_objects_as_it_plans_files(bucket, tmp_path, job):
     ):
         with open_store(place) as store:
             plan_store(store, [name], job, Division(4, "shards", 40))
-            plans.append(read_plan(store)[0])
+            plans.append(read_plan(store))
     assert plans[0].shards == plans[1].shards
     assert len(plans[0].shards) == 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
 import pickle
@@ -86,12 +85,12 @@ def test_raises_errors_of_a_process(tmp_path: Path, bundle: Path):
         ProcessPoolRescorer(missing, 1) as rescorer,
         pytest.raises(BundleError, match="no such bundle folder"),
     ):
-        rescore_lists(rescorer, lists, print, io.StringIO())
+        rescore_lists(rescorer, lists, print)
     with (
         ProcessPoolRescorer(partial(kill_process, bundle), 1) as rescorer,
         pytest.raises(ScoringError, match="one of 1 scoring processes ended unexpectedly"),
     ):
-        rescore_lists(rescorer, lists, print, io.StringIO())
+        rescore_lists(rescorer, lists, print)
 
 
 def test_ends_started_processes_if_others_cannot_start(monkeypatch, tmp_path: Path):
@@ -111,7 +110,7 @@ def test_ends_started_processes_if_others_cannot_start(monkeypatch, tmp_path: Pa
         ProcessPoolRescorer(load, 3, batch_words=1) as rescorer,
         pytest.raises(ScoringError, match="cannot start 3 scoring processes: Resource temporarily"),
     ):
-        rescore_lists(rescorer, lists, print, io.StringIO())
+        rescore_lists(rescorer, lists, print)
     assert [process.exitcode is not None for process in started] == [True]
 
 

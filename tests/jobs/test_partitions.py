@@ -38,7 +38,7 @@ HEADER = '{"format": "rescorer-nbest", "version": 1, "streams": {"acoustic": {"b
 def rescore_plainly(path: Path, job, rescorer) -> tuple[str, str]:
     output, rejects = io.StringIO(), io.StringIO()
     lists = job.source.read_file(str(path))
-    rescore_lists(rescorer, lists, lambda line: print(line, file=output), rejects)
+    rescore_lists(rescorer, lists, lambda line: print(line, file=output), rejects.write)
     return output.getvalue(), rejects.getvalue()
 
 
@@ -50,7 +50,7 @@ def test_merges_to_the_bytes_of_the_undivided_file(kind, division, request, tmp_
     lists = write_lines(tmp_path / "in.jsonl", make_lines(60))
     store = plan_into(tmp_path / "out", [lists], job, division)
     run_all(store, job)
-    plan, _, rescorer = load(store, job)
+    plan, rescorer = load(store, job)
     assert sum(bool(shard) for shard in plan.shards) > 3
     summary = merge(store, str(tmp_path / "merged.jsonl"), tmp_path / "merged.rejects")
     expected = rescore_plainly(lists, job, rescorer)

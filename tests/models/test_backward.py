@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import BundleError, ConfigError
-from rescorer.models.language_model import check_mixture, mix_scores
+from rescorer.models.language_model import mix_scores
 from rescorer.models.network_files import NetworkConfig
 from rescorer.models.neural import NeuralLanguageModel
 from rescorer.models.ngram_files import read_ngram
 from rescorer.models.ngrams import align_vocabularies
 from rescorer.trie import build_trie
+from rescorer.weights import check_mixture
 from tests.support.random_ngrams import WORDS as NGRAM_WORDS
 from tests.support.random_ngrams import random_orders, write_random_arpa
 from tests.support.reference_scorer import reference_encoding, reference_log_probs

@@ -108,7 +108,7 @@ def test_hypotheses_that_are_searched_together_have_the_phrases_of_each_alone(pa
     compiled = [compile_phrases(part, split) for part in parts]
     search = PhraseSearch(compiled)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(phrases_module, "MAX_KEPT_ENDINGS", n_kept)
+        patch.setattr(phrases_module, "MAX_KEPT_PLACES", n_kept)
         for hypothesis, partial in hypotheses:
             found = search.find(hypothesis, partial=partial)
             assert found == plain_matches(compiled, hypothesis, partial)
@@ -159,7 +159,8 @@ def test_phrases_that_repeat_a_word_leave_one_match_per_word(monkeypatch):
 
     monkeypatch.setattr(phrases_module, "PhraseMatch", count)
     found = find_matches(compiled, ("a",) * 1000)
-    assert len(found) == len(made) == 1000
+    assert len(found) == 1000
+    assert len(made) <= 1000 + MAX_PHRASE_WORDS**2  # most places have the same words after them
 
 
 def test_one_phrase_twice_counts_with_its_largest_weight():

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rescorer.cli import main
-from rescorer.service.net import hash_token
+from rescorer.service.access import hash_token
 from rescorer.service.settings import ServiceSettings, load_settings
 from tests.conftest import REPOSITORY
 from tests.support.servers import run_server

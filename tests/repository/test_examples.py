@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rescorer.service.net import hash_token
+from rescorer.service.access import hash_token
 from tests.conftest import REPOSITORY
 from tests.support.certificates import Authority
 from tests.support.servers import run_server

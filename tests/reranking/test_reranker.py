@@ -14,7 +14,7 @@ from rapidfuzz.distance import Levenshtein
 from rescorer.errors import ConfigError
 from rescorer.ranking import best_first, posteriors
 from rescorer.reranking.features import FEATURE_KINDS, check_feature
-from rescorer.reranking.networks import Ensemble
+from rescorer.reranking.networks import Ensemble, PerceptronSizes
 from rescorer.reranking.reranker import Reranker
 from rescorer.trie import WordEncoder
 from rescorer.types import Weights
@@ -110,7 +110,9 @@ def test_scores_agree_with_their_definition(nbest, members, units, size, seed):
     u, v = random.normal(size=(members, n)), random.normal(size=(members, units))
     w, b = random.normal(size=(members, n, units)), random.normal(size=(members, units))
     encoder = WordEncoder("neural", np.ones((5, size))) if size else None
-    reranker = replace(make_reranker(FEATURES), ensemble=Ensemble(u, w, b, v, size), encoder=encoder)
+    sizes = PerceptronSizes(len(FEATURES), size, units)
+    parameters = {"linear": u} | ({"hidden": w, "bias": b, "output": v} if units else {})
+    reranker = replace(make_reranker(FEATURES), ensemble=Ensemble(sizes, parameters), encoder=encoder)
     encoding = random.normal(size=(len(nbest[1]), size))
     inputs = np.concatenate([reranker.inputs(*nbest), encoding - encoding.mean(axis=0)], axis=1)
     expected = [

@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from rescorer.errors import ConfigError, LimitExceeded
 from rescorer.reranking import networks
-from rescorer.reranking.networks import TransformerEnsemble, TransformerSizes
-from tests.support.tiny_rerankers import random_transformer
+from rescorer.reranking.networks import Ensemble, TransformerSizes
+from tests.support.tiny_rerankers import random_ensemble
 
 
 @st.composite
@@ -29,7 +29,7 @@ def problems(draw):
     )
     random = np.random.default_rng(draw(st.integers(0, 99)))
     n = draw(st.integers(1, 7))
-    ensemble = random_transformer(sizes, members=draw(st.integers(1, 3)), random=random)
+    ensemble = random_ensemble(sizes, members=draw(st.integers(1, 3)), random=random)
     encoding = random.normal(size=(n, sizes.encoding)) if sizes.encoding else None
     return ensemble, random.normal(size=(n, sizes.features)), encoding
 
@@ -80,14 +80,14 @@ def test_memory_is_bounded_without_other_results(problem, cells):
 
 
 def test_without_outputs_it_is_the_linear_reranker():
-    ensemble = random_transformer(TransformerSizes(3, 0, 1, 4, 2, 5))
-    plain = TransformerEnsemble(ensemble.sizes, {**ensemble.parameters, "output": np.zeros((3, 4))})
+    ensemble = random_ensemble(TransformerSizes(3, 0, 1, 4, 2, 5))
+    plain = Ensemble(ensemble.sizes, {**ensemble.parameters, "output": np.zeros((3, 4))})
     x = np.random.default_rng(1).normal(size=(6, 3))
     np.testing.assert_allclose(plain.score(x), x @ ensemble.parameters["linear"].mean(axis=0))
 
 
 def test_refuses_lists_that_are_too_long(monkeypatch):
-    ensemble = random_transformer(TransformerSizes(1, 0, 2, 4, 2, 1))
+    ensemble = random_ensemble(TransformerSizes(1, 0, 2, 4, 2, 1))
     monkeypatch.setattr(networks, "MAX_ATTENTION_WEIGHTS", 10 * 10 * 3 * 2 * 2)
     ensemble.score(np.zeros((10, 1)))
     with pytest.raises(LimitExceeded, match="over 11 hypotheses has 1,452 attention weights"):
@@ -122,16 +122,16 @@ def test_refuses_sizes(sizes, message):
     ],
 )
 def test_refuses_parameters(change, message):
-    ensemble = random_transformer(TransformerSizes(1, 0, 1, 4, 2, 1))
+    ensemble = random_ensemble(TransformerSizes(1, 0, 1, 4, 2, 1))
     parameters = {
         name: values for name, values in (ensemble.parameters | change).items() if values is not None
     }
     with pytest.raises(ConfigError, match=message):
-        TransformerEnsemble(ensemble.sizes, parameters)
+        Ensemble(ensemble.sizes, parameters)
 
 
 def test_refuses_too_many_parameters():
     sizes = TransformerSizes(1, 0, 4, 128, 8, 512)
     parameters = {name: np.zeros(shape) for name, shape in sizes.parameter_shapes(2).items()}
     with pytest.raises(ConfigError, match="parameters; expected at most 1,048,576"):
-        TransformerEnsemble(sizes, parameters)
+        Ensemble(sizes, parameters)

@@ -11,7 +11,7 @@ import pytest
 from rescorer.reranking.networks import TransformerSizes
 from rescorer.reranking.reranker import estimate_steps
 from rescorer.types import Weights
-from tests.support.tiny_rerankers import random_reranker, random_transformer
+from tests.support.tiny_rerankers import random_ensemble, random_reranker
 
 BASE = Weights("base", {"acoustic": 1.0}, {}, 0.5)
 MAX_STEP_SECONDS = 100e-9
@@ -36,7 +36,7 @@ def test_time_is_within_the_estimate(features, units, members, n_hypotheses, n_w
 @pytest.mark.parametrize("sizes", [(1, 0, 1, 1, 1, 1), (1, 0, 4, 128, 8, 512), (1, 0, 2, 32, 4, 64)])
 @pytest.mark.parametrize("n_hypotheses", [1, 10, 300])
 def test_time_of_transformers_is_within_the_estimate(sizes, n_hypotheses):
-    ensemble = random_transformer(TransformerSizes(*sizes), members=1)
+    ensemble = random_ensemble(TransformerSizes(*sizes), members=1)
     reranker = replace(random_reranker("any", BASE, features=("total",)), ensemble=ensemble)
     check_time(reranker, n_hypotheses, n_words=3)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
 from rescorer import Calibration, ConfidenceMap, ConfigError, Hypothesis, NBestList, Weights, WordConfidence
-from rescorer.combination import parse_weights, weights_to_dict
 from rescorer.decision import agreement_posteriors, align_words, apply_map, estimate_confidence, find_equal
+from rescorer.weights import parse_weights, weights_to_dict
 from tests.scoring.test_distances import LISTS
 from tests.support.decision_twins import plain_posteriors
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import LimitExceeded, decision
-from rescorer.decision import COST_SCALE, EMPTY, SLOT_CELLS, ConfusionNetwork, build_confusion_network
+from rescorer.consensus import COST_SCALE, EMPTY, SLOT_CELLS, ConfusionNetwork, build_confusion_network
 from tests.support.decision_twins import plain_network
 
 WORDS = st.lists(st.sampled_from("abcd"), max_size=6).map(tuple)

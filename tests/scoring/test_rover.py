@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer import ConfigError
-from rescorer.decision import RoverSettings, SystemList, build_voting_network, combine, vote
-from rescorer.decision import build_confusion_network as build_network_of_list
+from rescorer.consensus import RoverSettings, SystemList, build_voting_network, combine, vote
+from rescorer.consensus import build_confusion_network as build_network_of_list
 from rescorer.ranking import best_first, posteriors
 from tests.scoring.test_distances import LISTS
 

@@ -7,8 +7,8 @@ import pytest
 
 from rescorer import ConfigError, DecisionRule, Hypothesis, InvalidList, NBestList, Weights
 from rescorer import decision as decision_module
-from rescorer.combination import parse_weights, weights_to_dict
 from rescorer.decision import STEPS_PER_ROW, STEPS_PER_SLOT, estimate_steps
+from rescorer.weights import parse_weights, weights_to_dict
 from tests.support.decision_twins import plain_expected_errors, plain_posteriors
 
 STREAM_ONLY = Weights("stream", {"s": 1.0}, {})

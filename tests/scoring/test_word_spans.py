@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Struct
 
-from rescorer.decision import find_spans
+from rescorer.consensus import find_spans
 from rescorer.text import Normaliser
 
 NORMALISE = Normaliser().normalise

@@ -14,7 +14,7 @@ from rescorer.client import Client
 from rescorer.errors import Unauthenticated
 from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
-from rescorer.service.net import hash_token
+from rescorer.service.access import hash_token
 from rescorer.service.settings import load_settings
 from tests.support.guarded_servers import LISTS, entry, rescore, run_guarded_server
 

@@ -14,7 +14,7 @@ from rescorer.client.connection import NO_RETRY, Retry
 from rescorer.errors import RescorerError
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.service.net import hash_token
+from rescorer.service.access import hash_token
 from rescorer.service.workers.host import WARM_UP
 from rescorer.types import Weights
 from tests.support.flood import TEXTS, flood

@@ -9,7 +9,7 @@ from prometheus_client import Metric
 
 from rescorer import ConfigError
 from rescorer.service.front_ends import derive_front_end_settings, merge_metrics
-from rescorer.service.net import check_free, keep_port
+from rescorer.service.listener import check_free, keep_port
 from rescorer.service.settings import load_settings
 
 
@@ -42,17 +42,17 @@ rescorer_workers_alive 2
 
 
 def test_a_reserved_port_is_refused_to_others():
-    with keep_port("127.0.0.1", 0, "the service") as kept:
+    with keep_port("127.0.0.1", 0) as kept:
         address = kept.getsockname()
         for _ in range(2):
             with pytest.raises(ConfigError, match="cannot listen"):
-                check_free(*address, "another")
+                check_free(*address)
             with pytest.raises(ConfigError, match="cannot listen"):
-                keep_port(*address, "another")
+                keep_port(*address)
             # gRPC listens like this in a front end.
             with socket.create_server(address, reuse_port=True), pytest.raises(ConfigError):
-                check_free(*address, "another")
-    check_free(*address, "another")
+                check_free(*address)
+    check_free(*address)
 
 
 def test_front_ends_divide_the_limits_but_accept_a_full_message():

@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.service import net
-from rescorer.service.net import INTERNALS, changed_internals, create_grpc_server
+from rescorer.service import listener
+from rescorer.service.listener import INTERNALS, changed_internals, create_grpc_server
 from tests.support.servers import run_server
 from tests.support.stubs import make_list_message
 
@@ -126,10 +126,10 @@ def test_calls_above_the_limit_per_connection_wait_in_the_client():
     ],
 )
 def test_falls_back_to_the_listener_of_an_unknown_grpc_version(monkeypatch, ngram_bundle, change, changed):
-    monkeypatch.setattr(net, "INTERNALS", {**INTERNALS, **change})
+    monkeypatch.setattr(listener, "INTERNALS", {**INTERNALS, **change})
     assert list(changed_internals()) == changed
     with capture_logs() as logs, run_server(ngram_bundle) as server:
-        assert not isinstance(server.server.grpc_server._server, net.Core)
+        assert not isinstance(server.server.grpc_server._server, listener.Core)
         with grpc.insecure_channel(server.target) as channel:
             answer = RescorerServiceStub(channel).Rescore(
                 pb.RescoreRequest(lists=[make_list_message()]), timeout=20
@@ -142,4 +142,4 @@ def test_falls_back_to_the_listener_of_an_unknown_grpc_version(monkeypatch, ngra
 def test_the_installed_grpc_has_the_expected_internals(ngram_bundle):
     assert list(changed_internals()) == []
     with run_server(ngram_bundle, load=False) as server:
-        assert isinstance(server.server.grpc_server._server, net.Core)
+        assert isinstance(server.server.grpc_server._server, listener.Core)

@@ -26,7 +26,7 @@ from rescorer.client import Client
 from rescorer.pipeline import TrieScorer
 from rescorer.service.server import explain_not_serving
 from rescorer.service.workers import pool
-from rescorer.service.workers.host import ModelHost
+from rescorer.service.workers.host import LoadedModels
 from tests.support.prometheus import get_value, read_samples
 from tests.support.repositories import add_version
 from tests.support.servers import RunningServer, run_server, wait_until
@@ -282,4 +282,4 @@ def test_a_disk_that_fails_refuses_the_bundle_and_does_not_end_the_server(tmp_pa
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with pytest.raises(BundleError, match="cannot be read: Input/output error"):
-        ModelHost("cpu", 1, fail).load("tiny/1", tmp_path)
+        LoadedModels("cpu", 1, fail).load("tiny/1", tmp_path)

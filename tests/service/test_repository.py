@@ -11,7 +11,7 @@ import pytest
 
 from rescorer.errors import ModelNotFound, Unavailable
 from rescorer.models.bundle import read_bundle, seal
-from rescorer.service.models import read_model_facts
+from rescorer.service.repository import read_model_facts
 from tests.support.repositories import make_repository
 
 

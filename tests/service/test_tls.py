@@ -7,7 +7,7 @@ import pytest
 from rescorer import ConfigError
 from rescorer.client import Client, Tls
 from rescorer.errors import Unauthenticated, Unavailable
-from rescorer.service.net import Certificates
+from rescorer.service.access import Certificates
 from rescorer.service.settings import load_settings
 from tests.support.certificates import Authority
 from tests.support.guarded_servers import LISTS, entry, rescore

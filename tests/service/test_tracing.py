@@ -12,9 +12,9 @@ from opentelemetry.trace import SpanKind, StatusCode
 from rescorer import ConfigError
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.service import logs
-from rescorer.service.logs import Tracing
+from rescorer.service import tracing
 from rescorer.service.settings import load_settings
+from rescorer.service.tracing import Tracing
 from tests.support.servers import run_server, wait_until
 from tests.support.stubs import expect_error, make_list_message
 
@@ -96,7 +96,7 @@ def test_ignores_unsampled_and_invalid_traces(stub, exporter):
 def test_traces_only_if_an_endpoint_is_set(bundle, monkeypatch):
     with run_server(bundle, load=False) as server:
         assert server.server.tracing is None
-    monkeypatch.setattr(logs, "REQUIRED_MODULES", ("opentelemetry_is.not_installed",))
+    monkeypatch.setattr(tracing, "REQUIRED_MODULES", ("opentelemetry_is.not_installed",))
     with pytest.raises(ConfigError, match=r"expected the packages of rescorer\[tracing\]"):
         load_settings(bundle=bundle, trace_endpoint="http://127.0.0.1:4317")
     with pytest.raises(ConfigError, match="trace_endpoint"):

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rescorer.combination import weights_to_dict
 from rescorer.models.bundle import publish
 from rescorer.models.neural import save_model
 from rescorer.text import NormaliserSettings
 from rescorer.types import Weights
+from rescorer.weights import weights_to_dict
 from tests.support.random_ngrams import random_orders, write_random_arpa
 from tests.support.tiny_models import random_network, write_arpa
 

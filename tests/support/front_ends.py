@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rescorer.bench.load import process_tree
 from rescorer.client import Client
-from rescorer.service.net import new_token
+from rescorer.service.access import new_token
 from rescorer.types import Weights
 from tests.support.prometheus import get_value, read_samples
 from tests.support.serve_command import run_serve_command

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from rescorer import Hypothesis, NBestList
 from rescorer.client import NO_RETRY, Client
-from rescorer.service.net import hash_token
+from rescorer.service.access import hash_token
 from tests.support.servers import run_server
 
 LISTS = [NBestList("u1", (Hypothesis("the cat"), Hypothesis("the mat")), {"acoustic": (-1.0, -1.5)})]

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rescorer.service.models import ModelRepository
+from rescorer.service.repository import ModelRepository
 
 
 def add_version(repository: Path, label: str, original: Path | None = None) -> Path:

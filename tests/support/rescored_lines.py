@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rescorer.combination import weights_to_dict
 from rescorer.formats.jsonlines import CONFIDENCE_DECIMALS, SCORE_DECIMALS, UNREPEATED_WEIGHTS
 from rescorer.types import MAXIMUM, RescoredHypothesis, RescoredList
+from rescorer.weights import weights_to_dict
 
 
 def encode_rescored_list(rescored: RescoredList) -> str:

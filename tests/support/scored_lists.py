@@ -8,7 +8,7 @@ import numpy as np
 
 from rescorer.evaluation.error_rate import count_errors
 from rescorer.evaluation.list_errors import ALL, EvaluatedList, Selection
-from rescorer.evaluation.scored_lists import ScoredList
+from rescorer.evaluation.scored_lists import MeasuredList
 from rescorer.ranking import best_first
 from rescorer.types import Hypothesis, NBestList
 
@@ -18,7 +18,7 @@ MODELS = ("ngram", "mixture")
 
 def make_scored_list(
     rng: np.random.Generator, list_id: str, group: str = "", n_hypotheses: int = 5, selection: Selection = ALL
-) -> ScoredList:
+) -> MeasuredList:
     """A sentence, hypotheses with random changes, and scores that know a little about the errors."""
     reference = tuple(rng.choice(VOCABULARY, size=rng.integers(1, 8)))
     words = tuple(_change(rng, reference) for _ in range(n_hypotheses))
@@ -35,14 +35,14 @@ def make_scored_list(
     texts = tuple(Hypothesis(" ".join(hypothesis)) for hypothesis in words)
     streams = {"acoustic": tuple(components["acoustic"].tolist())}
     nbest = NBestList(list_id, texts, streams, reference=" ".join(reference), group=group)
-    return ScoredList(
+    return MeasuredList(
         nbest, evaluated, " ".join(reference), components, words, order, components["acoustic"], selection
     )
 
 
 def make_scored_lists(
     n_lists: int = 12, seed: int = 1, n_groups: int = 3, selection: Selection = ALL
-) -> list[ScoredList]:
+) -> list[MeasuredList]:
     """Lists of ``n_groups`` speakers."""
     rng = np.random.default_rng(seed)
     return [

@@ -13,9 +13,9 @@ from typing import Any
 import structlog
 
 from rescorer.pipeline import Encoders, TrieScorer
-from rescorer.service.logs import Tracing
 from rescorer.service.server import Server
 from rescorer.service.settings import load_settings
+from rescorer.service.tracing import Tracing
 from rescorer.service.workers.host import WARM_UP
 from rescorer.trie import EdgeScores, HypothesisTrie
 

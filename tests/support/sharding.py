@@ -65,14 +65,14 @@ def plan_store(store: AnyStore, inputs: Sequence[str], job: Job, division: Divis
     return store
 
 
-def load(store: Store, job: Job) -> tuple[Plan, str, LocalRescorer]:
-    """What ``run_shard`` needs of a plan and its models."""
-    plan, fingerprint = read_plan(store)
-    return plan, fingerprint, load_planned(plan, job.load)
+def load(store: Store, job: Job) -> tuple[Plan, LocalRescorer]:
+    """The plan of a store, and its models."""
+    plan = read_plan(store)
+    return plan, load_planned(plan, job.load)
 
 
 def run_all(store: Store, job: Job) -> None:
     """Run all shards in this process."""
-    plan, fingerprint, rescorer = load(store, job)
+    plan, rescorer = load(store, job)
     for index in range(len(plan.shards)):
-        run_shard(store, plan, fingerprint, index, job, rescorer)
+        run_shard(store, plan, index, job, rescorer)

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rescorer.combination import weights_to_dict
 from rescorer.models.bundle import publish
 from rescorer.models.network_files import END, START, UNKNOWN, Vocabulary
 from rescorer.text import NormaliserSettings
 from rescorer.types import Weights
+from rescorer.weights import weights_to_dict
 
 if TYPE_CHECKING:
     from rescorer.models.neural import NeuralModel

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from rescorer.combination import MIXTURE, weights_to_dict
 from rescorer.models.bundle import RERANKERS, hash_used_models, read_bundle, seal
-from rescorer.reranking.networks import Ensemble, TransformerEnsemble, TransformerSizes
+from rescorer.reranking.networks import Ensemble, PerceptronSizes, TransformerSizes
 from rescorer.reranking.reranker import Reranker, write_reranker
 from rescorer.trie import WordEncoder
 from rescorer.types import Weights
+from rescorer.weights import MIXTURE, weights_to_dict
 
 FEATURES = (
     "total", "score:acoustic", "score:ngram", "score_per_word:mixture", "words", "characters", "oov", "empty",
@@ -24,9 +24,7 @@ FEATURES = (
 
 def linear_ensemble(weights: np.ndarray) -> Ensemble:
     """An ensemble of linear networks with weights of (M, F), without an encoding."""
-    members, inputs = weights.shape
-    none = np.zeros((members, 0))
-    return Ensemble(weights, np.zeros((members, inputs, 0)), none, none)
+    return Ensemble(PerceptronSizes(weights.shape[1], 0, 0), {"linear": weights})
 
 
 def random_reranker(
@@ -45,14 +43,8 @@ def random_reranker(
     """
     random = np.random.default_rng(len(name) + units)
     encoding = 0 if encoder is None else encoder.projection.shape[1]
-    n = len(features) + encoding
-    ensemble = Ensemble(
-        random.normal(size=(members, n)),
-        random.normal(size=(members, n, units)),
-        random.normal(size=(members, units)),
-        random.normal(size=(members, units)),
-        encoding,
-    )
+    sizes = PerceptronSizes(len(features), encoding, units)
+    ensemble = random_ensemble(sizes, members, random)
     scales = random.uniform(0.5, 2.0, len(features))
     held_out = {"wer": 20.5, "start_wer": 21.0}
     return Reranker(
@@ -67,13 +59,13 @@ def random_reranker(
     )
 
 
-def random_transformer(
-    sizes: TransformerSizes, members: int = 3, random: np.random.Generator | None = None
-) -> TransformerEnsemble:
-    """Make transformers with random parameters."""
+def random_ensemble(
+    sizes: PerceptronSizes | TransformerSizes, members: int = 3, random: np.random.Generator | None = None
+) -> Ensemble:
+    """Make networks with random parameters."""
     random = random or np.random.default_rng(1)
     shapes = sizes.parameter_shapes(members)
-    return TransformerEnsemble(sizes, {name: random.normal(size=shape) for name, shape in shapes.items()})
+    return Ensemble(sizes, {name: random.normal(size=shape) for name, shape in shapes.items()})
 
 
 def random_transformer_reranker(
@@ -85,7 +77,7 @@ def random_transformer_reranker(
         base: weights of its totals.
     """
     encoding = 0 if encoder is None else encoder.projection.shape[1]
-    ensemble = random_transformer(TransformerSizes(len(features), encoding, 2, 6, 2, 5))
+    ensemble = random_ensemble(TransformerSizes(len(features), encoding, 2, 6, 2, 5))
     return replace(random_reranker(name, base, features=features), ensemble=ensemble, encoder=encoder)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,3 +63,14 @@ def reports_without_seconds(trainer: Trainer) -> list[dict]:
         {key: value for key, value in report.items() if key != "seconds"}
         for report in trainer.progress.reports
     ]
+
+
+def call_after_validations(trainer: Trainer, function: Callable[[dict[str, Any]], None]) -> None:
+    """Call a function after each validation with its report; an error that it raises ends the training."""
+    report_validation = trainer.monitor.report_validation
+
+    def report_and_call(entry: dict[str, Any]) -> None:
+        report_validation(entry)
+        function(entry)
+
+    trainer.monitor.report_validation = report_and_call  # type: ignore[method-assign]

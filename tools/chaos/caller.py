@@ -1,4 +1,4 @@
-"""Client process of a chaos run: callers that check every answer and cancel some of their calls.
+"""A client process of a chaos run, whose callers check every answer and cancel some of their calls.
 
     python -m tools.chaos.caller
 
@@ -31,7 +31,7 @@ from tools.chaos.versions import AnswerChecker
 
 DEADLINE_S = 60.0
 HANG_GRACE_S = 10.0
-"""A call that is still open this long after its deadline counts as hung."""
+"""A call counts as hung if it is still open so long after its deadline."""
 PROGRESS_INTERVAL_CALLS = 20
 MESSAGES_PER_STREAM = 4
 LATE_DEADLINE_S = (0.0005, 0.03)
@@ -60,7 +60,7 @@ class CallerConfig:
     expected: str
     """Folder with the library's answers."""
     calls: int
-    """Callers continue until this number of calls or ``seconds`` is reached and stdin has ended."""
+    """Number of calls. Callers stop once it or ``seconds`` is reached, and stdin has ended."""
     seconds: float
     max_lists_per_call: int = 4
     stream_share: float = 0.1
@@ -76,7 +76,7 @@ class CallerReport:
     """Observations of the callers of one process, or of all processes."""
 
     calls: int = 0
-    """Number of ended calls; each message of a stream counts as a call."""
+    """Number of ended calls. Each message of a stream counts as a call."""
     answered_calls: int = 0
     answered_lists: int = 0
     ends: dict[str, dict[str, int]] = field(default_factory=dict)

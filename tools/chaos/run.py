@@ -24,7 +24,7 @@ from rescorer.errors import ServiceError
 from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
-from rescorer.service.net import hash_token, new_token
+from rescorer.service.access import hash_token, new_token
 from rescorer.types import NBestList
 from tools.chaos.caller import CallerConfig, CallerReport, merge_reports
 from tools.chaos.versions import VersionRepository
@@ -57,7 +57,7 @@ class ChaosPlan:
     calls: int = 100_000
     callers: int = 50
     processes: int = 4
-    """Number of processes that the callers are spread over."""
+    """Number of processes among which callers are divided."""
     reloads: int = 20
     kills: int = 5
     """Number of workers to kill."""
@@ -68,7 +68,7 @@ class ChaosPlan:
     cancelled_share: float = 0.05
     stream_share: float = 0.1
     seconds: float = 1e9
-    """Time after which callers stop; the remaining reloads and kills are then carried out immediately."""
+    """Time after which callers stop. The remaining reloads and kills then happen immediately."""
     limit_s: float = 3600.0
     """Time after which the run fails."""
     seed: int = 1
@@ -98,7 +98,7 @@ def run_chaos(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Chao
     """Start a server and run the plan against it.
 
     Raises:
-        DeadlineExceeded: If the run takes longer than ``plan.limit_s``.
+        DeadlineExceeded: the run takes longer than ``plan.limit_s``.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -200,7 +200,7 @@ class ChaosRun:
         )
 
     async def _run_events(self, readers: Sequence[asyncio.Task[CallerReport]]) -> None:
-        """Reload and kill, evenly spread over the calls."""
+        """Carry out the reloads and kills, evenly spread over the calls."""
         plan = self._plan
         events = spread_evenly(plan.reloads, self._reload) + spread_evenly(plan.kills, self._kill_worker)
         events.sort(key=lambda event: event[0])
@@ -245,20 +245,20 @@ class ChaosRun:
         self._versions.remove_all_but_newest(KEPT_VERSIONS)
 
     async def _kill_worker(self) -> None:
-        """Kill a worker, even if the one killed before has not been replaced yet."""
+        """Kill a worker, even if a worker killed before has not been replaced yet."""
         while not (workers := find_workers(self._pid)):
             await asyncio.sleep(POLL_INTERVAL_S)
         os.kill(self._rng.choice(workers), signal.SIGKILL)
 
 
 def spread_evenly(count: int, event: Event) -> list[tuple[float, Event]]:
-    """Schedule an event ``count`` times; returns the share of the calls after which each one happens."""
+    """Schedule ``count`` events; return, for each, the share of the calls after which it happens."""
     return [((number + 0.5) / count, event) for number in range(count)]
 
 
 @asynccontextmanager
 async def start_caller_process(config: CallerConfig) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Start a caller process and send it its configuration; kill it at the end if it still runs."""
+    """Start a caller process with a configuration; at the end of the context, kill it if it still runs."""
     pipe = asyncio.subprocess.PIPE
     command = (sys.executable, "-m", "tools.chaos.caller")
     process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=MAX_LINE_BYTES)
@@ -279,7 +279,7 @@ def stdin_of(process: asyncio.subprocess.Process) -> asyncio.StreamWriter:
 
 
 def write_access_file(path: Path, admin_token: str, tokens: Sequence[str]) -> None:
-    """Write a clients file: the administrator has permission to reload, every caller to score."""
+    """Write a clients file in which the administrator may reload, and every caller may score."""
     entries = [format_client("admin", ["admin"], admin_token)]
     entries += [format_client(f"caller-{number}", ["score"], token) for number, token in enumerate(tokens)]
     path.write_text("".join(entries))

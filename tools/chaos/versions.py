@@ -1,7 +1,7 @@
 """Versions of a bundle that score differently, and the library's answers for each.
 
-A model repository of a chaos run publishes and removes the versions; a server's answers are checked against
-those of the library.
+The model repository of a chaos run publishes and removes the versions. The answers of a server are checked
+against those of the library.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from rescorer.combination import WORDS
 from rescorer.models.bundle import MANIFEST, WEIGHTS, newest_version, publish, read_manifest
 from rescorer.pipeline import Rescorer
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.types import NBestList
+from rescorer.weights import WORDS
 
 DISTINCT_VERSIONS = 4
-"""Scores repeat after this number of versions; versions that a server could confuse always differ."""
+"""Number of versions until scores repeat. Versions that a server could confuse always differ."""
 NETWORK_SCALE_STEP = 0.05
 """Increase of the scale of a network's parameters from version to version."""
 WORD_WEIGHT_STEP = 0.1
@@ -34,9 +34,9 @@ class VersionRepository:
     """Versions in ``folder``/repository, and the library's answers for each in ``folder``/expected.
 
     Args:
-        source: Bundle to derive the versions from.
-        lists: Lists to rescore with each version.
-        weights: Name of the weights set to use.
+        source: bundle from which the versions are derived.
+        lists: lists to rescore with each version.
+        weights: name of the weights set to use.
     """
 
     def __init__(self, folder: Path, source: Path, lists: Sequence[NBestList], weights: str) -> None:
@@ -55,7 +55,7 @@ class VersionRepository:
         return sorted(self.repository.glob("*/[0-9]*"), key=lambda folder: int(folder.name))
 
     def publish_next(self) -> str:
-        """Publish the next version and return its label; its expected answers are written first."""
+        """Publish the next version, after writing its expected answers; return its label."""
         self._newest += 1
         name = self._manifest["name"]
         staged = self._staging / name / str(self._newest)
@@ -101,7 +101,7 @@ def scale_tensors(path: Path, factor: float) -> None:
 
 
 TOLERANCE = 1e-4
-"""Largest difference of a score in nats per token; scores depend a little on the other lists in the batch."""
+"""Largest allowed difference of a score, in nats per token. Scores depend slightly on the other lists."""
 
 
 def write_expected(folder: Path, rescorer: Rescorer, lists: Sequence[NBestList], weights: str) -> None:
@@ -123,7 +123,7 @@ def expected_path(folder: Path, label: str) -> Path:
 
 
 class AnswerChecker:
-    """Checks answers against the files that ``write_expected`` wrote; reads each file once."""
+    """Checks answers against the files of ``write_expected``, each of which is read once."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -135,7 +135,7 @@ class AnswerChecker:
         """Describe every error in an answer.
 
         Args:
-            indices: For each list of the request, its position among the lists given to ``write_expected``.
+            indices: for each list of the request, its index among the lists given to ``write_expected``.
         """
         sent_ids = [nbest.id for nbest in request.lists]
         answered_ids = [answer.id for answer in response.lists]
@@ -162,7 +162,7 @@ class AnswerChecker:
 def find_list_error(
     answer: pb.RescoredList, nbest: pb.NBestList, expected: Mapping[str, Any], lm_weight: float
 ) -> str:
-    """Describe the first error in the answer to one list; empty if it is correct."""
+    """Describe the first error in the answer to one list; empty if the answer is correct."""
     expected_ranks = list(range(1, len(nbest.hypotheses) + 1))
     if sorted(hypothesis.original_rank for hypothesis in answer.hypotheses) != expected_ranks:
         return "expected each hypothesis exactly once"

@@ -1,6 +1,6 @@
 """Build valid, malformed and hostile HTTP/2 connections byte by byte (RFC 9113, RFC 7541).
 
-Hostile clients do not read, do not end, or ask for far too much; some of them need only a message.
+Hostile clients do not read, do not end, or ask for far too much. For some of these, one message is enough.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_FRAME_BYTES = 16_384
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"", length: int | None = None) -> bytes:
-    """Build a frame; ``length`` overrides the length of the payload in its header."""
+    """Build a frame. ``length`` overrides the length of the payload in the header of the frame."""
     size = len(payload) if length is None else length
     return (
         struct.pack(">I", size)[1:] + bytes((kind & 255, flags & 255)) + struct.pack(">I", stream) + payload
@@ -65,7 +65,7 @@ def request_headers(path: bytes, *extra_fields: bytes) -> bytes:
 
 
 def grpc_message(data: bytes, compressed: int = 0, length: int | None = None) -> bytes:
-    """Add gRPC's prefix to a message; ``length`` overrides the length in it."""
+    """Add gRPC's prefix to a message. ``length`` overrides the length in the prefix."""
     return bytes((compressed,)) + struct.pack(">I", len(data) if length is None else length) + data
 
 
@@ -158,7 +158,7 @@ def wrong_headers(path: bytes, data: bytes, rng: random.Random) -> bytes:
 
 
 def flood(path: bytes, data: bytes, rng: random.Random) -> bytes:
-    """Send many small frames that each cost the server something."""
+    """Send many small frames, each of which costs the server something."""
     block = request_headers(path)
     opened = frame(HEADERS, END_HEADERS, 1, block)
     make_frame: Callable[[int], bytes] = rng.choice((
@@ -195,7 +195,7 @@ HEALTH_WATCH = b"/grpc.health.v1.Health/Watch"
 NO_WINDOW = struct.pack(">HI", 4, 0)
 """SETTINGS_INITIAL_WINDOW_SIZE 0: the server may not send a byte of an answer."""
 FIRST_WINDOW_BYTES = 65_535
-"""What a client may send before the server has answered (RFC 9113, section 6.9.2)."""
+"""Number of bytes that a client may send before the server answers (RFC 9113, section 6.9.2)."""
 LONG_NAME_CHARS = (300, 10_000, 500_000)
 """Lengths of names of streams, models, lists and weights."""
 
@@ -224,7 +224,7 @@ def idle_streams(nbest: pb.NBestList, rng: random.Random) -> bytes:
 
 
 def long_names(nbest: pb.NBestList, rng: random.Random) -> bytes:
-    """Name streams, lists, models or weights at a length that would multiply in the answer or in the log."""
+    """Give streams, lists, models or weights long names, which would multiply in the answer or in the log."""
     name = "n" * rng.choice(LONG_NAME_CHARS)
     request = pb.RescoreRequest(lists=[nbest])
     place = rng.choice(("stream", "id", "model", "weights", "language model"))
@@ -275,9 +275,9 @@ CONNECTIONS: tuple[Attack, ...] = (
     unfinished_request,
     unfinished_handshake,
 )
-"""Build what a hostile client sends over one connection, which it leaves open."""
+"""Functions that build what a hostile client sends over one connection. The client leaves it open."""
 REQUESTS: tuple[Attack, ...] = (long_names, repeated_hypotheses)
-"""Build requests of ``Rescore`` that ask for too much."""
+"""Functions that build requests of ``Rescore`` that ask for too much."""
 
 
 def unread_calls(path: bytes, message: bytes, n_calls: int) -> bytes:

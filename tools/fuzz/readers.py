@@ -1,8 +1,8 @@
 """Fuzz the readers, guided by coverage, with atheris (libFuzzer): ``python -m tools.fuzz.readers --all``.
 
-A run fails on any error that is not one of this project, on an input that takes longer than ``MAX_SECONDS``,
-and on an input that needs more memory than the target's ``memory_per_byte`` and ``FIXED_MEMORY_BYTES`` allow.
-Each target runs in its own process; the input that made it fail remains in the folder of the run.
+A run fails if an input raises an error that is not one of this project, takes longer than ``MAX_SECONDS``, or
+needs more memory than the target's ``memory_per_byte`` and ``FIXED_MEMORY_BYTES`` allow. Each target runs in
+a process of its own. The input that made it fail remains in the folder of the run.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ with atheris.instrument_imports(include=["rescorer"], enable_loader_override=Fal
 
 MAX_INPUT_BYTES = 16_384
 MAX_SECONDS = 2.0
-"""Maximum processor time for one input; valid inputs of this size take some milliseconds."""
+"""Maximum processor time for one input. Valid inputs of the same size take some milliseconds."""
 FIXED_MEMORY_BYTES = 4 << 20
 """Memory for buffers, caches of regular expressions, and the paths that a lattice may take."""
 MEASURE_EVERY = 16
-"""One in this many inputs has its memory measured, which is slow; the memory limit of the process covers all
-inputs."""
+"""The memory of one input in this many is measured, because this is slow.
+
+For all inputs, there is the memory limit of the process."""
 MAX_PROCESS_MB = 768
 MEMORY_FOLDER = next((folder for folder in ["/dev/shm"] if Path(folder).is_dir()), None)
 """Folder for files that are read once: in memory if possible."""
 
 
 def fuzz(target: Target, files: Path, arguments: list[str]) -> None:
-    """Run libFuzzer and end this process; ``files`` is a folder for the files of the target."""
+    """Run libFuzzer and end this process. ``files`` is a folder for the files of the target."""
     count = 0
 
     def test_one_input(data: bytes) -> None:
@@ -68,7 +69,7 @@ def count_text_bytes(data: bytes) -> int:
 
 
 def run(target: Target, folder: Path, limits: list[str]) -> bool:
-    """Fuzz a target in its own process and print a line with the result; return whether it passed."""
+    """Fuzz a target in a process of its own, and print a line with the result; return whether it passed."""
     seeds, found = folder / "seeds", folder / "corpus"
     for subfolder in (seeds, found):
         subfolder.mkdir(parents=True, exist_ok=True)

@@ -45,7 +45,7 @@ ALLOWED_CODES = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED", "U
 ALLOWED_LIST_CODES = {"OK", "INVALID_ARGUMENT"}
 DEADLINE_S = 60.0
 READ_TIMEOUT_S = 0.2
-"""How long to read the server's reaction to a malformed connection."""
+"""Time for which the server's reaction to a malformed connection is read."""
 MAX_HOLD_S = 5.0
 """Longest time for which a hostile client keeps its connection open without reading."""
 HEALTH_INTERVAL_S = 0.5
@@ -85,8 +85,10 @@ class FuzzReport:
     """Duration of the longest call."""
     health_max_ms: float
     rss_mb_a_1000_requests: float
-    """Growth of memory after the warm-up. Floods of reset calls make gRPC itself grow: the process keeps the
-    memory needed by the calls that were open at the same time, and leaks 0.1 KB per call."""
+    """Growth of memory after the warm-up.
+
+    Floods of reset calls make gRPC itself grow: the process keeps the memory of the calls that were open at
+    the same time, and leaks 0.1 KB per call."""
     grown: GrowthReport
     faults: list[str] = field(default_factory=list)
     """Errors found; empty if the run passes."""
@@ -96,7 +98,7 @@ def run_fuzz(bundle: Path, lists: Sequence[NBestList], weights: str, plan: FuzzP
     """Start a server and send it malformed requests.
 
     Raises:
-        DeadlineExceeded: If the run takes longer than ``plan.limit_s``.
+        DeadlineExceeded: the run takes longer than ``plan.limit_s``.
     """
     with tempfile.TemporaryDirectory() as folder:
         log = plan.log or Path(folder) / "log"
@@ -227,7 +229,7 @@ class FuzzRun:
                 self.errors.append(f"list {answer.id!r}: a total is not finite: {quoted}")
 
     async def _open_malformed_connection(self) -> None:
-        """Send malformed HTTP/2 over a separate connection, then close the connection abruptly."""
+        """Send malformed HTTP/2 over a separate connection, and close the connection abruptly."""
         path, rng = METHODS["Rescore"].encode(), self._rng
         request = pb.RescoreRequest(lists=[rng.choice(self._lists)]).SerializeToString()
         host, _, port = self._target.rpartition(":")
@@ -256,7 +258,7 @@ class HealthMonitor:
     """Context manager that checks a server's health from a thread, and once more at the end.
 
     Args:
-        errors: List to which errors are added.
+        errors: list to which errors are added.
     """
 
     def __init__(self, target: str, errors: list[str]) -> None:

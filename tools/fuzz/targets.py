@@ -1,7 +1,7 @@
 """Define what is fuzzed: the readers of all formats, references and bundles, with valid files as seeds.
 
-For arbitrary bytes, a reader must yield only consistent lists and errors of this project. ``Target.run``
-checks this; hypothesis (``test_any_bytes.py``) and atheris (``readers.py``) search for bytes that violate it.
+Whatever bytes it reads, a reader must yield only consistent lists and errors of this project. ``Target.run``
+checks this. Hypothesis (``test_any_bytes.py``) and atheris (``readers.py``) search for bytes that violate it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rescorer.combination import parse_weights, weights_to_dict
 from rescorer.errors import InputError, InvalidList, RescorerError
 from rescorer.evaluation.error_rate import MAX_READINGS, expand_alternations, parse_alternations
 from rescorer.formats.io.text_io import read_lines
@@ -37,6 +36,7 @@ from rescorer.reranking.reranker import RERANKER_FILES, read_reranker, write_rer
 from rescorer.safe_input import Folder, open_regular
 from rescorer.text import NormaliserSettings
 from rescorer.types import Hypothesis, NBestList, Weights
+from rescorer.weights import parse_weights, weights_to_dict
 from tests.support.format_samples import CHOICES_WITH_OPTIONS, FILES, FOLDERS
 from tests.support.hostile_bundles import KENLM_BINARY
 from tests.support.tiny_models import ARPA
@@ -59,7 +59,7 @@ JSON_MEMORY_PER_BYTE = 400
 
 
 def read_network(folder: Path) -> Iterator[object]:
-    """Read a network's files as far as that needs no torch."""
+    """Read the files of a network, as far as this is possible without torch."""
     files = Folder(folder)
     yield read_vocabulary(files, read_config(files))
 
@@ -85,7 +85,7 @@ def read_manifest_file(folder: Path) -> Iterator[object]:
 
 
 def build_network_files() -> tuple[bytes, ...]:
-    """Contents of ``NETWORK_FILES`` for a tiny network whose parameters are all 0."""
+    """Build the contents of ``NETWORK_FILES`` for a tiny network whose parameters are all 0."""
     config = NetworkConfig(5, (4,), embedding_size=2, hidden_size=2)
     header, end = {}, 0
     for name, shape in parameter_shapes(config).items():
@@ -97,7 +97,7 @@ def build_network_files() -> tuple[bytes, ...]:
 
 
 def build_reranker_files() -> tuple[bytes, ...]:
-    """Contents of ``RERANKER_FILES`` for a tiny perceptron."""
+    """Build the contents of ``RERANKER_FILES`` for a tiny perceptron."""
     base = Weights("base", {"acoustic": 1.0}, {"mixture": 1.0}, mixture={"ngram": 1.0})
     reranker = random_reranker("mine", base, units=2, members=1, features=("total", "distance:2"))
     with tempfile.TemporaryDirectory() as folder:
@@ -123,9 +123,9 @@ SEEDS: dict[str, Seeds] = {
 
 
 SEPARATOR = b"\x1c"
-"""Separates the files of a target that reads several: the file separator of ASCII."""
+"""Separator of the files of a target that reads several files: the file separator of ASCII."""
 MAX_PATHS = 2000
-"""Limit on the search of a lattice, whose memory does not depend on the size of the file."""
+"""Limit on the search of a lattice, since its memory does not depend on the size of the file."""
 CHOICES = CHOICES_WITH_OPTIONS | {
     "alternatives": "alternatives:score=score,base=e",
     "htk": f"htk:max_paths={MAX_PATHS}",
@@ -136,7 +136,7 @@ FILE_NAMES = {
     "espnet2": ("1best_recog/text", "1best_recog/score", "2best_recog/text", "2best_recog/score"),
     "htk": ("u1.slf",),
 }
-"""File names for formats that are folders or depend on file names; other formats use one file, ``u1``."""
+"""File names for formats that are folders or depend on file names. Other formats have one file, ``u1``."""
 ODD_BYTES = (
     *(b"", b"\0", b"\xff", b"\xef\xbb\xbf", b"\n", b"\r", b"\t", b" ", b'"', b"{", b"[", b"-", b"=", b"_"),
     *(b"nan", b"inf", b"1e999", b"tensor(-12.9)", b"null", b"9" * 30, b"9" * 5000, b"\\ud800"),

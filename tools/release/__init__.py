@@ -1,1 +1,1 @@
-"""Locks, images, bill of materials and distributions: what a release is made from, run by ``make``."""
+"""Programs for releases, run by ``make``: lock files, images, bill of materials and distributions."""

@@ -4,8 +4,8 @@
     python -m tools.release.images --dry-run   asks the registries and only prints the digests
     python -m tools.release.images --check     fails if an image is neither pinned nor listed as unpinned
 
-Writing needs the images' registries, whose HTTP API (version 2) it asks; checking works offline. A tag that
-has moved since gets its new digest.
+Writing asks the HTTP API (version 2) of the images' registries; checking works offline. If a tag has moved
+since, its new digest is written.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ IMAGE = re.compile(
     r"^(?P<before># syntax=|ARG \w*IMAGE=|FROM |\s*(?:- )?image:\s+)(?P<image>[^\s$\"']+)(?=\s|$)",
     re.MULTILINE,
 )
-"""An image in a Dockerfile, a compose file or a manifest; one from a variable is found where that is set."""
+"""Pattern of an image in a Dockerfile, a compose file or a manifest; or of a variable set to an image."""
 
 OWN_IMAGE = re.compile(r"(?:.*/)?rescorer(?::.*)?")
 """The image that is built from this repository."""
@@ -56,7 +56,7 @@ class Image:
 
 
 def find_images(deploy: Path = DEPLOY) -> dict[Image, list[str]]:
-    """Find the images of others that the files in a folder name, and the files that name them."""
+    """Find the images in the files of a folder, except our own, and the files that name each image."""
     found: dict[Image, list[str]] = {}
     for path in _image_files(deploy):
         for match in _other_images(path.read_text(encoding="utf-8")):
@@ -65,7 +65,7 @@ def find_images(deploy: Path = DEPLOY) -> dict[Image, list[str]]:
 
 
 def find_problems(deploy: Path = DEPLOY) -> list[str]:
-    """Return the images without tag, or with neither digest nor an entry in the list of unpinned ones."""
+    """Find images without a tag, or with neither a digest nor an entry in the list of unpinned images."""
     images = find_images(deploy)
     unpinned = read_unpinned(deploy)
     problems = []
@@ -90,7 +90,7 @@ def read_unpinned(deploy: Path) -> list[str]:
 
 
 def write_digests(digests: Mapping[str, str], deploy: Path = DEPLOY) -> None:
-    """Write digests, by ``name:tag``, into the files; what has none goes to the list of unpinned images."""
+    """Write digests into the files. Images without a digest go to the list of unpinned images."""
 
     def pin(match: re.Match[str]) -> str:
         image = Image.parse(match["image"])
@@ -157,14 +157,14 @@ MANIFEST_TYPES = (
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.distribution.manifest.v2+json",
 )
-"""Lists of an image's platforms first, so that one digest serves all of them."""
+"""Accepted media types. Lists of platforms come first, so that one digest serves all platforms."""
 
 MAX_MANIFEST_BYTES = 4 * 2**20
 TIMEOUT_S = 30.0
 
 
 class RegistryError(Exception):
-    """A registry that cannot be reached, or whose answer cannot be used."""
+    """A registry cannot be reached, or its answer cannot be used."""
 
 
 def resolve_digest(name: str, tag: str, docker_hub: str = DOCKER_HUB) -> str:
@@ -194,7 +194,7 @@ def resolve_digest(name: str, tag: str, docker_hub: str = DOCKER_HUB) -> str:
 
 
 def _locate(name: str, docker_hub: str) -> tuple[str, str]:
-    """Return a registry's address and the repository's name there; names without a host are Docker Hub's."""
+    """Return the address of an image's registry, and its name there. Without a host, it is Docker Hub."""
     host, _, repository = name.partition("/")
     if not repository:
         return docker_hub, f"library/{name}"
@@ -206,7 +206,7 @@ def _locate(name: str, docker_hub: str) -> tuple[str, str]:
 
 
 def _fetch_token(challenge: str, repository: str) -> str:
-    """Fetch a token for reading a repository without an account, where the registry's challenge says."""
+    """Fetch a token for reading a repository without an account, from the address that the registry names."""
     fields = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
     if not challenge.startswith("Bearer ") or "realm" not in fields:
         raise RegistryError(f"expected a challenge for a token, got {challenge[:200]!r}")

@@ -4,8 +4,8 @@
     python -m tools.release.locks --upgrade   takes the newest version of everything
     python -m tools.release.locks --check     fails if the locks do not satisfy pyproject.toml; works offline
 
-Writing needs PyPI, and for a new version of torch also PyTorch's index of builds for CPUs. The files are for
-every supported Python and platform: rows that differ have markers.
+Writing needs PyPI, and for a new version of torch also PyTorch's index of builds for CPUs. The files are
+valid for every supported Python and platform. Lines for only some of these have markers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PLATFORMS = (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64"))
 """Operating systems and processors that the locks are for."""
 
 PROJECT = "project"
-"""Stands for the dependencies of the project without an extra."""
+"""Name that stands for the dependencies of the project without an extra."""
 
 CONTENTS: Mapping[str, tuple[str, ...]] = {
     "runtime": (PROJECT, "tracing"),
@@ -116,7 +116,7 @@ def direct_requirements(pyproject: Mapping, contents: Iterable[str]) -> Iterator
 
 
 def find_problems(folder: Path = FOLDER, pyproject_file: Path = REPOSITORY / "pyproject.toml") -> list[str]:
-    """Return what is wrong with the lock files: a dependency missing, out of range, twice, or different."""
+    """Describe what is wrong with lock files: dependencies missing, out of range, twice or different."""
     pyproject = tomllib.loads(pyproject_file.read_text(encoding="utf-8"))
     locks = {path.stem: read_lock(path) for path in sorted(folder.glob("*.txt"))}
     problems = []
@@ -156,7 +156,7 @@ def pins_of(packages: Iterable[LockedPackage], environment: Mapping[str, str]) -
 
 
 def _find_disagreements(locks: Mapping[str, list[LockedPackage]]) -> Iterator[str]:
-    """Yield packages that two files lock differently; files are installed into one environment."""
+    """Yield packages that two files lock differently, although both are installed into one environment."""
     first: dict[tuple[str, str], tuple[str, LockedPackage]] = {}
     for name, packages in locks.items():
         if name.startswith("torch-"):
@@ -186,7 +186,7 @@ OTHER_WHEEL = r"(macosx_\w+|win_amd64)"
 def write_locks(*, upgrade: bool) -> None:
     """Write all lock files.
 
-    ``dev.txt`` comes first, because it contains nearly everything; the others keep its versions.
+    ``dev.txt`` comes first, because it contains nearly all packages. The other files keep its versions.
     """
     pyproject = REPOSITORY / "pyproject.toml"
     gpu_only = _lock_torch(upgrade=upgrade)
@@ -202,7 +202,7 @@ def write_locks(*, upgrade: bool) -> None:
 
 
 def _lock_torch(*, upgrade: bool) -> list[str]:
-    """Write the locks of torch; return the names of the packages that only its build for GPUs needs."""
+    """Write the locks of torch; return the names of packages that only the build for GPUs needs."""
     for_gpus = FOLDER / "torch-cuda.txt"
     _compile([FOLDER / "torch.in"], for_gpus, [], [], upgrade=upgrade)
     packages = {package.name: package for package in read_lock(for_gpus)}
@@ -214,7 +214,7 @@ def _lock_torch(*, upgrade: bool) -> list[str]:
 
 
 def covers_pythons(path: Path, version: str) -> bool:
-    """Whether a lock of torch has this version, with two platforms' wheels for every supported Python."""
+    """Whether a lock of torch has this version, and wheels for two platforms and every supported Python."""
     return path.exists() and all(
         package.version.split("+")[0] == version and len(package.hashes) >= 2 * len(PYTHONS)
         for package in read_lock(path)
@@ -222,7 +222,7 @@ def covers_pythons(path: Path, version: str) -> bool:
 
 
 def cpu_lock(version: str, cpu_page: str, pypi_page: str) -> str:
-    """Return the lock of torch without CUDA, from the pages that list its wheels.
+    """Return the lock of torch without CUDA, from the pages that list the wheels.
 
     Raises:
         SystemExit: a page lacks a wheel for a supported Python and platform.
@@ -272,7 +272,7 @@ def _compile(
     *,
     upgrade: bool,
 ) -> None:
-    """Resolve requirements with uv into a lock file for all platforms; versions in the file are kept."""
+    """Resolve requirements with uv into a lock file for all platforms, keeping the versions in the file."""
     command = [
         str(Path(sys.executable).with_name("uv")), "pip", "compile", "--quiet", "--universal", "--no-header",
         "--no-config", "--generate-hashes", "--no-annotate", f"--python-version={PYTHONS[0]}",

@@ -2,8 +2,9 @@
 
     python -m tools.release.sbom dist/rescorer.cdx.json
 
-Names every locked package of the image for CPUs, with version, permitted hashes and dependants. Run it in an
-environment that was installed from the locks, because dependencies are read from the installed packages.
+The bill names every locked package of the image for CPUs, with version, permitted hashes and dependants. Run
+the program in an environment that was installed from the locks, because it reads dependencies from the
+installed packages.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Simulate a fleet of servers: how many are needed, and what an autoscaler does: ``python -m
 tools.simulate_fleet``.
 
-Service times that ``rescorer load`` measured, or a distribution, and a pattern of arrivals come in; waiting
-and response times, the number of replicas that keeps their 99th percentile below a limit, and plots go out.
+Service times, either measured by ``rescorer load`` or drawn from a distribution, and a pattern of arrivals
+come in. Waiting and response times, the number of replicas for a 99th percentile below a limit, and plots
+come out.
 """

@@ -179,7 +179,7 @@ def autoscale(
 
 
 def summarise_day(ticks: list[Tick], limit_ms: float, capacity_per_s: float) -> dict[str, float]:
-    """Response times of all lists, and what the servers cost."""
+    """Summarise the response times of all lists, and the cost of the servers."""
     response_ms = 1e3 * np.concatenate([tick.response_s for tick in ticks])
     server_hours = sum(tick.replicas for tick in ticks) * TICK_S / 3600
     return {

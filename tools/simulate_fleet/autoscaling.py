@@ -1,6 +1,6 @@
-"""An autoscaler in simulated time: the horizontal one of Kubernetes with the settings of deploy/kubernetes.
+"""Kubernetes' horizontal autoscaler in simulated time, with the settings of deploy/kubernetes.
 
-It looks at the mean of ``rescorer_queue_seconds`` over two minutes per replica, and averages over replicas.
+The autoscaler looks at the mean of ``rescorer_queue_seconds`` over two minutes, averaged over the replicas.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tools.simulate_fleet.replica import Pattern, Replica, Served, TimeModel, dr
 TICK_S = 15.0
 """Interval at which the autoscaler decides (Kubernetes' default)."""
 TOLERANCE = 0.1
-"""Relative deviation from the target within which it does nothing (Kubernetes' default)."""
+"""Relative deviation from the target within which the size is kept (Kubernetes' default)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class AutoscalerSettings:
     window_s: float = 120.0
     """Time over which the queue time is averaged."""
     up_factor: float = 2.0
-    """Largest growth per ``up_period_s``."""
+    """Largest factor by which the fleet grows per ``up_period_s``."""
     up_period_s: float = 60.0
     down_period_s: float = 120.0
     """Time between the removals of single replicas."""
     cool_down_s: float = 600.0
-    """Time for which the largest wish counts before any replica is removed."""
+    """Time over which the largest desired number of replicas counts, before any replica is removed."""
     start_up_s: float = 30.0
     """Time from a decision until the new replica answers."""
 
@@ -54,7 +54,7 @@ class Autoscaler:
         """Return the number of replicas from now on.
 
         Args:
-            replicas: number of replicas, those that start included.
+            replicas: number of replicas, including those that are starting.
             queue_s: mean queue time of a list.
         """
         settings = self.settings
@@ -88,11 +88,11 @@ class Tick:
     queue_s: float
     """Mean queue time as the autoscaler sees it, averaged over the window and the replicas."""
     response_s: np.ndarray
-    """(N,) of the lists that workers took."""
+    """(N,) response times of the lists that workers took."""
 
 
 class ElasticFleet:
-    """Replicas that come and go; calls are distributed over those that are ready, in turn."""
+    """Replicas that come and go. Calls are distributed in turn over the replicas that are ready."""
 
     def __init__(
         self, times: TimeModel, shape: ServerShape, generator: np.random.Generator, window_s: float
@@ -106,7 +106,7 @@ class ElasticFleet:
         return len(self._members)
 
     def resize(self, replicas: int, ready_s: float) -> None:
-        """Start or stop replicas; new ones are ready at ``ready_s``, stopped ones finish what they have."""
+        """Start or stop replicas. New ones are ready at ``ready_s``; stopped ones finish their lists."""
         while len(self._members) > replicas:
             self._draining.append(self._members.pop()[1])
         while len(self._members) < replicas:
@@ -146,7 +146,7 @@ def simulate_autoscaling(
     """Simulate a fleet whose size follows the load.
 
     Args:
-        rate_at: returns the mean lists per second at some times in seconds.
+        rate_at: function that returns the mean lists per second at given times in seconds.
     """
     generator = np.random.default_rng(seed)
     starts_s = np.arange(0.0, duration_s, TICK_S)

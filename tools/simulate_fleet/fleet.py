@@ -1,6 +1,6 @@
 """A fleet of constant size: its response times, and the smallest fleet that keeps them below a limit.
 
-Compares simulated response times with those of a real server under load, too.
+Simulated response times can also be compared with those of a real server under load.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ from tools.simulate_fleet.replica import Pattern, Replica, TimeModel, draw_arriv
 CALLERS = 16
 """Number of clients, each of which distributes its calls over the replicas in turn."""
 MIN_CYCLES = 20
-"""Number of bursts that are simulated at least. Where that makes more lists than asked for, all arrivals are
-drawn, but only some of the replicas are simulated: given its arrivals, none depends on another."""
+"""Minimum number of bursts that are simulated.
+
+If these have more lists than asked for, all arrivals are drawn, but only some of the replicas are simulated,
+because a replica with given arrivals does not depend on the others."""
 WARM_UP_SHARE = 0.1
-"""Share of the lists at the beginning that is not counted, because all servers were idle."""
+"""Share of the lists that is not counted at the beginning, because all servers were idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +55,11 @@ class FleetResult:
     mean_queue_ms: float
     """Mean of ``rescorer_queue_seconds``."""
     load: float
-    """Arrivals relative to the most that the fleet can do."""
+    """Rate of arrivals relative to the capacity of the fleet."""
 
 
 def route(n_lists: int, replicas: int, generator: np.random.Generator) -> np.ndarray:
-    """Choose a replica for each list as round robin does, in which every client begins somewhere else.
+    """Choose a replica for each list by round robin. Every client begins with another replica.
 
     Returns:
         (N,) numbers of replicas.
@@ -120,8 +122,9 @@ def find_replicas(
     n_lists: int,
     seed: int = 0,
 ) -> FleetResult | None:
-    """Find the smallest fleet whose 99th percentile is within the limit, by bisection; None if there is none,
-    because a list alone takes longer."""
+    """Find the smallest fleet whose 99th percentile is within the limit, by bisection.
+
+    None if no fleet is fast enough, because a list alone takes longer."""
 
     arrivals = draw_fleet_arrivals(rate_per_s, pattern, n_lists, seed)
 
@@ -149,7 +152,7 @@ SIMULATED_LISTS = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A load, and response times under it."""
+    """A load, and simulated and measured response times under this load."""
 
     name: str
     rate_per_s: float
@@ -168,7 +171,7 @@ def compare_with_server(
     seed: int = 0,
     times_file: Path | None = None,
 ) -> Iterator[Comparison]:
-    """Start a server, measure its peak, and yield a comparison for each share of it.
+    """Start a server, measure its peak load, and yield a comparison for each given share of the peak.
 
     Service times are measured before each comparison, since the machine may have become busier.
     """

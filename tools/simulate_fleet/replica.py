@@ -1,7 +1,7 @@
 """One simulated server: when lists arrive, how long each takes, and how workers take them from a queue.
 
-As in the service (``rescorer.service.engine.engine``), a worker that becomes free takes all that waits, up
-to a batch. Nothing is refused, and lists have equal rights.
+As in the service (``rescorer.service.engine.engine``), a worker that becomes free takes all waiting lists, up
+to a full batch. No list is refused or preferred.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from rescorer.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Phases of equal mean rate: bursts of ``burst_s`` seconds at ``factor`` times the rate between them.
+    """A pattern of arrivals: bursts of ``burst_s`` seconds, at ``factor`` times the rate between bursts.
 
-    Phases last an exponential time, so that the number of lists is a Markov-modulated Poisson process; with a
-    factor of 1 it is a plain Poisson process.
+    Bursts and the times between them have exponential lengths, so that arrivals are a Markov-modulated
+    Poisson process. With a factor of 1, they are a plain Poisson process.
     """
 
     factor: float = 1.0
@@ -68,20 +68,20 @@ def _draw_poisson(
 
 
 N_DRAWN = 1 << 16
-"""Number of times that are drawn at once."""
+"""Number of service times that are drawn at once."""
 
 
 @dataclass(frozen=True)
 class TimeModel:
-    """What a list takes of a worker and of the front end.
+    """Time that lists take in a worker and in the front end.
 
-    A batch takes the sum of what its lists would take alone, times the efficiency of its size.
+    A batch takes as long as its lists would take alone, times the efficiency of the batch size.
 
     Args:
-        draw: returns ``(N,)`` times of a worker for N lists, each scored alone, in seconds.
+        draw: function that draws the times, (N,), that a worker needs for N lists scored alone, in seconds.
         front_s: time of the front end per list, in seconds.
-        efficiency: time per list in a batch, relative to that of a list alone, by lists per batch; between
-            and beyond the sizes that were measured, it is interpolated over their logarithm.
+        efficiency: time per list in a batch relative to that of a list alone, by lists per batch. For other
+            sizes, it is interpolated over the logarithm of the size.
     """
 
     draw: Callable[[int, np.random.Generator], np.ndarray]
@@ -90,20 +90,20 @@ class TimeModel:
     efficiency: Mapping[int, float] = field(default_factory=lambda: {1: 1.0})
 
     def batch_efficiency(self, max_lists: int) -> list[float]:
-        """The efficiency of batches of 0, 1, …, ``max_lists`` lists."""
+        """Return the efficiency of batches of 0, 1, …, ``max_lists`` lists."""
         sizes = np.log([size for size, _ in sorted(self.efficiency.items())])
         values = [value for _, value in sorted(self.efficiency.items())]
         wanted = np.log(np.arange(1, max_lists + 1))
         return [1.0, *np.interp(wanted, sizes, values).tolist()]
 
     def capacity_per_s(self, workers: int, max_lists: int) -> float:
-        """The most lists per second that one server can do, by its workers or by its front end."""
+        """Capacity of one server in lists per second, which either its workers or its front end limit."""
         per_list_s = self.mean_s * self.batch_efficiency(max_lists)[max_lists] / workers
         return 1 / max(per_list_s, self.front_s)
 
 
 def measured(times: ServiceTimes) -> TimeModel:
-    """Draw from measured times."""
+    """Make a model that draws from measured times."""
     alone_s = np.array(times.worker_s[1])
     mean_s = float(alone_s.mean())
     efficiency = {
@@ -127,7 +127,7 @@ def constant(mean_s: float) -> TimeModel:
 
 
 def lognormal(mean_s: float, variation: float) -> TimeModel:
-    """Logarithmically normal times with this coefficient of variation."""
+    """Make a model with log-normal times and a given coefficient of variation."""
     sigma = math.sqrt(math.log1p(variation**2))
     mu = math.log(mean_s) - sigma**2 / 2
     return TimeModel(lambda count, generator: generator.lognormal(mu, sigma, count), mean_s)
@@ -138,7 +138,7 @@ def with_server(
 ) -> TimeModel:
     """Return a model with another time of the front end, or of lists in batches.
 
-    What a batch takes grows by equal steps from one list to a full batch.
+    The time of a batch grows by equal steps from one list to a full batch.
 
     Args:
         front_ms: milliseconds of the front end per list; None: unchanged.
@@ -159,7 +159,7 @@ DISTRIBUTIONS: dict[str, tuple[Callable[..., TimeModel], int]] = {
     "constant": (constant, 1),
     "lognormal": (lognormal, 2),
 }
-"""Distributions that can be named, and how many numbers each needs."""
+"""Distributions that can be named, and the number of parameters of each."""
 
 
 def parse_service_times(text: str) -> TimeModel:
@@ -167,8 +167,8 @@ def parse_service_times(text: str) -> TimeModel:
     ``rescorer load --service-times`` wrote.
 
     Raises:
-        ConfigError: If it is none of these.
-        FormatError: If the file has another format.
+        ConfigError: the text is none of these.
+        FormatError: the file has another format.
     """
     kind, *numbers = text.split(":")
     if kind not in DISTRIBUTIONS:
@@ -187,23 +187,23 @@ def parse_service_times(text: str) -> TimeModel:
 
 
 class Served(NamedTuple):
-    """What happened to the lists that workers took."""
+    """Times of the lists that workers took."""
 
     start_s: np.ndarray
-    """(N,) when scoring began."""
+    """(N,) times at which scoring began."""
     queue_s: np.ndarray
-    """(N,) time in the queue before that, as in the metric ``rescorer_queue_seconds``."""
+    """(N,) times in the queue before scoring, as in the metric ``rescorer_queue_seconds``."""
     response_s: np.ndarray
-    """(N,) time from arrival until all is done."""
+    """(N,) times from arrival until the answer is ready."""
 
 
 class Replica:
-    """A server in simulated time, which can be advanced piece by piece.
+    """A server in simulated time, which is advanced step by step.
 
     Args:
         workers: number of workers.
         max_lists: largest batch, in lists.
-        start_s: time at which it can begin.
+        start_s: time from which the server is ready.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class Replica:
         return len(self._arrived)
 
     def advance(self, arrivals: np.ndarray, until_s: float) -> Served:
-        """Let lists arrive, and return those that workers take before ``until_s``.
+        """Let lists arrive; return the lists that workers take before ``until_s``.
 
         Args:
             arrivals: (N,) sorted times, later than all before, and earlier than ``until_s``.
@@ -246,7 +246,7 @@ class Replica:
         return served
 
     def _pass_front_end(self, arrivals: np.ndarray) -> np.ndarray:
-        """Return when the front end has finished with each list: Lindley's recursion in closed form."""
+        """Return when the front end finishes each list, by Lindley's recursion in closed form."""
         front_s = self._times.front_s
         if not front_s or not len(arrivals):
             return arrivals
@@ -257,7 +257,7 @@ class Replica:
         return done
 
     def _take_batches(self, ready: list[float], until_s: float) -> tuple[list[float], list[float]]:
-        """Return when scoring of each list began and ended, for those that are begun before ``until_s``."""
+        """Return begin and end of scoring for each list whose scoring begins before ``until_s``."""
         starts: list[float] = []
         finishes: list[float] = []
         first, free_s, count = 0, self._free_s, len(ready)
@@ -275,7 +275,7 @@ class Replica:
         return starts, finishes
 
     def _draw(self, count: int) -> float:
-        """Draw the time that some lists would take one by one."""
+        """Draw the times that lists would take if they were scored alone."""
         if len(self._draws) < count:
             self._draws = self._times.draw(max(N_DRAWN, count), self._generator).tolist()
         return sum(self._draws.pop() for _ in range(count))

@@ -9,14 +9,13 @@ import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rescorer.combination import MIXTURE, weights_to_dict
 from rescorer.errors import MAX_QUOTED_CHARS, BundleError, ConfigError, FormatError, InvalidList, shorten
 from rescorer.evaluation.list_errors import gain_to_dict
 from rescorer.evaluation.scored_lists import order_by_decision, order_by_first_pass, score_lists
@@ -35,8 +34,10 @@ from rescorer.safe_input import Folder
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import NBestList, Weights
+from rescorer.weights import MIXTURE, weights_to_dict
 from rescorer_training.corpus import read_lines, read_sentences
 from rescorer_training.evaluation.perplexity import (
+    ModelSet,
     choose_name,
     fit_mixture,
     measure,
@@ -63,27 +64,27 @@ MAX_UNKNOWN_SHARE = 0.5
 
 @dataclass(frozen=True)
 class DomainText:
-    """The parts of a text, each written to a file with one sentence per line."""
+    """The parts of a domain's text, each written to a file with one sentence per line."""
 
     name: str
     train: Path
     fitting: Path
-    """Held-out half that chooses interpolation weights and when training stops."""
+    """Held-out half on which interpolation weights are fitted, and which says when training stops."""
     judging: Path
-    """Held-out half that chooses nothing: figures are measured on it."""
+    """Held-out half that is used only to measure figures."""
     held_out_name: str
-    """File that the held-out halves are from."""
+    """Name of the file that the held-out halves are from."""
     n_sentences: int
     """Number of sentences to learn from."""
     counts: Counter[str]
-    """Occurrences of each canonical word in the text to learn from."""
+    """Occurrences of each normalised word in the text to learn from."""
 
     @property
     def n_words(self) -> int:
         return self.counts.total()
 
     def count_unknown(self, known: Collection[str]) -> tuple[int, int]:
-        """Number of distinct words of the training text that are not in ``known``, and of their uses."""
+        """Count the distinct words to learn from that are not in ``known``, and how often they occur."""
         unknown = [count for word, count in self.counts.items() if word not in known]
         return len(unknown), sum(unknown)
 
@@ -104,34 +105,28 @@ def divide_text(
         raise ConfigError(
             f"--valid {validation} is the text to learn from; give another text, or leave it out"
         )
-    lines, words = _read_sentences(text, normaliser)
+    learnt = held_out = _read_sentences(text, normaliser)
     if validation is None:
         purpose = f"{MIN_TRAINING_SENTENCES} to learn from and {MIN_HELD_OUT_SENTENCES} held out"
-        _check_count(text, len(lines), MIN_TRAINING_SENTENCES + MIN_HELD_OUT_SENTENCES, purpose)
-        fitting, judging = choose_held_out(len(lines), seed)
-        held_out = lines
+        _check_count(text, len(learnt), MIN_TRAINING_SENTENCES + MIN_HELD_OUT_SENTENCES, purpose)
+        fitting, judging = choose_held_out(len(learnt), seed)
+        excluded = {*fitting, *judging}
+        learnt = [sentence for i, sentence in enumerate(held_out) if i not in excluded]
     else:
-        held_out, _ = _read_sentences(validation, normaliser)
-        _check_count(text, len(lines), MIN_TRAINING_SENTENCES, "to learn from")
+        held_out = _read_sentences(validation, normaliser)
+        _check_count(text, len(learnt), MIN_TRAINING_SENTENCES, "to learn from")
         _check_count(validation, len(held_out), MIN_HELD_OUT_SENTENCES, "held out")
         fitting, judging = divide_blocks(cut_into_blocks(len(held_out)))
-    excluded = {*fitting, *judging} if validation is None else set()
-    train = [i for i in range(len(lines)) if i not in excluded]
-    files = [folder / f"{part}.txt" for part in ("train", "fitting", "judging")]
-    _write_lines(files[0], [lines[i] for i in train])
-    _write_lines(files[1], [held_out[i] for i in fitting])
-    _write_lines(files[2], [held_out[i] for i in judging])
-    counts = Counter(word for i in train for word in words[i])
-    source = text if validation is None else validation
-    return DomainText(text.name, files[0], files[1], files[2], source.name, len(train), counts)
-
-
-def _write_lines(path: Path, lines: Sequence[str]) -> None:
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    files = (folder / "train.txt", folder / "fitting.txt", folder / "judging.txt")
+    parts = (learnt, [held_out[i] for i in fitting], [held_out[i] for i in judging])
+    for file, part in zip(files, parts, strict=True):
+        file.write_text("".join(f"{line}\n" for line, _ in part), encoding="utf-8")
+    counts = Counter(word for _, words in learnt for word in words)
+    return DomainText(text.name, *files, (validation or text).name, len(learnt), counts)
 
 
 def choose_held_out(n_sentences: int, seed: int) -> tuple[list[int], list[int]]:
-    """Choose blocks of sentences to hold out, for fitting and for judging; returns the sentences' numbers."""
+    """Choose blocks of sentences to hold out; return the numbers of those for fitting and for judging."""
     wanted = min(max(HELD_OUT_SHARE * n_sentences, MIN_HELD_OUT_SENTENCES), MAX_HELD_OUT_SENTENCES)
     blocks = cut_into_blocks(n_sentences)
     n_blocks = max(2, round(wanted / len(blocks[0])))
@@ -146,7 +141,7 @@ def cut_into_blocks(n_sentences: int) -> list[range]:
 
 
 def divide_blocks(blocks: Sequence[range]) -> tuple[list[int], list[int]]:
-    """Return the sentences of every other block, and those of the blocks between them."""
+    """Divide blocks of sentences in turn between two sides; return the sentences of each side."""
     return [i for block in blocks[0::2] for i in block], [i for block in blocks[1::2] for i in block]
 
 
@@ -170,26 +165,24 @@ def check_known(text: DomainText, known: Collection[str], bundle: str) -> None:
         )
 
 
-def _read_sentences(path: Path, normaliser: Normaliser) -> tuple[list[str], list[Sequence[str]]]:
-    """Return the lines that have canonical words, and these words."""
-    lines: list[str] = []
-    sentences: list[Sequence[str]] = []
+def _read_sentences(path: Path, normaliser: Normaliser) -> list[tuple[str, Words]]:
+    """Return each line that has normalised words, with these words."""
+    sentences: list[tuple[str, Words]] = []
     with track(f"reading {path.name}", "lines") as task:
         for line in read_lines(path):
             task.advance()
             if words := normaliser.normalise(line):
-                lines.append(line)
-                sentences.append(words)
-    return lines, sentences
+                sentences.append((line, words))
+    return sentences
 
 
 SOURCE, DOMAIN = "source", "domain"
-"""Names of the bundle's n-gram and of the domain's; the latter is also a name in the mixture."""
+"""Names of the bundle's n-gram and of the domain's n-gram, which may also be added to the mixture."""
 DEFAULT_ORDER, MAX_ORDER = 4, 6
 MIN_SOURCE_SHARE = 0.01
 """Least interpolation weight of the bundle's n-gram, which knows words that the domain's text lacks.
 
-It costs at most 0.01 nats per word of a text that is just like the domain's."""
+A text that is just like the domain's costs at most 0.01 nats per word more because of this weight."""
 
 
 @dataclass(frozen=True)
@@ -197,13 +190,13 @@ class AdaptedNgram:
     """An n-gram model to put into the adapted bundle."""
 
     model: str
-    """Its name in the bundle: that of the model that it replaces, or a new one."""
+    """Name in the bundle: the name of the model that this one replaces, or a new name."""
     file: Path
     order: int
     shares: Mapping[str, float] = field(default_factory=dict)
     """Interpolation weights of the bundle's n-gram and of the domain's; empty if not interpolated."""
     reason: str = ""
-    """Reason why the domain's n-gram is added to that of the bundle."""
+    """Why the domain's n-gram is added as a model of its own; empty if it is interpolated."""
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON data."""
@@ -216,8 +209,8 @@ class AdaptedNgram:
 def adapt_ngram(bundle: Bundle, text: DomainText, folder: Path) -> AdaptedNgram:
     """Estimate a Kneser-Ney model of the domain's text, and interpolate the bundle's n-gram with it.
 
-    The interpolation weights are fitted by EM on held-out text. A KenLM binary cannot be read back, so the
-    domain's model is then added, as a further model of the mixture.
+    The interpolation weights are fitted by EM on held-out text. If the bundle's n-gram cannot be read back,
+    as a KenLM binary, the domain's model is added to the mixture as a further model.
 
     Raises:
         ConfigError: the text has special words, such as ``<unk>``.
@@ -241,9 +234,8 @@ def adapt_ngram(bundle: Bundle, text: DomainText, folder: Path) -> AdaptedNgram:
         fitted = fit_mixture(score_tokens(models, sentences, "fitting the n-grams").log_probs)
         domain = min(fitted[DOMAIN], 1 - MIN_SOURCE_SHARE)
         shares = {SOURCE: 1 - domain, DOMAIN: domain}
-        interpolate_files([path, file], list(models.values()), list(shares.values())).save(
-            folder / "ngram.arpa.gz"
-        )
+        mixture = interpolate_files([path, file], list(models.values()), list(shares.values()))
+        mixture.save(folder / "ngram.arpa.gz")
     except (FormatError, BundleError) as error:
         return AdaptedNgram(beside, file, order, reason=str(error))
     return AdaptedNgram(name, folder / "ngram.arpa.gz", max(source.order, order), shares)
@@ -258,9 +250,9 @@ class AdaptedNetwork:
     """A network that was trained further on the text of a domain."""
 
     folder: Path
-    """The model to put into the bundle: that of the bundle if training did not improve it."""
+    """Model for the adapted bundle: the unchanged one if training did not improve it."""
     perplexity_before: float
-    """On the held-out half that decides when training stops; unknown words count as ``<unk>``."""
+    """Perplexity on the held-out half that says when training stops; unknown words count as ``<unk>``."""
     perplexity_after: float
     epochs: int
     seconds: float
@@ -291,14 +283,12 @@ def adapt_network(
     normaliser: Normaliser,
     options: TrainingOptions,
     folder: Path,
-    *,
-    device: str = "cpu",
-    threads: int | None = None,
+    run_options: RunOptions,
 ) -> AdaptedNetwork:
     """Continue the training of a network on the domain's text, with early stopping on held-out text.
 
-    The vocabulary stays; words outside it are trained as ``<unk>``. The result is stored in the precision of
-    the source.
+    The vocabulary stays the same, and all other words are trained as ``<unk>``. The result is stored in the
+    same precision as the source.
 
     Args:
         source: folder of the model in the bundle.
@@ -318,7 +308,7 @@ def adapt_network(
     model, vocabulary = load_model(start)
     before = perplexity(model, prepared.validation)
     network = NetworkOptions(dropout=model.config.dropout)
-    facts = train(inputs, prepared, network, options, RunOptions(threads, device))
+    facts = train(inputs, prepared, network, options, run_options)
     after = facts["validation_perplexity"]
     adapted = source
     if after < before:
@@ -331,9 +321,8 @@ def adapt_network(
 BEFORE, AFTER = "before", "after"
 
 
-@dataclass(frozen=True)
-class Change:
-    """A figure of the bundle and of the adapted one; None for a model that one of them does not have."""
+class Change(NamedTuple):
+    """A figure of the bundle and of the adapted bundle; None if only the other one has the model."""
 
     before: float | None
     after: float | None
@@ -341,9 +330,6 @@ class Change:
     def to_list(self, decimals: int) -> list[float | None]:
         """Convert to JSON data."""
         return [None if value is None else round(value, decimals or None) for value in self]
-
-    def __iter__(self) -> Iterator[float | None]:
-        return iter((self.before, self.after))
 
 
 @dataclass(frozen=True)
@@ -356,7 +342,7 @@ class MeasuredText:
     unknown: Change
     """Number of words that no model knows."""
     perplexity: Mapping[str, Change]
-    """By model, ``mixture`` included."""
+    """Perplexity by model, and that of the ``mixture``."""
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON data; pairs are before and after."""
@@ -369,14 +355,11 @@ class MeasuredText:
         }
 
     def to_measurement(self) -> dict[str, Any]:
-        """Convert to what a manifest says of the adapted models."""
-        perplexity = {name: change.after for name, change in self.perplexity.items() if change.after}
-        return {
-            "text": self.file,
-            "tokens": self.tokens,
-            "unknown_words": self.unknown.after,
-            "perplexity": {name: round(value, 3) for name, value in perplexity.items()},
+        """Convert to the entry for the manifest of the adapted bundle."""
+        perplexity = {
+            name: round(figure.after, 3) for name, figure in self.perplexity.items() if figure.after
         }
+        return self.to_dict() | {"unknown_words": self.unknown.after, "perplexity": perplexity}
 
 
 @dataclass(frozen=True)
@@ -394,7 +377,7 @@ class AdaptedModels:
 
 @dataclass(frozen=True)
 class AdaptationReport:
-    """Report of what was done to a bundle, and what it changed."""
+    """Report of an adaptation: what was changed in the bundle, and the figures before and after."""
 
     adapted: AdaptedModels
     shares: Mapping[str, Change]
@@ -402,7 +385,7 @@ class AdaptationReport:
     texts: Mapping[str, MeasuredText]
     """Measurements on the ``domain`` and on the ``general`` text."""
     stale_weights: Sequence[str]
-    """Weights sets that lost what was learnt with the models of the source, as from ``write_settings``."""
+    """Weights sets that lost what was learnt with the models of the source; see ``write_settings``."""
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON data, as the manifest has it; pairs are before and after."""
@@ -425,37 +408,28 @@ JudgedText = tuple[str, Sequence[Words]]
 """A text to measure perplexities on: the name to report, and its sentences."""
 
 
-@dataclass(frozen=True)
-class MixedModels:
-    """Models of a bundle, by name, and the interpolation weights λ of their mixture."""
-
-    models: Mapping[str, LanguageModel]
-    shares: Mapping[str, float]
-
-
 def measure_texts(
-    before: MixedModels, after: MixedModels, texts: Mapping[str, JudgedText]
+    before: ModelSet, after: ModelSet, texts: Mapping[str, JudgedText]
 ) -> dict[str, MeasuredText]:
     """Measure perplexities on each text.
 
-    All models spread probability 1 over the same words: the bundle pays for the new words of the adapted one
-    as for any word that it does not know, so that the perplexities are comparable.
+    So that the perplexities are comparable, all models spread probability 1 over the same words. To the
+    models before, the words that only the adapted models have are unknown words.
     """
     vocabulary = frozenset().union(*(model.vocabulary() for model in after.models.values()))
     align_vocabularies(list(before.models.values()), vocabulary)
     align_vocabularies(list(after.models.values()))
     measured: dict[str, MeasuredText] = {}
     for name, (file, sentences) in texts.items():
-        perplexities: list[dict[str, float]] = []
-        unknown: list[int] = []
-        n_tokens = 0
-        for label, mixed in ((BEFORE, before), (AFTER, after)):
-            scores = score_tokens(mixed.models, sentences, f"scoring {name} text, {label}")
-            values = measure(scores, mixed.shares)
-            perplexities.append({model: value.shared for model, value in values.models.items()})
-            unknown.append(values.models[MIXTURE].n_unknown)
-            n_tokens = values.n_tokens
-        measured[name] = MeasuredText(file, n_tokens, Change(*unknown), pair_up(*perplexities))
+        old, new = (
+            measure(score_tokens(mixed.models, sentences, f"scoring {name} text, {label}"), mixed.shares)
+            for label, mixed in ((BEFORE, before), (AFTER, after))
+        )
+        unknown = Change(old.models[MIXTURE].n_unknown, new.models[MIXTURE].n_unknown)
+        perplexities = pair_up(
+            *({model: figures.shared for model, figures in found.models.items()} for found in (old, new))
+        )
+        measured[name] = MeasuredText(file, new.n_tokens, unknown, perplexities)
     return measured
 
 
@@ -468,14 +442,14 @@ def pair_up(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str
 
 @dataclass(frozen=True)
 class ListComparison:
-    """Choices of the first pass, the bundle and the adapted one."""
+    """Comparison of the hypotheses that the first pass, the bundle and the adapted bundle choose."""
 
     results: Sequence[Result]
-    """The first pass, before and after, with intervals."""
+    """Results of the first pass, the bundle and the adapted bundle, with intervals."""
     gain: Gain
-    """By how much the adapted bundle has a lower error rate than the bundle."""
+    """Reduction of the error rate from the bundle to the adapted bundle."""
     unit: str
-    """Unit that the bootstrap drew: ``list`` or ``group``."""
+    """What the bootstrap draws: ``list`` or ``group``."""
     n_units: int
     n_lists: int
     rejected: Sequence[InvalidList]
@@ -498,7 +472,7 @@ def compare_bundles(
     """Rank lists that have references by both bundles, and compare the errors with a paired bootstrap.
 
     Args:
-        weights: weights for both, apart from λ: those of the adapted bundle were fitted with its models.
+        weights: weights for both bundles. The adapted bundle replaces λ by the λ fitted with its models.
 
     Raises:
         FormatError: no list can be evaluated.
@@ -530,13 +504,13 @@ DEFAULT = "default"
 def copy_models(
     bundle: Bundle, ngram: AdaptedNgram, networks: Mapping[str, Path], folder: Path
 ) -> dict[str, Any]:
-    """Copy the adapted models, and those that stay as they are, into an unfinished bundle.
+    """Copy the adapted models and the unchanged ones into an unfinished bundle.
 
     Args:
         networks: folder of each network, by the name of the model.
 
     Returns:
-        The models' manifest entries, in the order of the source and then the new one.
+        The models' manifest entries: those of the source in their order, then that of a new model.
     """
     new: dict[str, Any] = {"kind": "ngram", "path": f"{ngram.model}/{NGRAM_FILE}", "order": ngram.order}
     slots = sorted(bundle.slots.get(ngram.model, ()))  # interpolation keeps all words
@@ -555,10 +529,11 @@ def copy_models(
 
 
 def write_settings(bundle: Bundle, shares: Mapping[str, float], folder: Path) -> list[str]:
-    """Write the normaliser and the weights sets; the sets keep all values except those of the models.
+    """Write the normaliser and the weights sets of the adapted bundle.
 
-    λ become ``shares`` in each set that has λ. What was learnt with the models of the source is left out:
-    rerankers, sets other than ``default`` that use them, confidences, and held-out error rates.
+    A set keeps its values, except that ``shares`` replace its λ if it has any. Everything that was learnt
+    with the models of the source is left out: rerankers, sets other than ``default`` that use rerankers,
+    confidences, and held-out error rates.
 
     Returns:
         The names of the sets from which something was left out.
@@ -590,9 +565,9 @@ class AdaptationInputs:
     validation: Path | None = None
     """Held-out text of the domain; None holds out a tenth of ``text``."""
     general: Path | None = None
-    """Text of another kind, on which to measure what was forgotten."""
-    device: str = "cpu"
-    threads: int | None = None
+    """Text of another kind, to measure what the models forget."""
+    run: RunOptions = field(default_factory=RunOptions)
+    """Device and threads."""
 
 
 def adapt_bundle(inputs: AdaptationInputs, options: TrainingOptions) -> AdaptationReport:
@@ -610,7 +585,7 @@ def adapt_bundle(inputs: AdaptationInputs, options: TrainingOptions) -> Adaptati
             f"{bundle.label} has the backward model {min(bundle.backward)!r}, and only forward ones can be "
             "adapted; train models on the domain's text, and make a bundle of them"
         )
-    models = load_bundle_models(bundle, inputs.device)
+    models = load_bundle_models(bundle, inputs.run.device)
     with tempfile.TemporaryDirectory(prefix="rescorer-adapt-") as name:
         folder = Path(name)
         text = divide_text(inputs.text, inputs.validation, bundle.normaliser, options.seed, folder)
@@ -618,13 +593,20 @@ def adapt_bundle(inputs: AdaptationInputs, options: TrainingOptions) -> Adaptati
         check_known(text, frozenset().union(*(model.vocabulary() for model in models.values())), bundle.label)
         print_status(f"{text.n_words:,} words in {text.n_sentences:,} sentences to learn from")
         ngram = adapt_ngram(bundle, text, folder)
-        networks = adapt_networks(bundle, text, inputs, options, folder)
+        networks = {
+            name: adapt_network(
+                bundle.files.path / entry["path"], text, bundle.normaliser, options, folder / "runs" / name,
+                inputs.run,
+            )
+            for name, entry in bundle.manifest["models"].items()
+            if entry["kind"] == "neural"
+        }  # fmt: skip
         adapted = AdaptedModels(bundle.label, text, options.seed, ngram, networks)
         return publish_adapted(inputs, bundle, models, adapted, texts)
 
 
 def check_output(output: Path) -> None:
-    """Raise ConfigError unless a bundle that does not exist yet can be written to a path, NAME/VERSION."""
+    """Raise ConfigError unless a new bundle can be written to a path, NAME/VERSION, that does not exist."""
     if not output.name.isdecimal():
         raise ConfigError(f"{output}: the last part of the path must be a version number, such as {output}/1")
     if output.exists():
@@ -634,20 +616,6 @@ def check_output(output: Path) -> None:
         check_target(ancestor / output.name)
     except FormatError as error:
         raise ConfigError(f"--output {output}: {error}; choose another folder") from None
-
-
-def adapt_networks(
-    bundle: Bundle, text: DomainText, inputs: AdaptationInputs, options: TrainingOptions, folder: Path
-) -> dict[str, AdaptedNetwork]:
-    """Finish each network of a bundle on the domain's text; returns them by model name."""
-    return {
-        name: adapt_network(
-            bundle.files.path / entry["path"], text, bundle.normaliser, options, folder / "runs" / name,
-            device=inputs.device, threads=inputs.threads,
-        )
-        for name, entry in bundle.manifest["models"].items()
-        if entry["kind"] == "neural"
-    }  # fmt: skip
 
 
 def read_judged_texts(
@@ -684,12 +652,14 @@ def publish_adapted(
         networks = {name: network.folder for name, network in adapted.networks.items()}
         entries = copy_models(bundle, adapted.ngram, networks, partial)
         unfinished = replace(bundle, files=Folder(partial), manifest={"models": entries})
-        after = load_bundle_models(unfinished, inputs.device)
+        after = load_bundle_models(unfinished, inputs.run.device)
         fitting = list(read_sentences([adapted.text.fitting], bundle.normaliser))
         shares = fit_mixture(score_tokens(after, fitting, "fitting λ").log_probs)
         stale = write_settings(bundle, shares, partial)
         old_shares = bundle.weights["default"].mixture
-        measured = measure_texts(MixedModels(before, old_shares), MixedModels(after, shares), texts)
+        measured = measure_texts(
+            ModelSet(before, bundle.normaliser, old_shares), ModelSet(after, bundle.normaliser, shares), texts
+        )
         reports.append(AdaptationReport(adapted, pair_up(old_shares, shares), measured, stale))
         return {
             "name": inputs.output.absolute().parent.name,

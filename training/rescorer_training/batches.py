@@ -1,17 +1,19 @@
-"""Batch encoded text: sentence by sentence, or in order as parallel streams; with labels, for classifiers.
+"""Divide encoded text into batches, sentence by sentence or as parallel streams of the text in order.
 
-A sentence is one row that begins at the start state, as in scoring; sentences of similar length are together.
-The order is random but depends only on the seed and the epoch. ``stream_batches`` keeps the text in order.
+``SentenceBatches`` have one sentence per row. Each row begins at the start state of the network, as in
+scoring, and sentences of similar length share a batch. The order is random but depends only on the seed and
+the epoch. ``StreamBatches`` keep the text in order.
 
-The rows of sentences with labels, one per sentence or one per word, are the words and ``</s>``, so that a
-sentence without words has one position. They are padded with ``<s>``, which occurs nowhere else in them.
+Classifiers need sentences with labels, one label per sentence or one per word. The rows of these sentences
+are the words and ``</s>``, so that even a sentence without words has one position. The rows are padded with
+``<s>``, which they contain nowhere else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -31,16 +33,19 @@ class Batches(Protocol):
         """Count the words to predict in a batch."""
 
     def make_rows(self, number: int, part: int = 0, n_parts: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Return the inputs and targets of a batch, or of the part of it that one worker trains on.
+        """Return the inputs and targets of a batch, or of one part of the batch.
 
-        A part consists of every ``n_parts``-th row from row ``part`` on, and may have no rows.
+        A part consists of every ``n_parts``-th row, starting with row ``part``. It may have no rows.
 
         Returns:
             Two (B, T) int64 arrays; the target of padding is -1.
         """
 
     def make_topics(self, number: int, part: int = 0, n_parts: int = 1) -> np.ndarray | None:
-        """Return the topic features of the same rows, (B, T or 1, K) float32; None if the text has none."""
+        """Return the topic features of the rows that ``make_rows`` returns, (B, T or 1, K) float32.
+
+        None if the text has no topic features.
+        """
 
 
 @dataclass(frozen=True)
@@ -58,32 +63,30 @@ class Sentences:
     n_truncated: int
     """Number of sentences that were truncated because they exceed the length limit."""
     corpora: tuple[tuple[int, float], ...] = ()
-    """Number of sentences and weight of each corpus, in text order; if empty, every sentence is drawn once.
+    """Number of sentences and weight of each corpus, in text order.
 
-    An epoch draws weight × number of sentences from each corpus; no sentence is drawn again before all others
-    of its corpus have been drawn.
+    An epoch draws weight × number of sentences from each corpus, and draws no sentence again before all
+    others of its corpus. If empty, an epoch draws every sentence once.
     """
 
     topics: np.ndarray | None = None
-    """(S, K) float32 topic features of the text before each sentence; None if no network reads them."""
+    """(S, K) float32 topic features of the text before each sentence; None if the network reads no topics."""
 
     @classmethod
     def from_ids(
-        cls,
-        ids: np.ndarray,
-        *,
-        start_id: int,
-        end_id: int,
-        max_words: int,
-        corpora: tuple[tuple[int, float], ...] = (),
-        topics: np.ndarray | None = None,
-    ) -> Sentences:
-        """Find the sentences of a flat text, and truncate those longer than ``max_words``."""
+        cls, ids: np.ndarray, *, start_id: int, end_id: int, max_words: int, **other_fields: Any
+    ) -> Self:
+        """Find the sentences of a flat text, and truncate those longer than ``max_words``.
+
+        Args:
+            end_id: id of ``</s>``.
+            other_fields: the fields that do not follow from the ids, such as ``corpora``.
+        """
         ends = np.flatnonzero(ids == end_id) + 1
         starts = np.concatenate([[0], ends[:-1]])
         lengths = ends - starts
         n_truncated = int((lengths > max_words).sum())
-        return cls(ids, starts, np.minimum(lengths, max_words), start_id, n_truncated, corpora, topics)
+        return cls(ids, starts, np.minimum(lengths, max_words), start_id, n_truncated, **other_fields)
 
     @property
     def n_words(self) -> int:
@@ -92,15 +95,15 @@ class Sentences:
 
     @property
     def targets(self) -> np.ndarray:
-        """What is predicted, as one flat array of ids: here the words."""
+        """Everything that a model predicts, as one flat array of ids: here the words."""
         return self.ids
 
     def count_targets(self, numbers: np.ndarray) -> int:
-        """Count what is predicted in some sentences."""
+        """Count the predictions in the sentences of the given numbers."""
         return int(self.lengths[numbers].sum())
 
     def draw_epoch(self, random: np.random.Generator) -> np.ndarray:
-        """Draw the sentence numbers of one epoch, in random order."""
+        """Draw the numbers of the sentences of one epoch, in random order."""
         if not self.corpora:
             return random.permutation(len(self.starts))
         drawn, first = [], 0
@@ -113,24 +116,30 @@ class Sentences:
         return random.permutation(np.concatenate(drawn))
 
     def topics_of(self, numbers: np.ndarray) -> np.ndarray | None:
-        """Return the topic features of some sentences, (B, 1, K)."""
+        """Return the topic features of the sentences of the given numbers, (B, 1, K)."""
         return None if self.topics is None else self.topics[numbers][:, None]
 
     def topics_at(self, positions: np.ndarray) -> np.ndarray | None:
-        """Return the topic features of the sentences at some positions in the text, (...) → (..., K)."""
+        """Return the topic features of the sentences at the given positions in the text, (...) → (..., K)."""
         if self.topics is None:
             return None
         return self.topics[np.searchsorted(self.starts, positions, side="right") - 1]
 
     def pad_rows(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the inputs and targets of some sentences, both (B, T) int64, padded with ``<s>`` and -1."""
+        """Return the inputs and targets of the sentences of the given numbers, both (B, T) int64.
+
+        Inputs are padded with ``<s>`` and targets with -1.
+        """
         targets = self.pad(self.ids, numbers)
         inputs = np.full_like(targets, self.start_id)
         inputs[:, 1:] = np.where(targets[:, :-1] >= 0, targets[:, :-1], self.start_id)
         return inputs, targets
 
     def pad(self, values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Arrange the values of some sentences in rows that are padded with -1: (N,) → (B, T) int64."""
+        """Arrange values of the text, one row per sentence of the given numbers: (N,) → (B, T) int64.
+
+        Rows are padded with -1.
+        """
         lengths = self.lengths[numbers, None]
         columns = np.arange(int(lengths.max(initial=0)))
         positions = np.minimum(self.starts[numbers, None] + columns, len(self.ids) - 1)
@@ -163,9 +172,9 @@ class SentenceBatches:
 
 
 def plan_batches(sentences: Sentences, batch_words: int, seed: int, epoch: int) -> list[np.ndarray]:
-    """Return the sentence numbers of every batch of an epoch, in training order.
+    """Return the numbers of the sentences in every batch of an epoch, in training order.
 
-    A batch has at most ``batch_words`` words including padding, unless it is a single longer sentence.
+    A batch has at most ``batch_words`` words including padding, except for a single sentence that is longer.
     """
     random = np.random.default_rng([seed, epoch])
     order = sentences.draw_epoch(random)
@@ -178,7 +187,12 @@ def plan_batches(sentences: Sentences, batch_words: int, seed: int, epoch: int) 
 
 
 def cut_into_batches(pool: np.ndarray, lengths: np.ndarray, batch_words: int) -> Iterator[np.ndarray]:
-    """Cut sentences that are sorted by length into batches of at most ``batch_words`` padded words."""
+    """Cut sentences into batches of at most ``batch_words`` words including padding.
+
+    Args:
+        pool: numbers of the sentences, sorted by length.
+        lengths: (S,) length of every sentence of the text.
+    """
     begin = 0
     for end in range(1, len(pool) + 1):
         if end == len(pool) or (end + 1 - begin) * lengths[pool[end]] > batch_words:
@@ -188,7 +202,7 @@ def cut_into_batches(pool: np.ndarray, lengths: np.ndarray, batch_words: int) ->
 
 @dataclass(frozen=True)
 class LabelledSentences(Sentences):
-    """Sentences with one label each, of which a whole row predicts one."""
+    """Sentences with one label each: the whole row predicts the label."""
 
     labels: np.ndarray = field(kw_only=True)
     """(S,) number of the label of each sentence."""
@@ -201,12 +215,12 @@ class LabelledSentences(Sentences):
         return len(numbers)
 
     def select(self, numbers: np.ndarray) -> LabelledSentences:
-        """Some of the sentences, in the given order."""
+        """Return the sentences of the given numbers, in this order."""
         starts, lengths = self.starts[numbers], self.lengths[numbers]
         return replace(self, starts=starts, lengths=lengths, labels=self.labels[numbers])
 
     def pad_rows(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the words, (B, T), and the label, (B, 1), of some sentences, both int64."""
+        """Return the words, (B, T), and the labels, (B, 1), of the sentences, both int64."""
         return pad_words(self, numbers), self.labels[numbers, None].astype(np.int64)
 
 
@@ -215,7 +229,7 @@ class TaggedSentences(Sentences):
     """Sentences with one label per word."""
 
     tags: np.ndarray = field(kw_only=True)
-    """(N,) number of the label of each id; -1 at ``</s>``, which has none."""
+    """(N,) number of the label of each word; -1 at ``</s>``, which has no label."""
 
     @property
     def targets(self) -> np.ndarray:
@@ -225,7 +239,7 @@ class TaggedSentences(Sentences):
         return int((self.pad(self.tags, numbers) >= 0).sum())
 
     def pad_rows(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the words and their labels, both (B, T) int64; the label of ``</s>`` and padding is -1."""
+        """Return the words and their labels, both (B, T) int64; ``</s>`` and padding have the label -1."""
         return pad_words(self, numbers), self.pad(self.tags, numbers)
 
 
@@ -240,13 +254,19 @@ def label(ids: np.ndarray, labels: np.ndarray, vocabulary: Vocabulary) -> Labell
         ids: (N,) word ids, each sentence closed by ``</s>``.
         labels: (S,) number of the label of each sentence.
     """
-    return LabelledSentences(**_find_sentences(ids, vocabulary), labels=labels)
+    return LabelledSentences.from_ids(
+        ids, start_id=vocabulary.start, end_id=vocabulary.end, max_words=LONGEST, labels=labels
+    )
 
 
 def tag(
     sentences: Sequence[Sequence[tuple[str, str]]], labels: Sequence[str], vocabulary: Vocabulary
 ) -> TaggedSentences:
-    """Encode sentences of pairs of a canonical word and its label.
+    """Encode sentences in which every word has a label.
+
+    Args:
+        sentences: pairs of a normalised word and its label, for each sentence.
+        labels: all labels, in the order of their numbers.
 
     Raises:
         ConfigError: a label is not one of ``labels``.
@@ -261,17 +281,17 @@ def tag(
                 )
         ids += [*vocabulary.encode(word for word, _ in sentence).tolist(), vocabulary.end]
         tags += [*(numbers[name] for _, name in sentence), -1]
-    return TaggedSentences(**_find_sentences(np.array(ids), vocabulary), tags=np.array(tags))
-
-
-def _find_sentences(ids: np.ndarray, vocabulary: Vocabulary) -> dict[str, Any]:
-    """The fields of ``Sentences`` for a flat text."""
-    found = Sentences.from_ids(ids, start_id=vocabulary.start, end_id=vocabulary.end, max_words=LONGEST)
-    return {known.name: getattr(found, known.name) for known in fields(found)}
+    return TaggedSentences.from_ids(
+        np.array(ids),
+        start_id=vocabulary.start,
+        end_id=vocabulary.end,
+        max_words=LONGEST,
+        tags=np.array(tags),
+    )
 
 
 def pad_words(sentences: Sentences, numbers: np.ndarray) -> np.ndarray:
-    """Arrange the words of some sentences in rows, padded with ``<s>``: (B, T) int64."""
+    """Arrange the words of the sentences of the given numbers in rows padded with ``<s>``: (B, T) int64."""
     ids = sentences.pad(sentences.ids, numbers)
     return np.where(ids >= 0, ids, sentences.start_id)
 
@@ -281,8 +301,8 @@ class StreamBatches:
     """The text as a ring, cut into ``batch_rows`` streams of equal length.
 
     Batch n has the n-th ``bptt`` words of each stream, so that each row continues the same row of the
-    previous batch. The input of a word is the preceding word of the text. The input of the first word is the
-    last word of the text, ``</s>``; with the start state, this matches the way scoring begins a text.
+    previous batch. The input for predicting a word is the word before it. For the first word of the text,
+    that is the last word of the text, ``</s>``; scoring also begins a text with ``</s>`` and the start state.
     """
 
     ids: np.ndarray
@@ -290,15 +310,15 @@ class StreamBatches:
     batch_rows: int
     """Number of streams, one per row of a batch."""
     bptt: int
-    """Number of words per row of a batch, and so the length of truncated back-propagation through time."""
+    """Number of words per row of a batch: back-propagation through time is truncated after so many words."""
     offset: int = 0
     """Index in ``ids`` at which the ring begins.
 
-    It changes with every epoch; otherwise the gradient would be cut at the same words each time.
+    The offset changes with every epoch; otherwise the gradient would be cut at the same words each time.
     """
 
     sentences: Sentences | None = None
-    """The sentences of the text, whose topics each word has; None: words have no topics."""
+    """The sentences of the text, from which words take their topics; None if words have no topics."""
 
     @classmethod
     def for_epoch(
@@ -325,7 +345,7 @@ class StreamBatches:
 
     @property
     def stream_length(self) -> int:
-        """Words per stream; the last streams may be shorter."""
+        """Number of words per stream. The last streams may be shorter."""
         return -(-len(self.ids) // self.batch_rows)
 
     def __len__(self) -> int:
@@ -347,7 +367,7 @@ class StreamBatches:
         return self.sentences.topics_at(positions % len(self.ids))
 
     def _positions(self, number: int, rows: slice) -> np.ndarray:
-        """Return a batch's positions in the ring, (B, T); those beyond the end of the text are padding."""
+        """Return the positions of a batch in the ring, (B, T); positions after the text's end are padding."""
         begin = number * self.bptt
         columns = np.arange(begin, min(begin + self.bptt, self.stream_length))
         return np.arange(self.batch_rows)[rows, None] * self.stream_length + columns

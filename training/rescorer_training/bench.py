@@ -1,8 +1,8 @@
-"""Measure training speed against a plain PyTorch loop and the hardware's floor, in one run on one machine.
+"""Measure training speed, compared with a plain PyTorch loop and with the matrix products alone.
 
 The baseline is an LSTM language model as a typical PyTorch user would write it, without code of this project:
-a plain model, cross_entropy, Adam, and padded batches of 64 sentences in random order. The floor is the time
-that the model's matrix products alone take.
+a plain model, cross_entropy, Adam, and padded batches of 64 sentences in random order. The floor of a model
+is the time that its matrix products alone take.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from rescorer_training.batches import Sentences, plan_batches
 from rescorer_training.classes.partition import bin_by_frequency, order_vocabulary
 from rescorer_training.corpus import count_words, encode_text
 from rescorer_training.neural.optimisation import MaximumLikelihood, Noise, NoiseContrastive, Objective
+from rescorer_training.progress import option
 
 
 def train_plain_step(
@@ -49,11 +50,11 @@ def train_plain_step(
 
 
 N_PASSES = 3
-"""Number of passes of equal cost per step: forward, gradient of the inputs, and gradient of the weights."""
+"""Number of equally expensive passes per step: forward, gradients of inputs, and gradients of weights."""
 
 
 def list_network_products(config: NetworkConfig, n_rows: int, n_columns: int) -> list[Product]:
-    """Return the forward products of a network below its output layer, for (B, T) words, padding included."""
+    """List the forward products of a network without its output layer, for (B, T) words including padding."""
     n, hidden, size = n_rows * n_columns, config.hidden_size, config.embedding_size
     if config.kind == "transformer":
         return transformer_products(config, n)
@@ -71,11 +72,11 @@ def list_network_products(config: NetworkConfig, n_rows: int, n_columns: int) ->
 
 
 def list_output_products(config: NetworkConfig, words: Tensor, samples: int | None = None) -> list[Product]:
-    """Return the forward products of an output layer.
+    """List the forward products of an output layer.
 
     Args:
         words: (N,) targets.
-        samples: number of words that a sampled objective scores; None scores all words.
+        samples: number of words that a sampled objective scores; None if all words are scored.
     """
     n, size = len(words), config.embedding_size
     if config.output == "full":
@@ -93,7 +94,7 @@ MODELS = {
     "lstm-full": ("lstm", "full"),
     "lstm-nce": ("lstm", "full"),
 }
-"""Network and output layer by name; ``-nce`` trains the full softmax by noise-contrastive estimation."""
+"""Network and output layer of each model. ``-nce`` means training by noise-contrastive estimation."""
 TRANSFORMER_LAYERS, TRANSFORMER_HEADS, TRANSFORMER_WINDOW = 4, 4, 128
 MAX_SENTENCE_WORDS = 200
 N_ZIPF_SENTENCES, MEAN_ZIPF_WORDS = 20_000, 21
@@ -101,38 +102,40 @@ N_ZIPF_SENTENCES, MEAN_ZIPF_WORDS = 20_000, 21
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkOptions:
-    """Models to measure, their sizes, and the measuring time.
+    """Models to measure, their sizes and training steps, and how speed is measured.
+
+    In every round all models take turns, so that other load on the machine affects all of them.
 
     Raises:
         ConfigError: a model is unknown, or a value is out of range.
     """
 
-    models: tuple[str, ...] = tuple(MODELS)
-    size: int = 200
-    """Size of embeddings and hidden states."""
-    n_classes: int = 100
-    window: int = 4
-    """Number of context words of feed-forward and log-bilinear models."""
-    noise_samples: int = 512
-    batch_words: int = 4096
-    seconds: float = 5.0
-    """Time for each model in each round."""
-    rounds: int = 3
-    """Number of rounds, of which the median is reported. All models take turns in every round, so that other
-    load on the machine affects all of them."""
-    processor_time: bool = False
-    """Count processor time rather than wall-clock time, so that a single thread can be measured on a busy
-    machine."""
+    models: list[str] | None = option(None, "Model to measure; repeat for more. Default: all.", "--model")
+    vocabulary_size: int = option(10_000, "Number of words in the vocabulary, the most frequent ones.")
+    size: int = option(200, "Size of word vectors and hidden states.")
+    n_classes: int = option(100, "Number of output classes.", "--classes")
+    window: int = option(4, "Number of context words of feed-forward and log-bilinear models.")
+    noise_samples: int = option(512, "Noise words per batch for noise-contrastive estimation.")
+    batch_words: int = option(4096, "Words per batch, including padding; the plain PyTorch loop ignores it.")
+    seconds: float = option(5.0, "Seconds to measure each model in each round.")
+    rounds: int = option(3, "Number of rounds; each measures every model, and the median is reported.")
+    threads: int | None = option(None, "Number of CPU threads. Default: all.", min=1)
+    processor_time: bool = option(
+        False,
+        "Measure processor time instead of elapsed time, for busy machines; needs --threads 1.",
+        "--processor-time",
+    )
 
     def __post_init__(self) -> None:
-        unknown = sorted(set(self.models) - set(MODELS))
+        object.__setattr__(self, "models", list(self.models or MODELS))
+        unknown = sorted(set(self.models or ()) - set(MODELS))
         if unknown:
             raise ConfigError(f"unknown model {', '.join(unknown)}; expected some of {', '.join(MODELS)}")
         for name in ("size", "n_classes", "window", "noise_samples", "batch_words", "rounds"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected at least 1")
-        if self.processor_time and torch.get_num_threads() > 1:
-            n_threads = torch.get_num_threads()
+        n_threads = self.threads or torch.get_num_threads()
+        if self.processor_time and n_threads > 1:
             raise ConfigError(f"processor time needs a single thread, got {n_threads}; add --threads 1")
 
     @property
@@ -143,28 +146,28 @@ class BenchmarkOptions:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Training speed of one model; the figures are medians over the rounds."""
+    """Training speed of one model. All figures are medians over the rounds."""
 
     name: str
     words_per_second: float
     """Target words per second, including ``</s>`` but not padding."""
     ratio: float
-    """Ratio to the baseline's words per second."""
+    """Words per second divided by those of the baseline."""
     floor_words_per_second: float
     """Words per second if a step took only ``N_PASSES`` times the measured time of its forward products."""
     floor_gflops_per_second: float
-    """Rate of these products."""
+    """Billions of floating-point operations per second in these products."""
     floor_multiple: float
     """Time of a step divided by the time of its products."""
 
 
-def make_zipf_text(vocabulary_size: int, seed: int = 1) -> tuple[Sentences, int]:
+def make_zipf_text(vocabulary_size: int) -> tuple[Sentences, int]:
     """Generate sentences whose words follow Zipf's law, with ids in order of falling frequency.
 
     Returns:
         The sentences and the size of the vocabulary.
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(1)
     n_words = vocabulary_size - 1  # all except <s>
     ranks = np.arange(2, n_words)
     lengths = 1 + random.poisson(MEAN_ZIPF_WORDS, N_ZIPF_SENTENCES)
@@ -193,13 +196,13 @@ class Candidate:
 
     name: str
     train_step: Callable[[np.ndarray], int]
-    """Trains on a batch of sentence numbers and returns its number of target words."""
+    """Function that trains on the sentences of the given numbers, and returns the number of target words."""
     batches: list[np.ndarray]
     """Sentence numbers of each batch."""
     products: list[Product]
     """Forward matrix products of some typical batches."""
     product_words: int
-    """Number of target words in these batches."""
+    """Number of target words in the batches of ``products``."""
     clock: Callable[[], float]
     words_per_second: list[float] = field(default_factory=list)
     """Training speed in each round."""
@@ -210,7 +213,7 @@ class Candidate:
     def run(self, seconds: float) -> None:
         """Measure one round: train on at least one batch, then time the matrix products alone.
 
-        Training continues where the previous round ended. The products are timed in every round because the
+        Training continues where the previous round ended. The products are timed in every round, because the
         load of the machine may change between rounds.
         """
         n_words, started = 0, self.clock()
@@ -235,10 +238,10 @@ class Candidate:
 
 
 def run_benchmark(text: Sentences, vocabulary_size: int, options: BenchmarkOptions) -> list[Speed]:
-    """Measure the baseline and the chosen models; the baseline is the first of the results."""
+    """Measure the baseline and the chosen models. The first result is that of the baseline."""
     torch.manual_seed(1)
     candidates = [make_baseline(text, vocabulary_size, options)]
-    candidates += [make_candidate(name, text, vocabulary_size, options) for name in options.models]
+    candidates += [make_candidate(name, text, vocabulary_size, options) for name in options.models or ()]
     for candidate in candidates:
         candidate.train_step(candidate.batches[0])  # the first step also allocates memory and imports modules
     for _ in range(options.rounds):

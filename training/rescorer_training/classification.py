@@ -1,10 +1,10 @@
 """Classify sentences, or the words of a sentence, with the networks and the training loop of language models.
 
-One text per class comes in, with one sentence per line; a classifier, its predictions and their accuracy
-compared with naive Bayes go out. A classifier is context networks in one or two directions, pooling, and a
-softmax over the classes. Bidirectional recurrent networks are those of Schuster & Paliwal (1997). As in ELMo
-(Peters et al. 2018), the directions are separate stacks, which share the word embedding; their vectors are
-concatenated.
+One text per class comes in, with one sentence per line. A classifier and its predictions come out, with their
+accuracy compared with naive Bayes. A classifier consists of context networks in one or two directions,
+pooling, and a softmax over the classes. Bidirectional recurrent networks are those of Schuster & Paliwal
+(1997). As in ELMo (Peters et al. 2018), the two directions are separate networks that share the word
+embedding, and their vectors are concatenated.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from rescorer_training.neural.build import set_window_defaults
 from rescorer_training.neural.checkpoint import ProcessGroup
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
 from rescorer_training.neural.prepare import Monitor, choose_vocabulary, encode_numbered, print_status
-from rescorer_training.neural.train import Trainer, TrainingRun, compute_fingerprint, format_validation
+from rescorer_training.neural.train import Trainer, TrainingRun, compute_fingerprint
 from rescorer_training.progress import option
 from rescorer_training.vectors.runs import initialise_embedding
 
@@ -54,7 +54,7 @@ NETWORK_PREFIX, REVERSE_PREFIX = "network.", "reverse."
 
 
 def share_option(group: type, name: str) -> Any:
-    """Define a field with the default and the help of one of another group of options."""
+    """Define a field with the default and the help of the same field in another group of options."""
     original = next(found for found in fields(group) if found.name == name)
     assert original.default is not MISSING
     return field(default=original.default, metadata=original.metadata)
@@ -62,7 +62,7 @@ def share_option(group: type, name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ClassifierOptions:
-    """Options of a classifier's networks, most of which are those of language models."""
+    """Options of a classifier's networks. Most are options of language models."""
 
     kind: str | None = share_option(NetworkOptions, "kind")
     embedding_size: int | None = share_option(NetworkOptions, "embedding_size")
@@ -93,7 +93,7 @@ class ClassifierOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClassifierTraining:
-    """The training options that classifiers have, a part of ``TrainingOptions``."""
+    """The options of ``TrainingOptions`` that classifiers have."""
 
     epochs: int = option(5, "Number of passes over the training text.")
     batch_words: int = share_option(TrainingOptions, "batch_words")
@@ -109,7 +109,7 @@ class ClassifierTraining:
     average: str = share_option(TrainingOptions, "average")
 
     def complete(self) -> TrainingOptions:
-        """All options of the training loop; raises ConfigError if a value is out of range."""
+        """Return all options of the training loop; raises ConfigError if a value is out of range."""
         return TrainingOptions(**asdict(self))
 
 
@@ -117,7 +117,8 @@ class ClassifierTraining:
 class ClassifierConfig:
     """Configuration of a classifier, stored as ``config.json``.
 
-    ``NetworkConfig.from_dict`` refuses it, so that a classifier cannot be loaded as a language model.
+    ``NetworkConfig.from_dict`` refuses such a file, so that a classifier cannot be loaded as a language
+    model.
 
     Raises:
         BundleError: a value is out of range, or the network is that of a language model.
@@ -172,11 +173,11 @@ class ClassifierConfig:
 
     @property
     def tied_copy(self) -> str | None:
-        """The embedding of the reverse network, which is that of the forward one."""
+        """Name of the reverse network's embedding, which is the same as the forward network's."""
         return f"{REVERSE_PREFIX}embedding.weight" if self.bidirectional else None
 
     def parameter_shapes(self) -> Shapes:
-        """Return the shape of every tensor that a checkpoint of this classifier contains, by name."""
+        """Return the shape of every tensor in a checkpoint of this classifier, by name."""
         shapes = {
             name: shape
             for name, shape in parameter_shapes(self.network).items()
@@ -236,7 +237,7 @@ def make_config(
 class Classifier(SequenceModel):
     """Predict the label of each sentence (many-to-one), or of each of its words (many-to-many).
 
-    It is not a ``NeuralModel``, and no method scores words: it can never be used as a language model.
+    A classifier is not a ``NeuralModel`` and cannot score words, so nothing can use it as a language model.
     """
 
     config: ClassifierConfig
@@ -261,13 +262,13 @@ class Classifier(SequenceModel):
         *,
         bfloat16: bool = False,
     ) -> tuple[Tensor, State]:
-        """Vectors of sentences or of their words in float32, and an empty state; topics are not read.
+        """Compute the vectors of sentences or of their words; topics are not read.
 
         Args:
             inputs: (B, T) words, padded at the end with ``<s>``.
 
         Returns:
-            (B, 1, D), or (B, T, D) for labels of words.
+            (B, 1, D) float32 for labels of sentences, or (B, T, D) for labels of words; and an empty state.
         """
         lengths = (inputs != self.config.network.vocabulary_size - 1).sum(1)  # (B,)
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=bfloat16):
@@ -282,7 +283,7 @@ class Classifier(SequenceModel):
         return torch.cat(directions, dim=2).float(), ()
 
     def _pool(self, vectors: Tensor, lengths: Tensor) -> Tensor:
-        """Reduce the vectors of one direction, in the order of reading, (B, T, D), to (B, 1, D)."""
+        """Reduce the vectors of one direction, (B, T, D) in reading order, to (B, 1, D)."""
         if self.config.pooling == "none":
             return vectors
         positions = torch.arange(vectors.shape[1], device=vectors.device)
@@ -294,7 +295,7 @@ class Classifier(SequenceModel):
 
 
 def reversed_positions(lengths: Tensor, n_columns: int) -> Tensor:
-    """Positions that reverse the words of each row and leave its padding where it is, (B, T) int64.
+    """Return positions, (B, T) int64, that reverse the words of each row but not its padding.
 
     >>> reversed_positions(torch.tensor([2, 3]), 3).tolist()
     [[1, 0, 2], [2, 1, 0]]
@@ -307,10 +308,10 @@ def reversed_positions(lengths: Tensor, n_columns: int) -> Tensor:
 def load_classifier(folder: Path) -> tuple[Classifier, Vocabulary]:
     """Load a classifier in float32 and evaluation mode.
 
-    The sizes of its three files are compared before anything is built.
+    Before anything is built, it is checked that the sizes in the three files agree.
 
     Raises:
-        BundleError: a file is missing or damaged, the files do not fit together, or they are those of a
+        BundleError: a file is missing or damaged, the files do not fit together, or they are files of a
             language model.
     """
     files = Folder(folder)
@@ -345,7 +346,7 @@ class Accuracy:
 
     @property
     def is_correct(self) -> np.ndarray:
-        """(S,) bool."""
+        """Whether each prediction is correct, (S,) bool."""
         return np.asarray(self.truth == self.predicted)
 
     @property
@@ -355,7 +356,7 @@ class Accuracy:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Interval of 95 % of the share; see ``wilson_interval``."""
+        """The 95 % interval of the share; see ``wilson_interval``."""
         return wilson_interval(int(self.is_correct.sum()), len(self.truth))
 
     @property
@@ -365,7 +366,7 @@ class Accuracy:
         return np.bincount(self.truth * n + self.predicted, minlength=n * n).reshape(n, n)
 
     def recall(self) -> list[float | None]:
-        """Share of the sentences of each class that are predicted as such; None without sentences."""
+        """Share of the sentences of each class that are predicted correctly; None without sentences."""
         return _ratios(self.confusions.diagonal(), self.confusions.sum(axis=1))
 
     def precision(self) -> list[float | None]:
@@ -400,13 +401,14 @@ SMOOTHING = 1.0
 
 @dataclass(frozen=True)
 class NaiveBayes:
-    """ln P(class) and ln P(word | class), estimated from counts."""
+    """A naive Bayes classifier, estimated from counts."""
 
     log_priors: np.ndarray
-    """(C,) float64."""
+    """(C,) float64 ln P(class)."""
     log_probs: np.ndarray
-    """(C, V) float64; ``</s>``, which every sentence has once, is counted like a word, so that a class of
-    short sentences is recognised by its ends."""
+    """(C, V) float64 ln P(word | class).
+
+    ``</s>`` counts as a word, so that a class of short sentences is recognised by its many sentence ends."""
 
     @classmethod
     def fit(cls, text: LabelledSentences, n_labels: int, n_words: int) -> NaiveBayes:
@@ -432,7 +434,7 @@ class NaiveBayes:
 
 
 def _flatten(text: LabelledSentences) -> tuple[np.ndarray, np.ndarray]:
-    """The ids of all sentences, and the number of the sentence of each."""
+    """Return the ids of all sentences as one array, and the number of the sentence of each id."""
     sentence = np.repeat(np.arange(len(text.starts)), text.lengths)
     first = np.repeat(np.cumsum(text.lengths) - text.lengths, text.lengths)
     positions = np.repeat(text.starts, text.lengths) + np.arange(len(sentence)) - first
@@ -441,7 +443,7 @@ def _flatten(text: LabelledSentences) -> tuple[np.ndarray, np.ndarray]:
 
 VOCABULARY_FILE, TEXT_FILE, SPLIT_FILE = "vocabulary.txt", "text.ids", "split.json"
 MIN_COUNT = 2
-"""Rarer words of the training text are unknown, so that the network learns what unknown words mean."""
+"""Words that occur less often count as unknown, so that the network learns from unknown words."""
 
 
 @dataclass(frozen=True)
@@ -469,14 +471,14 @@ def prepare_text(
 
     Args:
         texts: the training text of each class.
-        validation: the validation text of each class; if empty, the last sentences of each training text are
-            taken out of it.
+        validation: the validation text of each class. If empty, the last sentences of each training text are
+            used for validation instead of training.
         vocabulary_size: number of words to know, the most frequent ones of the training sentences.
-        validation_share: share of each training text for validation if there are no validation texts.
+        validation_share: share of each training text for validation, if there are no validation texts.
 
     Raises:
         ConfigError: the classes of training and validation texts differ, or the share is out of range.
-        FormatError: a text cannot be read, has no words, or has a single sentence and must be divided.
+        FormatError: a text cannot be read or has no words, or a text with a single sentence must be divided.
     """
     if validation and set(validation) != set(texts):
         different = ", ".join(sorted(set(validation) ^ set(texts)))
@@ -518,7 +520,7 @@ def _count_training_words(
 
 
 def load_prepared(folder: Path) -> LabelledText:
-    """Map the text that ``prepare_text`` wrote to ``folder`` into memory.
+    """Map the texts of a folder, which ``prepare_text`` has written, into memory.
 
     Raises:
         ConfigError: the folder has no prepared text.
@@ -543,7 +545,7 @@ def load_prepared(folder: Path) -> LabelledText:
 def encode_sentences(
     sentences: Sequence[Sequence[str]], labels: Sequence[int], vocabulary: Vocabulary
 ) -> LabelledSentences:
-    """Encode canonical words with the vocabulary of a classifier; sentences may be empty."""
+    """Encode sentences of normalised words with the vocabulary of a classifier. Sentences may be empty."""
     rows = [np.append(vocabulary.encode(words), vocabulary.end) for words in sentences]
     ids = np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
     return label(ids, np.asarray(labels, dtype=np.int64), vocabulary)
@@ -552,7 +554,7 @@ def encode_sentences(
 def read_labelled(
     texts: Mapping[str, Path], labels: Sequence[str], normaliser: Normaliser, vocabulary: Vocabulary
 ) -> LabelledSentences:
-    """Read test texts, one per class; lines without words are skipped.
+    """Read test texts, one per class. Lines without words are skipped.
 
     Raises:
         ConfigError: a class is unknown to the classifier.
@@ -601,14 +603,15 @@ class Prediction:
     probabilities: dict[str, float]
     n_words: int
     n_unknown: int
-    """Number of words that the classifier does not know. With only such words, or without any, it can only
-    judge by their number."""
+    """Number of words that the classifier does not know.
+
+    If it knows no word of a line, it can judge only by their number."""
 
 
 def predict_lines(
     model: Classifier, vocabulary: Vocabulary, normaliser: Normaliser, lines: Iterable[str]
 ) -> Iterator[Prediction]:
-    """Yield one prediction per line, also for lines without words."""
+    """Yield one prediction per line, even for lines without words."""
     labels = model.config.labels
     remaining = iter(lines)
     while chunk := list(islice(remaining, LINES_PER_BATCH)):
@@ -666,7 +669,7 @@ def train(
     options: ClassifierTraining,
     run: RunOptions = RunOptions(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
-    """Train a classifier, report each validation on stderr, and return the facts saved with the best model.
+    """Train a classifier; return the metadata that is saved with the best model.
 
     Raises:
         ConfigError: the device is not available, or the run does not match the one to resume.
@@ -685,7 +688,7 @@ def train(
     if run.resume:
         trainer.resume()
     print_status(describe_run(model, text))
-    trainer.train(text.train, text.validation, lambda entry: print_status(format_validation(entry)))
+    trainer.train(text.train, text.validation)
     return write_facts(trainer, inputs, text, network)
 
 
@@ -709,14 +712,14 @@ def measure(text: LabelledSentences, labels: tuple[str, ...], probs: Any) -> Acc
 
 
 def fit_baseline(text: LabelledText) -> NaiveBayes:
-    """Estimate naive Bayes from the training sentences of a run, with the same vocabulary."""
+    """Estimate naive Bayes from the training sentences of a run, with the vocabulary of the run."""
     return NaiveBayes.fit(text.train, len(text.labels), len(text.vocabulary))
 
 
 def write_facts(
     trainer: Trainer, inputs: RunInputs, text: LabelledText, network: ClassifierOptions
 ) -> dict[str, Any]:
-    """Write the facts of a run to ``training.json`` in the best model's folder; return them."""
+    """Write metadata of a run to ``training.json`` in the best model's folder; return the metadata."""
     best, progress = inputs.folder / "best", trainer.progress
     model, _ = load_classifier(best)
     accuracy = measure(text.validation, text.labels, predict(model, text.validation))

@@ -1,19 +1,19 @@
 """Sentence completion: choose the word that is missing in a sentence, by language models and word vectors.
 
-Zweig & Burges (2011), "The Microsoft Research sentence completion challenge". Word vectors score a candidate
-by how well it goes with the words around the blank:
+The task is that of Zweig & Burges (2011), "The Microsoft Research sentence completion challenge". Word
+vectors score how well a candidate fits the words around the blank:
 
 - Skip-gram: the candidate predicts the words near it, and the log-probabilities are summed (Mikolov et al.
   2013, arXiv 1301.3781).
-- CBOW: the words near the blank predict the candidate; what counts is by how much they raise its probability,
-  since frequent candidates are not better ones.
-- Any vectors, as those of latent semantic analysis: the mean cosine of the candidate and each word of the
-  sentence (Zweig et al. 2012, "Computational approaches to sentence completion").
+- CBOW: the words near the blank predict the candidate. The score is by how much they raise its
+  log-probability, since a candidate is not better because it is frequent.
+- Any vectors, such as those of latent semantic analysis: the mean cosine of the candidate and each word of
+  the sentence (Zweig et al. 2012, "Computational approaches to sentence completion").
 
-Models are combined by P(candidate) ∝ exp Σ_m w_m s_m over the candidates of a question, where s_m are the
-scores of model m, less their mean over the question, in units of their standard deviation over the training
-questions. The weights maximise the mean log-probability of the answers, less a penalty of strength/2 · Σ w²
-(McFadden 1974), and are judged by nested cross-validation.
+A combination of models gives P(candidate) ∝ exp Σ_m w_m s_m to the candidates of a question. The score s_m of
+model m is centred within the question and divided by its standard deviation over the training questions. The
+weights w_m maximise the mean log-probability of the answers, less a penalty of strength/2 · Σ w² (McFadden
+1974). They are judged by nested cross-validation.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from pathlib import Path
 
 import numpy as np
 
-from rescorer.combination import MIXTURE
 from rescorer.errors import ConfigError, FormatError
 from rescorer.evaluation.statistics import PairedTest, mcnemar
 from rescorer.text import Normaliser
 from rescorer.trie import Words
+from rescorer.weights import MIXTURE
 from rescorer_training.corpus import read_lines
 from rescorer_training.evaluation.perplexity import BOTH_DIRECTIONS, ModelSet, score_tokens
 from rescorer_training.vectors.files import WordVectors, read_vectors
@@ -62,16 +62,15 @@ class Question:
 
 @dataclass(frozen=True)
 class CandidateScores:
-    """What one model thinks of the candidates of Q questions."""
+    """Scores of one model for the candidates of Q questions."""
 
     values: np.ndarray
-    """(Q, 5) float64; higher is better."""
+    """(Q, 5) float64 scores; higher is better."""
     n_unknown: int
-    """Number of candidates of all questions that the model does not know, or that make a sentence with a word
-    that it does not know."""
+    """Number of candidates that the model does not know, or whose sentences have words unknown to it."""
 
     def is_correct(self, questions: Sequence[Question]) -> np.ndarray:
-        """Whether the best candidate of each question is its answer, (Q,) bool; of equal ones, the first."""
+        """Return whether the best candidate of each question (the first if equal) is right, (Q,) bool."""
         answers = np.array([question.answer for question in questions])
         return np.asarray(self.values.argmax(axis=1) == answers)
 
@@ -81,7 +80,7 @@ def read_questions(path: Path) -> list[Question]:
 
     Raises:
         FormatError: a column or a value is missing, a question does not have exactly one blank, an answer is
-            not one of the letters, or there are no questions. The error names the line and the column.
+            not a letter from a to e, or there are no questions. The error names the line and the column.
     """
     reader = csv.DictReader(read_lines(path))
     missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
@@ -115,7 +114,7 @@ def score_sentences(models: ModelSet, questions: Sequence[Question]) -> dict[str
     """Score every candidate by the log-probability of its sentence with ``</s>``, in nats.
 
     Returns:
-        Scores by model, then those of the mixture, or of both directions, if there are several models.
+        Scores by model. With several models, also those of the mixture or of both directions.
     """
     normalise = models.normaliser.normalise
     sentences = [normalise(text) for question in questions for text in question.sentences()]
@@ -137,7 +136,9 @@ def score_sentences(models: ModelSet, questions: Sequence[Question]) -> dict[str
 
 
 ScoreRows = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""From rows of candidates (n,), and rows (C,) and distances (C,) of context words, to scores (n,)."""
+"""A function that scores candidates, from rows (n,) to scores (n,), by context words.
+
+Its further arguments are the rows and the distances of the context words, (C,) each."""
 
 
 def score_neighbours(
@@ -145,8 +146,8 @@ def score_neighbours(
 ) -> CandidateScores:
     """Score candidates by the log-probabilities of a skip-gram or CBOW model, in nats.
 
-    A word counts as training expects it to: one at a distance d is in the window of a word, of which the
-    largest is W, with the probability (W + 1 - d) / W. Only words that have vectors count as neighbours.
+    A neighbour at distance d has the weight (W + 1 - d) / W, where W is the largest window. In training, it
+    is in the window of the word with this probability. Words without vectors do not count as neighbours.
     """
     window = model.options.window
     log_shares = np.log(model.counts / model.counts.sum())
@@ -181,8 +182,8 @@ def _score(
 ) -> CandidateScores:
     """Score the candidates of every question.
 
-    A candidate of several words has their mean score. One without a vector has the mean of the others, which
-    says nothing for or against it.
+    A candidate of several words gets the mean of their scores. A candidate without a vector gets the mean
+    score of the other candidates.
     """
     values = [_score_question(index, question, normaliser, score_rows) for question in questions]
     known = np.isfinite(values)
@@ -193,7 +194,7 @@ def _score(
 def _score_question(
     index: Mapping[str, int], question: Question, normaliser: Normaliser, score_rows: ScoreRows
 ) -> np.ndarray:
-    """Scores of the candidates of a question, (5,) float64; NaN for candidates without a vector."""
+    """Score the candidates of a question, (5,) float64; NaN for candidates without a vector."""
     before, after = (
         [index[word] for word in words if word in index] for words in question.context(normaliser)
     )
@@ -211,34 +212,34 @@ def _score_question(
 
 
 STRENGTHS = (0.001, 0.01, 0.1, 1.0)
-"""Strengths of the penalty to choose from."""
+"""Strengths from which that of the penalty is chosen."""
 OUTER_FOLDS, INNER_FOLDS = 10, 5
 MAX_STEPS = 100
 TOLERANCE = 1e-10
-"""Training ends when a step gains less than so many nats per question."""
+"""Fitting ends when a step gains less than this, in nats per question."""
 
 
 @dataclass(frozen=True, eq=False)
 class Combination:
-    """Scores of candidates by weights that were learned without their question."""
+    """Combined scores of candidates, with weights that were learned without the question."""
 
     values: np.ndarray
-    """(Q, C) float64."""
+    """(Q, C) float64 combined scores."""
     weights: np.ndarray
-    """(folds, M): weights of standardised scores that each fold was judged with."""
+    """(folds, M) weights of standardised scores with which each fold was scored."""
     strengths: tuple[float, ...]
-    """Strength of the penalty that was chosen for each fold."""
+    """Strength of the penalty for each fold."""
 
 
 def cross_validate(scores: np.ndarray, answers: np.ndarray, seed: int = 1) -> Combination:
-    """Hold out each of ten folds in turn, learn on the others, and score the fold.
+    """Hold out each of ten folds in turn, learn weights on the others, and score the fold.
 
-    The strength of the penalty is the one that predicts the answers of five inner folds best.
+    Five inner folds choose the strength of the penalty.
 
     Args:
         scores: (Q, C, M) scores of the candidates by each model.
         answers: (Q,) index of the answer of each question.
-        seed: of the division into folds.
+        seed: random seed of the division into folds.
 
     Raises:
         ConfigError: there are fewer questions than folds.
@@ -274,7 +275,7 @@ def _choose_strength(scores: np.ndarray, answers: np.ndarray, generator: np.rand
 
 
 def _split(order: np.ndarray, n_folds: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Divide questions into folds: those of each fold, and all others."""
+    """Divide questions into folds; return the questions of each fold, and all others."""
     folds = np.array_split(order, n_folds)
     return [(fold, np.concatenate(folds[:i] + folds[i + 1 :])) for i, fold in enumerate(folds)]
 
@@ -294,11 +295,12 @@ class Weights:
 
 
 def fit(scores: np.ndarray, answers: np.ndarray, strength: float) -> Weights:
-    """Learn weights by Newton's method, whose step is halved until it gains.
+    """Learn weights by Newton's method. A step is halved until it lowers the loss.
 
     Args:
-        scores: (Q, C, M).
-        strength: of the penalty, above 0.
+        scores: (Q, C, M) scores of the candidates by each model.
+        answers: (Q,) index of the answer of each question.
+        strength: strength of the penalty, above 0.
     """
     centred = scores - scores.mean(axis=1, keepdims=True)
     deviations = np.sqrt((centred**2).mean(axis=(0, 1)))
@@ -317,13 +319,13 @@ def fit(scores: np.ndarray, answers: np.ndarray, strength: float) -> Weights:
 
 
 def penalised_loss(inputs: np.ndarray, answers: np.ndarray, weights: np.ndarray, strength: float) -> float:
-    """Mean of -ln P(answer), and the penalty."""
+    """Return the mean of -ln P(answer) plus the penalty."""
     chosen = log_probs(inputs @ weights)[np.arange(len(answers)), answers]
     return float(-chosen.mean() + strength / 2 * (weights @ weights))
 
 
 def log_probs(values: np.ndarray) -> np.ndarray:
-    """Normalise scores to log-probabilities over the candidates, (Q, C)."""
+    """Normalise scores to log-probabilities of the candidates, (Q, C)."""
     values = values - values.max(axis=1, keepdims=True)
     return np.asarray(values - np.log(np.exp(values).sum(axis=1, keepdims=True)))
 
@@ -344,14 +346,14 @@ COSINE = "cosine"
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What one model, or the combination, answered."""
+    """Answers of one model, or of the combination."""
 
     n_questions: int
     n_correct: int
     n_unknown: int
     """See ``CandidateScores``; 0 for the combination."""
     test: PairedTest | None = None
-    """Comparison with the combination, which is the second system."""
+    """Test against the combination, which is the second system of the test."""
 
     @property
     def accuracy(self) -> float:
@@ -360,14 +362,14 @@ class Answers:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Bootstrap interval of 95 % of the percentage; see ``accuracy_interval``."""
+        """The 95 % bootstrap interval of the percentage; see ``accuracy_interval``."""
         low, high = accuracy_interval(self.n_correct, self.n_questions)
         return 100 * low, 100 * high
 
 
 @dataclass(frozen=True, eq=False)
 class Combined:
-    """Scores of the learned combination, and the models that it combines."""
+    """The learned combination: its scores, its models and their weights."""
 
     names: tuple[str, ...]
     mean_weights: tuple[float, ...]
@@ -380,7 +382,8 @@ def score_vectors(
 ) -> dict[str, CandidateScores]:
     """Score candidates with the word vectors that ``[NAME=]PATH`` options name.
 
-    A folder is a run of CBOW or skip-gram, whose log-probabilities and cosines are taken; a file has cosines.
+    A folder is a run of CBOW or skip-gram, which scores by log-probabilities and by cosines. A file of
+    vectors scores by cosines.
 
     Args:
         taken: names of other models.
@@ -411,7 +414,7 @@ def score_vectors(
 
 
 def combine(scores: Mapping[str, CandidateScores], questions: Sequence[Question], seed: int = 1) -> Combined:
-    """Learn to combine all models by nested cross-validation; what is made of other models is left out.
+    """Learn to combine all models by nested cross-validation, leaving out mixtures of other models.
 
     Raises:
         ConfigError: there are fewer than two models, or too few questions.
@@ -428,7 +431,7 @@ def combine(scores: Mapping[str, CandidateScores], questions: Sequence[Question]
 def answer(
     scores: Mapping[str, CandidateScores], questions: Sequence[Question], combined: Combined | None = None
 ) -> dict[str, Answers]:
-    """Answer every question by every model, and by the combination, with which the others are compared."""
+    """Answer every question by every model and by the combination, with which each model is compared."""
     correct = {name: row.is_correct(questions) for name, row in scores.items()}
     best = combined.scores.is_correct(questions) if combined else None
     rows = {

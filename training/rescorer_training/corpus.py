@@ -1,12 +1,13 @@
 """Read text files, normalise, count and number their words, and encode them as word ids.
 
-A text has one sentence per line; lines without canonical words are skipped. For backward models, the words of
-each sentence are reversed here.
+A text has one sentence per line. Lines without words after normalisation are skipped. For backward models,
+the words of each sentence are reversed here.
 
-A model is right only for text that is normalised as its training text was, so the normaliser is recorded with
-every trained model, and commands that use models take the recorded one unless they are given another. The
-direction of an n-gram model is recorded next to its file, because no format of n-grams has a place for it;
-the config of a network and the manifest of a bundle do.
+A model must score text that is normalised in the same way as its training text. The normaliser is therefore
+recorded with every trained model, and commands that use the model take the recorded normaliser unless the
+user gives another one. The direction of an n-gram model, forward or backward, is also recorded in a file next
+to the model, because no n-gram format can store it. The direction of a network is in its configuration, and
+that of a bundle's model in the manifest.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from rescorer_training.progress import track
 
 
 def choose_normaliser(choice: str | None, models: Iterable[Path] = ()) -> Normaliser:
-    """Return the normaliser for ``choice``; say on stderr if the models were trained with another one.
+    """Return the normaliser that the user chose; say on stderr if the models were trained with another one.
 
     Args:
         choice: ``raw`` for a normaliser that only splits at blanks, or the path of a JSON file of normaliser
-            settings. None: the one recorded with the models, or the default one.
-        models: ARPA files, KenLM binaries, and folders of networks or of their runs.
+            settings. None for the normaliser that is recorded with the models, or else the default one.
+        models: ARPA files, KenLM binaries, and folders of networks or of their training runs.
 
     Raises:
         BundleError: a file cannot be read or is not a JSON object.
@@ -63,21 +64,22 @@ def choose_normaliser(choice: str | None, models: Iterable[Path] = ()) -> Normal
 
 
 def common_normaliser(recorded: dict[Path, Normaliser]) -> Normaliser | None:
-    """Return the normaliser that models share, by the models' paths; None if there are no models.
+    """Return the one normaliser of several models; None if there are no models.
+
+    Args:
+        recorded: the normaliser of each model, by the model's path.
 
     Raises:
         ConfigError: the models were trained with different normalisers.
     """
-    chosen: tuple[Path, Normaliser] | None = None
+    first = next(iter(recorded), None)
     for path, normaliser in recorded.items():
-        if chosen is None:
-            chosen = path, normaliser
-        elif normaliser.settings != chosen[1].settings:
+        if first and normaliser.settings != recorded[first].settings:
             raise ConfigError(
-                f"{chosen[0]} and {path} were trained with different normalisers; train them with the same "
+                f"{first} and {path} were trained with different normalisers; train them with the same "
                 "one, or choose one with --normaliser"
             )
-    return chosen and chosen[1]
+    return recorded[first] if first else None
 
 
 def record_normaliser(model: Path, normaliser: Normaliser) -> None:
@@ -86,12 +88,15 @@ def record_normaliser(model: Path, normaliser: Normaliser) -> None:
 
 
 def recorded_normalisers(models: Iterable[Path]) -> dict[Path, Normaliser]:
-    """Return the recorded normalisers by model; raises the errors of ``recorded_normaliser``."""
+    """Return the recorded normaliser of each model, leaving out models without a record.
+
+    Raises the errors of ``recorded_normaliser``.
+    """
     return {path: found for path in models if (found := recorded_normaliser(path)) is not None}
 
 
 def recorded_normaliser(model: Path) -> Normaliser | None:
-    """Return the normaliser recorded with a model; None if there is none, as with models of other tools.
+    """Return the normaliser recorded with a model; None if none is recorded, as with models of other tools.
 
     Raises:
         BundleError: the record cannot be read or is not a JSON object.
@@ -104,7 +109,7 @@ def recorded_normaliser(model: Path) -> Normaliser | None:
 
 
 def record_file(model: Path) -> Path:
-    """The file of the normaliser of a model: in the folder of a network, next to an n-gram model."""
+    """Return the file that records a model's normaliser: in a network's folder, or next to an n-gram file."""
     return model / TEXT if model.is_dir() else model.with_name(f"{model.name}.{TEXT}")
 
 
@@ -112,7 +117,7 @@ SUFFIX = ".direction.json"
 
 
 def record_direction(model: Path, *, backward: bool) -> None:
-    """Write a record next to a backward model, and remove that of a model that was replaced."""
+    """Record next to an n-gram model that it is backward; remove the record if the model is forward."""
     file = direction_file(model)
     if backward:
         write_text(file, json.dumps({"backward": True}) + "\n")
@@ -121,10 +126,10 @@ def record_direction(model: Path, *, backward: bool) -> None:
 
 
 def is_backward(model: Path) -> bool:
-    """Whether an n-gram model is recorded as a backward one; without a record it is not.
+    """Whether an n-gram model is recorded as backward. A model without a record is forward.
 
     Raises:
-        BundleError: the record cannot be read, or has anything else than the key ``backward``.
+        BundleError: the record cannot be read, or is anything but an object with the key ``backward``.
     """
     file = direction_file(model)
     if not file.exists():
@@ -136,26 +141,26 @@ def is_backward(model: Path) -> bool:
 
 
 def direction_file(model: Path) -> Path:
-    """The file next to an n-gram model that says its direction."""
+    """Return the file next to an n-gram model that records its direction."""
     return model.with_name(f"{model.name}{SUFFIX}")
 
 
 logger = logging.getLogger(__name__)
 
 MAX_BUFFERED_IDS = 4_000_000
-"""Number of word ids to collect in a list before they go to disk or into an array (16 MB)."""
+"""Number of word ids to hold in memory before writing them to disk, and to process at once (16 MB)."""
 SENTENCE_END = 0
 """Number with which ``number_words`` closes every sentence."""
 LINES_EXAMINED = 1_000
-"""Number of lines of each text of which it is found out whether they have spaces."""
+"""Number of lines of each text that are checked for spaces between words."""
 MARK = re.compile(r"(?<!\S)(?:[^\w\s]+|[\[(<]\S*[\])>])(?!\S)")
-"""A token of symbols only, or in brackets, which a normaliser may drop."""
+"""A mark: a token that consists of symbols only or is in brackets, which a normaliser may drop."""
 LINES_PER_REPORT = 10_000
 """Number of lines between two progress reports."""
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text file, gzip or plain; a pipe can be read again within ``keep_pipes``.
+    """Yield the lines of a UTF-8 text file, gzip or plain. Within ``keep_pipes``, a pipe can be read again.
 
     Raises:
         FormatError: the file is missing, damaged or not UTF-8; names the file and the line.
@@ -170,7 +175,7 @@ def read_lines(path: Path) -> Iterator[str]:
 def read_sentences(
     paths: Sequence[Path], normaliser: Normaliser, progress: str = "", *, backward: bool = False
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the canonical words of each sentence.
+    """Yield the normalised words of each sentence.
 
     Args:
         backward: reverse the words of each sentence.
@@ -186,7 +191,7 @@ def read_sentences(
 def _normalise_lines(
     paths: Sequence[Path], normaliser: Normaliser, progress: str
 ) -> Iterator[tuple[int, str, tuple[str, ...]]]:
-    """Yield the number of each line in its text, the line, and its canonical words."""
+    """Yield the number of each line in its text, the line, and its normalised words."""
     with track(progress, "lines") as task:
         for path in paths:
             for number, line in enumerate(read_lines(path), start=1):
@@ -198,14 +203,14 @@ def _normalise_lines(
 def count_words(
     paths: Sequence[Path], normaliser: Normaliser, progress: str = "counting words"
 ) -> Counter[str]:
-    """Count the occurrences of each canonical word; warn of text that was not divided into words."""
+    """Count the occurrences of each normalised word; warn if a text is not divided into words."""
     return count_words_and_marks(paths, normaliser, progress)[0]
 
 
 def count_words_and_marks(
     paths: Sequence[Path], normaliser: Normaliser, progress: str = "counting words"
 ) -> tuple[Counter[str], Counter[str]]:
-    """Count each canonical word, and each mark of which the normaliser leaves nothing; warn likewise."""
+    """Count like ``count_words``; also count each mark that the normaliser drops, such as ``[NOISE]``."""
     counts, marks, spacing = Counter[str](), Counter[str](), SpacingTally()
     for number, line, words in _normalise_lines(paths, normaliser, progress):
         counts.update(words)
@@ -227,7 +232,7 @@ def encode_text(
     end_id: int,
     backward: bool = False,
 ) -> np.ndarray:
-    """Encode texts as one flat array of word ids, every sentence closed by ``end_id``.
+    """Encode texts as one flat array of word ids, with ``end_id`` after every sentence.
 
     Args:
         ids: id of each known word; other words become ``unknown_id``.
@@ -239,16 +244,10 @@ def encode_text(
     Raises:
         FormatError: a file cannot be read, or none of them has a word.
     """
-    chunks: list[np.ndarray] = []
-    buffer: list[int] = []
     look_up = ids.get
-    for words in read_sentences(paths, normaliser, "encoding", backward=backward):
-        buffer.extend([look_up(word, unknown_id) for word in words])
-        buffer.append(end_id)
-        if len(buffer) >= MAX_BUFFERED_IDS:
-            chunks.append(np.array(buffer, dtype=np.int32))
-            buffer.clear()
-    encoded = np.concatenate([*chunks, np.array(buffer, dtype=np.int32)])
+    sentences = read_sentences(paths, normaliser, "encoding", backward=backward)
+    rows = ([*(look_up(word, unknown_id) for word in words), end_id] for words in sentences)
+    encoded = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
     if not len(encoded):
         raise FormatError("no words in the text", file=", ".join(str(path) for path in paths))
     return encoded
@@ -264,14 +263,14 @@ def number_words(
 ) -> tuple[list[str], list[int]]:
     """Number words from 1 in order of first occurrence, and write the text to ``output`` as these numbers.
 
-    The file is a flat int32 array in which 0 closes every sentence. From this file, words can be
-    counted, a vocabulary chosen and the text renumbered (``renumber``) without reading the text again.
+    The file is a flat int32 array in which 0 closes every sentence. With this file, the caller can count
+    words, choose a vocabulary and renumber the text (``renumber``) without reading the text again.
 
     Args:
         backward: see ``read_sentences``.
 
     Returns:
-        The words, word number n at index n - 1; and the number of sentences in each file.
+        The words, where word number n has the index n - 1; and the number of sentences in each file.
 
     Raises:
         FormatError: a file cannot be read or has no words.
@@ -287,14 +286,10 @@ def number_words(
             if not n_sentences[index]:
                 raise FormatError("no words in the text", file=str(path))
 
+    flat = itertools.chain.from_iterable(number_sentences())
     with open(output, "wb") as stream:
-        buffer: list[int] = []
-        for sentence in number_sentences():
-            buffer.extend(sentence)
-            if len(buffer) >= MAX_BUFFERED_IDS:
-                stream.write(np.array(buffer, dtype=np.int32).tobytes())
-                buffer.clear()
-        stream.write(np.array(buffer, dtype=np.int32).tobytes())
+        while len(block := np.fromiter(itertools.islice(flat, MAX_BUFFERED_IDS), np.int32)):
+            stream.write(block.tobytes())
     return list(numbers), n_sentences
 
 
@@ -305,7 +300,7 @@ def iterate_blocks(ids: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def count_ids(ids: np.ndarray, n: int) -> np.ndarray:
-    """Count the occurrences of each of the ids 0 … n-1: (n,) int64."""
+    """Count how often each of the ids 0 … n-1 occurs: (n,) int64."""
     counts = np.zeros(n, dtype=np.int64)
     for block in iterate_blocks(ids):
         counts += np.bincount(block, minlength=n)

@@ -1,10 +1,11 @@
-"""Features next to the word that networks read in training: word classes, topics and parts of speech.
+"""Features that networks read in addition to words: word classes, topics and parts of speech.
 
-``docs/decisions/feature-inputs.md`` says how a word's input is made of its embedding and its features. The
-vector of a class is added to the word's embedding; as it depends on the word alone, a saved model has the
-sums as its embedding and no classes. Parts of speech are induced by a hidden Markov model of the words of
-sentences (Baum et al. 1970; Merialdo 1994): tags start as Brown clusters, one tag per cluster with a little
-of all others, and expectation maximisation lets words have several tags, by the tags around them.
+``docs/decisions/feature-inputs.md`` says how the input for a word is made of its embedding and its features.
+The vectors of a word's classes are added to its embedding. As these depend on the word alone, a saved model
+has the sums as its embedding and no classes. Parts of speech (tags) are induced by a hidden Markov model of
+the words of sentences (Baum et al. 1970; Merialdo 1994). At the start, each tag is a Brown cluster with a
+small share of all other words. Expectation maximisation then gives words several tags, depending on the tags
+around them.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class ClassEmbedding(nn.Embedding):
     The vectors of classes start as zeros.
 
     Args:
-        words: the embedding whose parameter holds the words' own vectors.
-        classes: (V, C) int64 classes of each word, all numbered in one sequence.
+        words: embedding with the words' own vectors.
+        classes: (V, C) int64 classes of each word, numbered in one sequence for all C kinds.
     """
 
     classes: Tensor
@@ -48,16 +49,16 @@ class ClassEmbedding(nn.Embedding):
         return super().forward(words) + self._sum_classes(self.classes[words])
 
     def folded_weight(self) -> Tensor:
-        """The vectors of all words, (V, E)."""
+        """Return the sums for all words, (V, E)."""
         return self.weight + self._sum_classes(self.classes)
 
     def _sum_classes(self, classes: Tensor) -> Tensor:
-        """Sum the vectors of some words' classes, (..., C) → (..., E)."""
+        """Sum the vectors of the classes of words, (..., C) → (..., E)."""
         return functional.embedding(classes, self.class_vectors).sum(dim=-2)
 
 
 def add_class_inputs(model: NeuralModel, classes: Tensor) -> None:
-    """Let a model also read the classes of words, (V, C); it stays the same function at first.
+    """Let a model also read the classes of words, (V, C). At first, its predictions stay the same.
 
     Raises:
         ConfigError: the output layer is a tree that is tied to the embedding.
@@ -71,8 +72,8 @@ def add_class_inputs(model: NeuralModel, classes: Tensor) -> None:
 def fold_class_inputs(model: SequenceModel) -> SequenceModel:
     """Return an equal model without class inputs, for scoring.
 
-    It is the model itself if that has none. Otherwise it is a copy on the CPU, untied because its output
-    weights are the words' own vectors.
+    A model without class inputs is returned as it is. Otherwise the result is a copy on the CPU. Its output
+    layer is not tied to the embedding, because output weights are the words' own vectors.
     """
     embedding = model.network.embedding
     if not isinstance(model, NeuralModel) or not isinstance(embedding, ClassEmbedding):
@@ -88,27 +89,28 @@ def fold_class_inputs(model: SequenceModel) -> SequenceModel:
 
 
 BLOCK_WORDS = 256
-"""Number of words that are one document."""
+"""Number of words per document."""
 MAX_BLOCK_SHARE = 0.4
-"""Words that occur in a larger share of the documents are not topical."""
+"""Words that occur in more than this share of the documents are not topical."""
 MIN_BLOCKS = 2
 """Words that occur in fewer documents are not topical."""
 PASSES = 10
 """Number of passes over the documents."""
 
 
-def fit_word_topics(ids: np.ndarray, n_words: int, n_topics: int, *, seed: int = 1) -> np.ndarray:
-    """Fit topics to a text, and compute what each word says of them.
+def fit_word_topics(ids: np.ndarray, n_words: int, n_topics: int) -> np.ndarray:
+    """Fit topics to a text, and compute the probability of each topic given a word.
 
-    The documents are blocks of the text. ``</s>`` and ``<unk>``, ids 0 and 1, are not topical, nor are words
-    that are very common or very rare.
+    The documents are blocks of the text. Words that are very common or very rare are not topical, nor are
+    ``</s>`` and ``<unk>``, ids 0 and 1.
 
     Args:
         ids: (T,) word ids.
         n_words: V, size of the vocabulary.
 
     Returns:
-        (V, K) float32 P(topic | word) under even topics; zeros for words that are not topical.
+        (V, K) float32 P(topic | word), if all topics are equally probable; zeros for words that are not
+        topical.
 
     Raises:
         ConfigError: scikit-learn is not installed, or the text has too few documents or topical words.
@@ -128,7 +130,7 @@ def fit_word_topics(ids: np.ndarray, n_words: int, n_topics: int, *, seed: int =
             f"the text has {documents.shape[0]:,} blocks of {BLOCK_WORDS} words and {int(topical.sum()):,} "
             f"topical words; expected at least {n_topics} blocks for {n_topics} topics, and one word"
         )
-    model = LatentDirichletAllocation(n_topics, max_iter=PASSES, learning_method="online", random_state=seed)
+    model = LatentDirichletAllocation(n_topics, max_iter=PASSES, learning_method="online", random_state=1)
     model.fit(documents[:, topical])
     word_topics = np.zeros((n_words, n_topics), dtype=np.float32)
     by_word = model.exp_dirichlet_component_.T  # exp E[ln P(word | topic)], (topical words, K)
@@ -148,11 +150,11 @@ def count_blocks(ids: np.ndarray, n_words: int):  # type: ignore[no-untyped-def]
 
 
 CHUNK_SENTENCES = 64
-"""Number of sentences whose topics are inferred together; few, so that their words stay in the cache."""
+"""Number of sentences whose topics are inferred together. They are few, to fit into the processor cache."""
 
 
 def write_sentence_topics(path: Path, reader: TopicReader, text: Sentences, progress: str = "") -> None:
-    """Write the topic features of the text before each sentence, (S, K) float32, as an npy file."""
+    """Write topic features of the text before each sentence, (S, K) float32, to an npy file."""
     topical_words, n_before = find_topical_words(reader, text)
     last = np.arange(reader.n_read)
     features = open_memmap(path, "w+", np.float32, (len(text.starts), reader.n_topics))
@@ -174,12 +176,12 @@ def find_topical_words(reader: TopicReader, text: Sentences) -> tuple[np.ndarray
 
 ITERATIONS = 10
 MAX_TRAINING_WORDS = 2_000_000
-"""Number of words of the text, from its beginning, on which tags are trained."""
+"""Tags are trained on so many words at the beginning of the text."""
 BATCH_WORDS = 50_000
 OWN_SHARE = 0.9
-"""Share of the tag of its cluster in what a word starts with; all tags share the rest."""
+"""Share of a word's occurrences that the tag of its cluster gets at the start. All tags share the rest."""
 PRIOR_TRANSITIONS, PRIOR_WORDS = 0.1, 1e-3
-"""Occurrences that are added to each pair of tags, and to each pair of a tag and a word."""
+"""Number of occurrences that are added to each pair of tags, and to each pair of a tag and a word."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +196,7 @@ class TagModel:
     """(V, K) P(word | tag), one column per tag; zeros for ``</s>`` and ``<s>``."""
 
     def tags_of_words(self) -> np.ndarray:
-        """P(tag | word) under even tags, (V, K) float32; zeros for words without tags."""
+        """Compute P(tag | word) for equally probable tags, (V, K) float32; zeros for words without tags."""
         total = self.words.sum(axis=1, keepdims=True)
         return (self.words / np.where(total > 0, total, 1)).astype(np.float32)
 
@@ -235,7 +237,7 @@ def fit_tags(text: Sentences, n_words: int, n_tags: int) -> TagModel:
 
 
 def start_from_clusters(text: Sentences, n_words: int, n_tags: int) -> TagModel:
-    """A model whose tags are Brown clusters, with even transitions."""
+    """Make a model whose tags are Brown clusters, with equally probable transitions."""
     clusters = find_brown_clusters(text.ids, n_words - 1, n_tags + 1) - 1  # without that of </s>
     counts = np.bincount(text.ids, minlength=n_words).astype(np.float64)
     shares = np.full((n_words, n_tags), (1 - OWN_SHARE) / n_tags)
@@ -247,21 +249,20 @@ def start_from_clusters(text: Sentences, n_words: int, n_tags: int) -> TagModel:
 
 
 def make_batches(text: Sentences, chosen: np.ndarray) -> list[np.ndarray]:
-    """The words of some sentences, without ``</s>``: (B, T) ids padded with -1, sentences of equal lengths
-    together."""
+    """Divide sentences into batches of similar length: (B, T) ids without ``</s>``, padded with -1."""
     order = chosen[np.argsort(text.lengths[chosen], kind="stable")]
     padded = (text.pad(text.ids, rows) for rows in cut_into_batches(order, text.lengths, BATCH_WORDS))
     return [np.where(rows == 0, -1, rows) for rows in padded]
 
 
 def count_tags(model: TagModel, words: np.ndarray) -> ExpectedCounts:
-    """Expect tags under a model by the forward-backward algorithm, normalised at each word.
+    """Compute expected counts of tags under a model by the forward-backward algorithm.
 
     Args:
-        words: (B, T) ids; -1 pads the ends of rows.
+        words: (B, T) ids, padded with -1 at the ends of rows.
 
     Returns:
-        Counts of first tags (K,), of pairs of tags (K, K) and of words with tags (V, K).
+        Expected counts of first tags, (K,), of pairs of tags, (K, K), and of words with tags, (V, K).
     """
     from scipy.sparse import csr_array
 
@@ -292,7 +293,7 @@ def count_tags(model: TagModel, words: np.ndarray) -> ExpectedCounts:
 
 
 def reestimate(counts: list[ExpectedCounts]) -> TagModel:
-    """The probabilities that expected counts give, with a few occurrences of everything added."""
+    """Compute probabilities from expected counts, after adding a few occurrences of everything."""
     start = np.sum([part.start for part in counts], axis=0) + PRIOR_TRANSITIONS
     transitions = np.sum([part.transitions for part in counts], axis=0) + PRIOR_TRANSITIONS
     words = np.sum([part.words for part in counts], axis=0) + PRIOR_WORDS

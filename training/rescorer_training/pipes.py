@@ -1,7 +1,7 @@
-"""Read texts that come through pipes as often as files: keep what was read from a pipe on disk.
+"""Let a command read a pipe several times, by keeping the text that came through the pipe on disk.
 
-A command reads its texts several times, to count words and to encode them. A program keeps pipes while it
-runs a command; this module imports little, so that its help comes fast.
+Commands read their texts several times, for example to count words and to encode them. A program therefore
+keeps pipes while a command runs (``keep_pipes``). This module imports little, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from rescorer.formats.io.text_io import Source, open_named, source_name
 
 @dataclass
 class _Pipes:
-    """Temporary files, without names, of the pipes that were read: they vanish with the process, too."""
+    """Temporary files with the content of pipes. They have no names, so they vanish when the process ends."""
 
     stack: ExitStack
     files: dict[object, IO[bytes]] = field(default_factory=dict)
-    """By device and inode, since ``-`` and ``/dev/stdin`` may be the same pipe."""
+    """Keys are device and inode, since ``-`` and ``/dev/stdin`` may be the same pipe."""
 
 
 _kept: ContextVar[_Pipes | None] = ContextVar("kept pipes", default=None)
@@ -36,7 +36,7 @@ _kept: ContextVar[_Pipes | None] = ContextVar("kept pipes", default=None)
 
 @contextmanager
 def keep_pipes() -> Iterator[None]:
-    """Keep what ``open_text`` reads from pipes in temporary files until the end of this context."""
+    """Until the end of this context, keep the content of every pipe that ``open_text`` reads."""
     if _kept.get() is not None:
         yield
         return
@@ -59,19 +59,19 @@ def is_pipe(path: Path) -> bool:
 
 
 def check_no_pipe(model: Path) -> None:
-    """Raise ConfigError if a model comes through a pipe; unlike texts, models are not kept."""
+    """Raise ConfigError if a model comes through a pipe. The content of pipes is kept for texts only."""
     if is_pipe(model):
         raise ConfigError(f"{model}: is a pipe, but a model is read more than once; give the name of a file")
 
 
 def find_size(path: Path) -> int:
-    """Return the size of a text in bytes; 0 if it is a pipe. Raises OSError if it does not exist."""
+    """Return the size of a text in bytes, or 0 for a pipe. Raises OSError if the text does not exist."""
     return 0 if is_pipe(path) else path.stat().st_size
 
 
 @contextmanager
 def open_text(path: Path) -> Iterator[Source]:
-    """Yield what to read a text from: the path, or the kept text of a pipe if there is a ``keep_pipes``.
+    """Yield a source to read a text from: its path or, within ``keep_pipes``, the kept content of a pipe.
 
     Raises:
         FormatError: the pipe cannot be read or kept, or it is empty.
@@ -97,7 +97,7 @@ def _identify(path: Path) -> object:
 
 
 def _keep(path: Path, stack: ExitStack) -> IO[bytes]:
-    """Copy a pipe to a temporary file, which is closed with the stack."""
+    """Copy a pipe to a temporary file, which the stack closes."""
     try:
         source = sys.stdin.buffer if str(path) == "-" else stack.enter_context(open_named(path))
         kept = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 (the stack closes it)

@@ -1,7 +1,7 @@
 """Report the progress of long computations, end processes cleanly, and define fields that become options.
 
-As with logging, library code only reports progress; the program that runs it installs a display. Without one,
-reports go nowhere.
+Progress works like logging: library code only reports how far it is, and the program that uses the library
+installs a display, such as a bar on the terminal. Without a display, nothing is shown.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import field
-from typing import Any, Protocol
+from typing import Any
 
 
 def option(default: Any, help: str, *flags: str, metavar: str | None = None, min: float | None = None) -> Any:
-    """Define a field from which ``rescorer.terminal.options`` makes an option of a command.
+    """Define a dataclass field that ``rescorer.terminal.options`` turns into an option of a command.
 
     Args:
-        flags: option names, if they differ from the field's name: ``--embedding``, ``--tied/--untied``.
+        flags: names of the option, such as ``--embedding`` or ``--tied/--untied``. By default, the name of
+            the field is used.
         min: smallest value.
     """
     return field(default=default, metadata={"help": help, "flags": flags, "metavar": metavar, "min": min})
@@ -26,11 +27,11 @@ def option(default: Any, help: str, *flags: str, metavar: str | None = None, min
 
 @contextmanager
 def end_without_finalisation() -> Iterator[None]:
-    """End the process after the block, without finalising the interpreter, if ``torchrun`` started it.
+    """If ``torchrun`` started this process, end it after the block without finalising the interpreter.
 
-    Gloo's threads may still be releasing tensors while Python is finalised. They then abort the process
-    (``terminate called without an active exception``, pytorch/pytorch#179291), and ``torchrun`` takes a
-    training that has succeeded for one that failed.
+    While Python is finalised, threads of gloo may still be releasing tensors and then abort the process
+    (``terminate called without an active exception``, pytorch/pytorch#179291). ``torchrun`` would report a
+    successful training as failed.
     """
     status, is_worker = 0, "TORCHELASTIC_RUN_ID" in os.environ
     try:
@@ -48,33 +49,25 @@ def end_without_finalisation() -> Iterator[None]:
         os._exit(status)
 
 
-class ProgressTask(Protocol):
-    """One computation that reports how far it is."""
+class ProgressTask:
+    """One computation that reports how far it is. Displays override the methods, which here show nothing."""
 
     def advance(self, amount: int = 1) -> None:
-        """Report ``amount`` more units of work done."""
+        """Report that ``amount`` more units of work are done."""
 
     def set_note(self, note: str) -> None:
-        """Show a short text, such as the current value of an objective, next to the progress."""
+        """Show a short text next to the progress, such as the current value of an objective."""
 
 
 Display = Callable[[str, str, int | None], AbstractContextManager[ProgressTask]]
-"""Opens the display of one task, given its description, the plural of its unit, and its total if known."""
+"""A function that opens the display of one task.
+
+Its arguments are those of ``track``: a description, the name of a unit of work, and the total if it is known.
+"""
 
 
-class _SilentTask:
-    """A task without a display."""
-
-    def advance(self, amount: int = 1) -> None:
-        pass
-
-    def set_note(self, note: str) -> None:
-        pass
-
-
-@contextmanager
-def _show_nothing(description: str, unit: str, total: int | None) -> Iterator[ProgressTask]:
-    yield _SilentTask()
+def _show_nothing(description: str, unit: str, total: int | None) -> AbstractContextManager[ProgressTask]:
+    return nullcontext(ProgressTask())
 
 
 _display: Display = _show_nothing
@@ -87,11 +80,11 @@ def install_display(display: Display) -> None:
 
 
 def track(description: str, unit: str, total: int | None = None) -> AbstractContextManager[ProgressTask]:
-    """Start a task; an empty description keeps it silent.
+    """Start a task. A task with an empty description is not shown.
 
     Args:
-        unit: what ``advance`` counts, in the plural: ``"lines"``.
-        total: number of units in the whole task; None if unknown.
+        unit: name of the units that ``advance`` counts, in the plural: ``"lines"``.
+        total: number of units in the whole task; None if it is unknown.
     """
     display = _display if description else _show_nothing
     return display(description, unit, total)

@@ -1,7 +1,12 @@
-"""Saved states of training runs: safetensors files with options and progress, replaced atomically."""
+"""Save and read the states of training runs.
+
+A state is a safetensors file of tensors, with the options and the progress of the run as JSON in its
+metadata. A new state replaces the previous one atomically, so that a killed run always leaves a complete one.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,20 +24,26 @@ CHANGEABLE_OPTIONS = {"epochs", "patience"}
 
 
 def write_state_file(
-    path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str], position: str
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    options: Mapping[str, Any],
+    progress: Mapping[str, Any],
+    position: str,
 ) -> None:
-    """Write tensors and metadata to a file that is replaced atomically.
+    """Write a state, replacing the previous one atomically.
 
     Args:
-        position: position of the run, for the message if writing fails: ``step 100``.
+        options: options of the run, as plain data.
+        progress: progress of the run, as plain data.
+        position: position of the run, for the error message if writing fails: ``step 100``.
 
     Raises:
-        ScoringError: writing fails, for example because the disk is full; the previous file is unchanged.
+        ScoringError: writing fails, for example because the disk is full. The previous file is unchanged.
     """
     partial = path.with_name(f"{path.name}.partial")
     try:
         contiguous = {name: value.detach().contiguous() for name, value in tensors.items()}
-        save_file(contiguous, partial, metadata)
+        save_file(contiguous, partial, {"options": json.dumps(options), "progress": json.dumps(progress)})
         os.replace(partial, path)
     except (OSError, SafetensorError) as error:
         partial.unlink(missing_ok=True)
@@ -40,7 +51,7 @@ def write_state_file(
 
 
 def describe_write_error(path: Path, error: Exception, position: str) -> str:
-    """Say at which position of a run a file could not be written, and what to do."""
+    """Describe why a file could not be written, at which position of the run, and what the user can do."""
     advice = "The previous version is unchanged: free disk space, then continue from it with --resume"
     if not path.exists():
         advice = "Free disk space, then start again"
@@ -48,17 +59,22 @@ def describe_write_error(path: Path, error: Exception, position: str) -> str:
 
 
 def read_state_file(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Read metadata and tensors; raises BundleError if the file is damaged."""
+    """Read the metadata and the tensors of a state; raises BundleError if the file is damaged."""
     with _open_state_file(path) as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
         return file.metadata(), tensors
 
 
-def read_metadata(path: Path) -> dict[str, str]:
-    """Read metadata alone; raises BundleError if the file is damaged."""
+def read_options(path: Path) -> dict[str, Any]:
+    """Read only the options of a state.
+
+    Raises:
+        BundleError: the file is damaged.
+        KeyError, TypeError, ValueError: the file is not the state of a run.
+    """
     with _open_state_file(path) as file:
-        metadata: dict[str, str] = file.metadata()
-        return metadata
+        options: dict[str, Any] = json.loads(file.metadata()["options"])
+        return options
 
 
 @contextmanager
@@ -75,7 +91,7 @@ def _open_state_file(path: Path) -> Iterator[Any]:
 def check_options(path: Path, saved: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     """Raise ConfigError if an option that must not change has changed.
 
-    An option that is missing equals None: newer versions have options that a saved state does not know.
+    A missing option counts as None, because a state that an older version saved lacks the newer options.
     """
     if changes := describe_changes(saved, options, CHANGEABLE_OPTIONS):
         raise ConfigError(f"{path}: the run was started with other options: {changes}")
@@ -88,11 +104,11 @@ def describe_changes(
     *,
     known_to_both: bool = False,
 ) -> str:
-    """Describe which options differ from the saved ones, ``x was 1, is 2``; empty if none does.
+    """Describe which options differ from the saved ones: ``x was 1, is 2``. Empty if none differs.
 
     Args:
         ignored: names of options that may differ.
-        known_to_both: leave out options that only one of them has, as after a change of version.
+        known_to_both: compare only the options that both mappings have, as after a change of version.
     """
     before, now = _flatten(saved), _flatten(options)
     names = before.keys() & now.keys() if known_to_both else before.keys() | now.keys()
@@ -101,7 +117,7 @@ def describe_changes(
 
 
 def _flatten(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with those of groups such as ``network`` among the others."""
+    """Put the options of nested groups, such as ``network``, on the same level as the others."""
     flat: dict[str, Any] = {}
     for name, value in options.items():
         flat |= _flatten(value) if isinstance(value, Mapping) else {name: value}

@@ -10,9 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rescorer.combination import totals
 from rescorer.evaluation.calibration import (
-    Division,
     Measures,
     collect_outcomes,
     judge_calibration,
@@ -24,16 +22,15 @@ from rescorer.evaluation.error_analysis import (
     align_rows,
     count_changes,
     count_confusions,
-    find_oracle_by_depth,
 )
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings
 from rescorer.evaluation.folds import make_folds
 from rescorer.evaluation.list_errors import Report
 from rescorer.evaluation.report import data
-from rescorer.evaluation.run import Evaluation
-from rescorer.evaluation.scored_lists import ScoredList, order_by_weights
-from rescorer.evaluation.significance import Significance, correct_verdicts, find_verdicts
-from rescorer.evaluation.statistics import Interval, correct_holm
+from rescorer.evaluation.run import Evaluation, FileResults
+from rescorer.evaluation.scored_lists import MeasuredList, order_by_weights
+from rescorer.evaluation.significance import Result, judge_row
+from rescorer.evaluation.statistics import Interval
 from rescorer.evaluation.systems import (
     Comparison,
     MixtureScores,
@@ -46,21 +43,22 @@ from rescorer.pipeline import Rescorer
 from rescorer.ranking import best_first
 from rescorer.trie import Words
 from rescorer.types import Weights
+from rescorer.weights import totals
 
 N_FOLDS = 10
 MIN_LISTS = 20
-"""Smallest number of lists whose confidences are judged; a bin of fewer says nothing."""
+"""Smallest number of lists for which confidences are judged; with fewer, bins say nothing."""
 MAX_LISTS = 2_000
-"""Largest number of lists that are judged, evenly chosen: each takes milliseconds, and bins of hundreds of
-lists hardly change with more of them."""
+"""Largest number of lists that are judged, evenly chosen. Each list takes milliseconds, and bins of hundreds
+of lists hardly change if more are added."""
 
 
 def describe_confidence(
-    scored: Sequence[ScoredList], weights: Weights, normalise: Callable[[str], Words]
+    scored: Sequence[MeasuredList], weights: Weights, normalise: Callable[[str], Words]
 ) -> tuple[data.Calibration, ...]:
-    """Judge the posteriors of best hypotheses, and confidences calibrated on other folds.
+    """Judge the posteriors of best hypotheses, and the confidences that a map from other folds gives.
 
-    Returns an empty tuple if there are fewer than ``MIN_LISTS`` lists.
+    The result is empty if there are fewer than ``MIN_LISTS`` lists.
     """
     scored = scored[:: -(-len(scored) // MAX_LISTS)]
     ids, groups = [item.evaluated.id for item in scored], [item.evaluated.group for item in scored]
@@ -75,10 +73,8 @@ def describe_confidence(
         )
         for item in scored
     ]
-    references = [item.reference for item in scored]
-    folds = make_folds(ids, groups, references, N_FOLDS)
-    division = Division(list(map(str, folds.fold.tolist())), references)
-    judgement = judge_calibration(collect_outcomes(claims), division, groups)
+    folds = make_folds(ids, groups, [item.reference for item in scored], N_FOLDS)
+    judgement = judge_calibration(collect_outcomes(claims), folds, groups)
     if judgement is None:
         return ()
     held_out = "calibrated, held out"
@@ -96,24 +92,24 @@ def _describe_map(name: str, measures: Measures) -> data.Calibration:
 
 
 Cell = tuple[data.WordKind, str]
-"""Kind of the word, and the word as recognised; empty for a deletion."""
+"""Kind of a word, and the word as recognised; empty for a deletion."""
 NOTHING: Cell = ("correct", "")
 
 
 class Slot(NamedTuple):
-    """One column: a reference word, or a gap in which some reading has insertions."""
+    """A column of aligned readings: a reference word, or a gap in which a reading has insertions."""
 
     reference: str
-    """Empty for a gap."""
+    """The reference word; empty for a gap."""
     cells: tuple[Cell, ...]
-    """One per reading."""
+    """One cell per reading."""
 
 
 def make_slots(readings: Sequence[data.Reading]) -> list[Slot]:
-    """Columns of readings that are aligned with the same reference words.
+    """Arrange readings (see ``data.Reading``) in columns, one for each reference word.
 
-    Readings of a reference with alternatives may differ in their reference words; those with another number
-    of reference words than the first are aligned position by position as far as they go.
+    If a reference has alternatives, readings may be aligned with different reference words. They are then
+    arranged by the position of the reference word.
     """
     columns = [_split(reading.words) for reading in readings]
     n_words = max((len(words) for words, _ in columns), default=0)
@@ -132,7 +128,7 @@ def make_slots(readings: Sequence[data.Reading]) -> list[Slot]:
 
 
 def _split(aligned: Sequence[data.AlignedWord]) -> tuple[list[data.AlignedWord], dict[int, tuple[str, ...]]]:
-    """The reference words in order, and the insertions before each of them by position."""
+    """Return the reference words in order, and the insertions before each reference word, by position."""
     words: list[data.AlignedWord] = []
     insertions: dict[int, tuple[str, ...]] = {}
     for word in aligned:
@@ -144,7 +140,7 @@ def _split(aligned: Sequence[data.AlignedWord]) -> tuple[list[data.AlignedWord],
 
 
 MAX_HYPOTHESES = 5
-"""Number of hypotheses with the highest totals in the table of an utterance."""
+"""The table of an utterance shows this many of the hypotheses with the highest totals."""
 
 
 @dataclass(frozen=True)
@@ -153,16 +149,20 @@ class NamedRow:
 
     name: str
     file: str
-    row: Row
+    result: Result
     comparison: Comparison
     weights: Weights | None
-    """Weights of the file, for the totals of its hypotheses."""
+    """Weights of the file, by which the report computes the totals of hypotheses."""
+
+    @property
+    def row(self) -> Row:
+        return self.result.row
 
 
 def describe_utterances(
     rows: Sequence[NamedRow], baseline: NamedRow, system: NamedRow, aligner: Aligner, max_utterances: int
 ) -> data.Utterances | None:
-    """Describe up to ``max_utterances`` utterances, those whose errors changed most first."""
+    """Describe up to ``max_utterances`` utterances; those whose errors changed most come first."""
     scored = system.comparison.scored
     before, after = (count_by_list(named.row, named.comparison.scored)[0] for named in (baseline, system))
     has_changed = baseline.row.winners != system.row.winners
@@ -190,7 +190,7 @@ def describe_utterances(
 
 
 def _describe_readings(index: int, rows: Sequence[NamedRow], aligner: Aligner) -> tuple[data.Reading, ...]:
-    """The choices of the systems, each distinct text once."""
+    """Describe the choices of the systems, each distinct text once."""
     chosen: dict[Words, list[NamedRow]] = {}
     for row in rows:
         item = row.comparison.scored[index]
@@ -207,7 +207,7 @@ def _describe_readings(index: int, rows: Sequence[NamedRow], aligner: Aligner) -
 
 
 def _describe_hypotheses(index: int, rows: Sequence[NamedRow]) -> data.HypothesisTable | None:
-    """Hypotheses of one file with their scores: those that a system chose, and the highest totals."""
+    """Describe some hypotheses of a list: those that a system chose, and those with the highest totals."""
     weights, scored = rows[0].weights, rows[0].comparison.scored[index]
     if weights is None:
         return None
@@ -237,38 +237,32 @@ def _describe_hypotheses(index: int, rows: Sequence[NamedRow]) -> data.Hypothesi
     )
 
 
-def _describe_generated(scored: ScoredList, position: int) -> str:
+def _describe_generated(scored: MeasuredList, position: int) -> str:
     made = scored.nbest.hypotheses[position].generated
     return "" if made is None else ", ".join(f"{part.phrase} for {part.heard}" for part in made.parts)
 
 
 def analyse_file(
-    name: str,
-    comparison: Comparison,
-    weights: Weights | None,
-    held_out: Sequence[Weights],
-    system: NamedRow,
-    normalise: Callable[[str], Words],
-    mixture: MixtureScores | None = None,
+    file: ReportedFile, system: NamedRow, normalise: Callable[[str], Words]
 ) -> data.FileAnalysis:
-    """Describe the lists of a file and the weights applied to them.
+    """Describe the lists of a file and the weights that were applied to them.
 
     Args:
-        held_out: weights of each list that cross-validation tuned; empty without tuning.
-        system: row whose errors are compared with the oracle's, if it is of this file.
+        system: row whose errors are compared with those of the oracle, if the row belongs to this file;
+            otherwise the first pass is compared.
         normalise: converts references to canonical words.
-        mixture: scores under the λ that tuning chose from, if it did.
     """
+    comparison, weights, mixture = file.results.comparison, file.weights, file.mixture
     scored = comparison.scored
     problem = data.make_problem(scored, weights) if weights else None
     folds = list(
-        {(*data.list_weights(fold).items(), *fold.mixture.items()): fold for fold in held_out}.values()
+        {(*data.list_weights(fold).items(), *fold.mixture.items()): fold for fold in file.held_out}.values()
     )
-    depth = find_oracle_by_depth(scored)
+    depth = file.results.oracle_by_depth
     row = system.row if system.comparison is comparison else comparison.first_pass
     total = row.report.total
     return data.FileAnalysis(
-        file=name,
+        file=file.name,
         lists=len(scored),
         hypotheses=total.hypotheses,
         reference_words=total.system.reference_words,
@@ -296,27 +290,33 @@ MAX_GROUPS = 100
 MAX_WORDS = 15
 """Number of rows in each table of words."""
 MARKS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
-"""Significance marks by the corrected p-value that they stay below."""
+"""Significance marks: a row has the first mark whose limit is above the corrected p-value."""
 
 
 @dataclass(frozen=True)
 class ReportedFile:
-    """The systems that were compared on the lists of one file."""
+    """The results of a file, and what else a report says about the file."""
 
-    path: str
-    """File as it was given, which is the name of the row that keeps its order."""
+    results: FileResults
     name: str
     """Name of the file in the report."""
-    comparison: Comparison
-    significance: Significance
     weights: Weights | None = None
-    """Weights whose neighbourhood is shown; None if no bundle scored the file."""
-    held_out: Sequence[Weights] = ()
-    """Weights that cross-validation tuned for each list; empty without tuning."""
+    """The report shows the error rate in the neighbourhood of these weights; None if no bundle scored the
+    file."""
+    system: str = ""
+    """Name of the system that these weights, and those tuned from them, belong to."""
     notes: Sequence[str] = ()
     """Facts that readers must know about the lists or the weights."""
-    mixture: MixtureScores | None = None
-    """Scores of the mixture under the λ that tuning chose from; None if the λ were not tuned."""
+
+    @property
+    def held_out(self) -> Sequence[Weights]:
+        """Weights that cross-validation tuned for each list; empty without tuning."""
+        return self.results.comparison.held_out.get(self.system, ())
+
+    @property
+    def mixture(self) -> MixtureScores | None:
+        """Scores of the mixture under the λ that tuning chose from; None if the λ were not tuned."""
+        return self.results.comparison.mixtures.get(self.system)
 
 
 def collect_files(
@@ -327,7 +327,7 @@ def collect_files(
     *,
     n_rejected: int,
 ) -> list[ReportedFile]:
-    """Collect what a report needs about each evaluated file.
+    """Collect what a report needs to know about each evaluated file.
 
     Args:
         names: names of the files in the report, in the order of the rows.
@@ -335,50 +335,48 @@ def collect_files(
         n_rejected: number of lists that could not be evaluated.
     """
     files = []
-    for number, (part, name) in enumerate(zip(evaluation.parts, names, strict=True)):
-        warning = evaluation.warnings.get(part.file)
-        notes = [warning[0].upper() + warning[1:]] if warning else []
+    for number, (results, name) in enumerate(zip(evaluation.parts, names, strict=True)):
+        warning = evaluation.warnings.get(results.file)
+        notes = [_capitalise(warning)] if warning else []
         if not number and (remark := evaluation.spacing):
-            notes.append(f"{remark[0].upper()}{remark[1:]}.")
+            notes.append(f"{_capitalise(remark)}.")
         if not number and n_rejected:
             notes.append(f"{n_rejected:,} list{' was' if n_rejected == 1 else 's were'} rejected")
-        comparison = part.comparison
-        file = ReportedFile(part.file, name, comparison, part.significance, notes=notes)
+        system, shown = "", None
         if rescorer is not None and weights is not None:
-            systems = weights_by_system(rescorer, weights, bool(comparison.held_out))
+            systems = weights_by_system(rescorer, weights, bool(results.comparison.held_out))
             system, main = list(systems.items())[-1]
-            file = replace(
-                file,
-                weights=replace(main, name=weights.name),
-                held_out=comparison.held_out.get(system, ()),
-                mixture=comparison.mixtures.get(system),
-            )
-        files.append(file)
+            shown = replace(main, name=weights.name)
+        files.append(ReportedFile(results, name, shown, system, notes))
     return files
+
+
+def _capitalise(sentence: str) -> str:
+    return sentence[0].upper() + sentence[1:]
 
 
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
-    """The origin of a report, and the amount that it shows."""
+    """Title and origin of a report, and the amount of its content."""
 
     title: str
     command: str = ""
     model: str = ""
     counting: CountingSettings = DEFAULT_COUNTING
     rules: str = ""
-    """By which rules words are compared, in a few words."""
+    """Short description of the rules by which words are compared."""
     max_utterances: int = MAX_UTTERANCES
     system: str | None = None
-    """Name of the row that sections about one system describe; None as for ``choose_row``."""
+    """Name of the row that is described by sections about a single system; None as in ``choose_row``."""
 
 
 def build_report_data(
     files: Sequence[ReportedFile], normalise: Callable[[str], Words], settings: ReportSettings
 ) -> data.ReportData:
-    """Describe everything that a report shows.
+    """Build the content of a report.
 
     Args:
-        files: at least one, all about the same lists in the same order.
+        files: at least one file, all about the same lists in the same order.
         normalise: converts references to canonical words.
 
     Raises:
@@ -386,19 +384,18 @@ def build_report_data(
     """
     named = {file.name: _name_rows(file, is_only=len(files) == 1) for file in files}
     rows = [row for file in files for row in named[file.name]]
-    systems = tuple(row for file in files for row in _describe_rows(named[file.name], file.significance))
     main = rows[choose_row([(row.name, row.row) for row in rows], settings.system)]
-    main_file = next(file for file in files if file.comparison is main.comparison)
+    main_file = next(file for file in files if file.results.comparison is main.comparison)
     aligner = Aligner(normalise, settings.counting)
     comparison, report = main.comparison, main.row.report
     baseline = next(row for row in named[main_file.name] if row.row is comparison.first_pass)
-    bootstrap = main_file.significance.bootstrap
-    verdicts = correct_verdicts([find_verdicts(file.comparison, file.significance) for file in files])
+    bootstrap = main_file.results.significance.bootstrap
     notes = []
-    for file, of_file in zip(files, verdicts, strict=True):
-        sentences = [verdict.sentence().replace(file.path, file.name) for verdict in of_file]
+    for file in files:
+        verdicts = (verdict.sentence() for verdict in file.results.verdicts)
+        sentences = [sentence.replace(file.results.file, file.name) for sentence in verdicts]
         prefix = "" if len(files) == 1 else f"{file.name}: "
-        notes += [f"{prefix}{note[0].upper()}{note[1:]}." for note in (*sentences, *file.notes)]
+        notes += [f"{prefix}{_capitalise(note)}." for note in (*sentences, *file.notes)]
     return data.ReportData(
         title=settings.title,
         command=settings.command,
@@ -411,18 +408,13 @@ def build_report_data(
         n_groups=sum(bool(group) for group in report.groups),
         baseline=baseline.name,
         system=main.name,
-        systems=systems,
+        systems=tuple(_describe_row(row) for row in rows),
         statistics=describe_bootstrap(bootstrap.unit, bootstrap.warning),
         notes=tuple(notes),
         remarks=tuple(
-            dict.fromkeys(f"{note[0].upper()}{note[1:]}." for file in files for note in file.comparison.notes)
+            dict.fromkeys(f"{_capitalise(note)}." for file in files for note in file.results.comparison.notes)
         ),
-        files=tuple(
-            analyse_file(
-                file.name, file.comparison, file.weights, file.held_out, main, normalise, file.mixture
-            )
-            for file in files
-        ),
+        files=tuple(analyse_file(file, main, normalise) for file in files),
         changes=_describe_changes(comparison, main.row, aligner) if main is not baseline else None,
         groups=_describe_groups(report),
         utterances=describe_utterances(rows, baseline, main, aligner, settings.max_utterances),
@@ -431,61 +423,50 @@ def build_report_data(
 
 def _name_rows(file: ReportedFile, *, is_only: bool) -> list[NamedRow]:
     """Name the rows of a file uniquely; the first pass is always among them."""
-    comparison = file.comparison
-    rows = list(comparison.rows)
-    if not any(row is comparison.first_pass for row in rows):
-        same = [row for row in rows if row.kind == "first pass"]
-        rows = [comparison.first_pass, *(row for row in rows if row not in same)]
+    comparison, results = file.results.comparison, list(file.results.results)
+    if not any(result.row is comparison.first_pass for result in results):
+        first = judge_row(comparison.first_pass, file.results.significance)
+        results = [first, *(result for result in results if result.row.kind != "first pass")]
     names = [
-        file.name if row.name == file.path else row.name if is_only else f"{file.name}: {row.name}"
-        for row in rows
+        file.name
+        if result.row.name == file.results.file
+        else result.row.name
+        if is_only
+        else f"{file.name}: {result.row.name}"
+        for result in results
     ]
     return [
-        NamedRow(name, file.name, row, comparison, file.weights)
-        for name, row in zip(names, rows, strict=True)
+        NamedRow(name, file.name, result, comparison, file.weights)
+        for name, result in zip(names, results, strict=True)
     ]
 
 
-def _describe_rows(rows: Sequence[NamedRow], significance: Significance) -> list[data.SystemRow]:
-    """Describe the rows of a file; significance marks are corrected for the number of systems."""
-    roles: list[data.Role] = [
-        "baseline" if named.row is named.comparison.first_pass
-        else "oracle" if named.row.kind == "oracle" else "system"
-        for named in rows
-    ]  # fmt: skip
-    gains = [
-        significance.gain(named.row) if role == "system" else None
-        for named, role in zip(rows, roles, strict=True)
-    ]
-    corrected = iter(correct_holm([gain.p_value for gain in gains if gain]).tolist())
-    described = []
-    for named, role, gain in zip(rows, roles, gains, strict=True):
-        total = named.row.report.total.system
-        p_value = next(corrected) if gain else 1.0
-        mark = next((mark for limit, mark in MARKS if p_value < limit), "")
-        described.append(
-            data.SystemRow(
-                name=named.name,
-                file=named.file,
-                role=role,
-                wer=None if math.isinf(total.rate) else 100.0 * total.rate,
-                errors=total.errors,
-                substitutions=total.substitutions,
-                deletions=total.deletions,
-                insertions=total.insertions,
-                sentence_error_rate=100.0 * total.sentence_rate,
-                wer_interval=_to_range(significance.interval(named.row)),
-                gain=100.0 * gain.gain if gain and math.isfinite(gain.gain) else None,
-                gain_interval=_to_range(gain.interval) if gain else None,
-                p_value=gain.p_value if gain and gain.interval.is_finite else None,
-                mark=mark,
-            )
-        )
-    return described
+def _describe_row(named: NamedRow) -> data.SystemRow:
+    """Describe a row; its significance mark is corrected for the number of systems."""
+    row, gain, total = named.row, named.result.gain, named.row.report.total.system
+    role: data.Role = "oracle" if row.kind == "oracle" else "system"
+    if row is named.comparison.first_pass:
+        role = "baseline"
+    return data.SystemRow(
+        name=named.name,
+        file=named.file,
+        role=role,
+        wer=None if math.isinf(total.rate) else 100.0 * total.rate,
+        errors=total.errors,
+        substitutions=total.substitutions,
+        deletions=total.deletions,
+        insertions=total.insertions,
+        sentence_error_rate=100.0 * total.sentence_rate,
+        wer_interval=_to_range(named.result.interval),
+        gain=100.0 * gain.gain if gain and math.isfinite(gain.gain) else None,
+        gain_interval=_to_range(gain.interval) if gain else None,
+        p_value=gain.p_value if gain and gain.interval.is_finite else None,
+        mark=next((mark for limit, mark in MARKS if named.result.p_corrected < limit), ""),
+    )
 
 
 def _to_range(interval: Interval) -> data.Range | None:
-    """An interval in percent; None if it is infinite."""
+    """Convert an interval to percent; None if it is infinite."""
     return (100.0 * interval.low, 100.0 * interval.high) if interval.is_finite else None
 
 
@@ -494,11 +475,11 @@ UNITS = {
     "character": "characters",
     "mixed": "words, and characters of scripts without spaces",
 }
-"""Things that are counted, by unit."""
+"""Description of the things that are counted, by unit."""
 
 
 def describe_counting(counting: CountingSettings, rules: str = "") -> str:
-    """Say how errors are counted, and by which rules words are compared."""
+    """Describe how errors are counted, and by which rules words are compared."""
     method = "sclite's alignment" if counting.method == "sclite" else "fewest errors"
     marks = ["optional words"] * counting.optional_words + ["fragments"] * counting.fragments
     without = "" if counting.alternations else ", without alternatives"
@@ -509,7 +490,7 @@ def describe_counting(counting: CountingSettings, rules: str = "") -> str:
 
 
 def describe_bootstrap(unit: str, warning: str) -> str:
-    """Say how intervals and p-values were computed."""
+    """Describe how intervals and p-values were computed."""
     drawn = "whole groups" if unit == "group" else "utterances"
     sentence = (
         f"Intervals of 95 % and two-sided p are from a paired bootstrap over {drawn}; marks are corrected "
@@ -537,7 +518,7 @@ def _describe_changes(comparison: Comparison, row: Row, aligner: Aligner) -> dat
 
 
 def _count_by_pair(alignments: Iterable[Alignment]) -> dict[tuple[str, str], int]:
-    """All errors by reference and hypothesis word, one of which is empty for deletions and insertions."""
+    """Count errors by reference word and hypothesis word; one of the two is empty in gaps."""
     confusions = count_confusions(alignments)
     return {
         **confusions.substitutions,

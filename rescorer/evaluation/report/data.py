@@ -1,7 +1,7 @@
-"""Everything that a report shows, as frozen data that can be written as JSON.
+"""The content of a report, as frozen dataclasses that can be written as JSON.
 
 Rates, intervals and gains are in percent of the reference words (or other units); a gain is positive if it
-saves errors. A section whose data is missing is left out of the report.
+saves errors. If the data of a section is None or empty, the report leaves the section out.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rescorer.combination import EMPTY, OOV, RERANKER, WORDS, get_component, state_defaults, totals
 from rescorer.evaluation.folds import scale_shares
-from rescorer.evaluation.scored_lists import ScoredList, rerank
+from rescorer.evaluation.scored_lists import MeasuredList, rerank
 from rescorer.evaluation.systems import MixtureScores, find_streams
 from rescorer.evaluation.weight_search import ErrorCurve, compute_error_curve, find_units
 from rescorer.text import rate_name, unit_noun
 from rescorer.types import Weights
+from rescorer.weights import EMPTY, OOV, RERANKER, WORDS, get_component, state_defaults, totals
 
 Role = Literal["baseline", "system", "oracle"]
 WordKind = Literal["correct", "substitution", "deletion", "insertion"]
@@ -33,7 +33,7 @@ class SystemRow:
     name: str
     file: str
     role: Role
-    """``baseline``: the first pass, from which gains count; ``oracle``: the best that re-ranking could do."""
+    """``baseline``: the first pass, over which gains count; ``oracle``: the best that re-ranking could do."""
     wer: float | None
     """None if the references have no words."""
     errors: int
@@ -43,17 +43,17 @@ class SystemRow:
     sentence_error_rate: float
     wer_interval: Range | None = None
     gain: float | None = None
-    """Error rate of the baseline minus that of this system, in points."""
+    """Error rate of the baseline minus error rate of this system, in percentage points."""
     gain_interval: Range | None = None
     p_value: float | None = None
-    """Two-sided p of the gain, of this row alone."""
+    """Two-sided p-value of the gain, not corrected for the number of rows."""
     mark: str = ""
-    """``***`` p < 0.001, ``**`` p < 0.01, ``*`` p < 0.05 after correction for the number of rows."""
+    """``***``, ``**`` or ``*`` if p < 0.001, 0.01 or 0.05 after correction for the number of rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightCurve:
-    """Error rate as an exact step function of one weight, the others fixed at the chosen weights."""
+    """Errors as an exact step function of one weight; the other weights stay as chosen."""
 
     weight: str
     chosen: float
@@ -64,12 +64,12 @@ class WeightCurve:
     shown: Range
     """Range of the weight that the curve covers."""
     fold_values: tuple[float, ...] = ()
-    """Values that the folds of the cross-validation chose; empty without tuning."""
+    """Values that were tuned without each fold of the cross-validation; empty without tuning."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareCurve:
-    """Error rate at some values of the λ of one model in the mixture; the other λ keep their proportions."""
+    """Errors at some values of the λ of one model; the λ of the other models keep their proportions."""
 
     model: str
     chosen: float
@@ -82,7 +82,7 @@ class ShareCurve:
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """Errors on a grid of two weights, the others fixed at the chosen weights."""
+    """Errors on a grid of two weights; the other weights stay as chosen."""
 
     x_weight: str
     y_weight: str
@@ -96,7 +96,7 @@ class Surface:
 
 @dataclass(frozen=True, slots=True)
 class DepthCurve:
-    """Errors of the best hypothesis among the first n, for increasing n."""
+    """Errors if the best of the first n hypotheses of each list is chosen, for increasing n."""
 
     depths: tuple[int, ...]
     oracle_errors: tuple[int, ...]
@@ -112,13 +112,13 @@ class ReliabilityBin:
     confidence: float
     """Mean confidence, 0 to 1."""
     correct: float
-    """Share of them that are right, 0 to 1."""
+    """Share of right hypotheses, 0 to 1."""
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The share of best hypotheses of each confidence that are right."""
+    """How well one kind of confidence of best hypotheses agrees with the share that is right."""
 
     name: str
     bins: tuple[ReliabilityBin, ...]
@@ -128,7 +128,7 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class FileAnalysis:
-    """Everything known about the lists of one file and the weights applied to them."""
+    """Facts about the lists of one file and the weights that were applied to them."""
 
     file: str
     lists: int
@@ -148,7 +148,7 @@ class FileAnalysis:
 
 @dataclass(frozen=True, slots=True)
 class WordChange:
-    """Number of times that rescoring fixed and broke one reference word."""
+    """Numbers of times that rescoring fixed and broke one reference word."""
 
     word: str
     fixed: int
@@ -159,7 +159,10 @@ class WordChange:
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """Times that a word was recognised as another; an empty word is a deletion or an insertion."""
+    """Number of times that a word was recognised as another one, by the baseline and by the system.
+
+    The hypothesis is empty for a deletion, the reference for an insertion.
+    """
 
     reference: str
     hypothesis: str
@@ -200,7 +203,10 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class AlignedWord:
-    """A reference word and what was recognised in its place; one of them is empty in gaps."""
+    """A reference word and the word recognised in its place.
+
+    The hypothesis is empty for a deletion, the reference for an insertion.
+    """
 
     kind: WordKind
     reference: str
@@ -215,7 +221,7 @@ class Reading:
     words: tuple[AlignedWord, ...]
     errors: int
     generated: str = ""
-    """The phrases that were put in their text, and the words that they replace; see ``HypothesisRow``."""
+    """The phrases that were put in place of words, as in ``HypothesisRow``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,12 +237,13 @@ class HypothesisRow:
     chosen_by: tuple[str, ...]
     """Systems of the file that chose this hypothesis."""
     generated: str = ""
-    """The phrases put in place of words, such as ``Rusk for Rust``; empty for the recogniser's own."""
+    """The phrases that were put in place of words, such as ``Rusk for Rust``; empty if the recogniser made
+    the hypothesis."""
 
 
 @dataclass(frozen=True, slots=True)
 class HypothesisTable:
-    """Hypotheses of a list: those that some system chose, and the ones with the highest totals."""
+    """Some hypotheses of a list: those that a system chose, and those with the highest totals."""
 
     file: str
     components: tuple[str, ...]
@@ -269,33 +276,33 @@ class Utterances:
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """Everything that a report shows."""
+    """The content of a report."""
 
     title: str
     command: str
-    """Command line that makes the report; empty if a program made it."""
+    """Command line that makes the report; empty if it was made through the library."""
     version: str
     """Version of rescorer."""
     model: str
-    """Bundle, as ``name/version``; empty if there is none."""
+    """Bundle, as ``name/version``; empty without a bundle."""
     counting: str
-    """The way errors were counted, in words."""
+    """Description of how errors were counted."""
     unit: str
     """The unit that was counted: ``word``, ``character`` or ``mixed``."""
     lists: int
     reference_words: int
     n_groups: int
     baseline: str
-    """Name of the row that gains are relative to."""
+    """Name of the row over which gains are measured."""
     system: str
-    """Name of the row that sections about one system describe."""
+    """Name of the row that is described by sections about a single system."""
     systems: tuple[SystemRow, ...]
     statistics: str = ""
-    """The way intervals and p-values were computed, in one or two sentences."""
+    """One or two sentences about how intervals and p-values were computed."""
     notes: tuple[str, ...] = ()
     """Verdicts and warnings, in full sentences."""
     remarks: tuple[str, ...] = ()
-    """Why the table lacks rows."""
+    """Sentences about rows that are missing from the table."""
     files: tuple[FileAnalysis, ...] = ()
     changes: Changes | None = None
     groups: Groups | None = None
@@ -308,7 +315,7 @@ class ReportData:
 
     @property
     def noun(self) -> str:
-        """Name of a unit that is counted, in the singular."""
+        """Name of the unit that is counted, in the singular."""
         return unit_noun(self.unit)
 
     def row(self, name: str) -> SystemRow:
@@ -321,18 +328,17 @@ class ReportData:
 
 
 SHOWN_UNITS = 1.0
-"""Distance from the chosen weight to the ends of its curve in natural units. One unit changes the totals of a
-list by about as much as they vary within the list."""
+"""Distance from the chosen weight to the ends of its curve, in natural units (see ``find_units``)."""
 FOLD_MARGIN = 0.05
-"""Least distance from a fold's choice to the end of the curve, as a share of its width."""
+"""Smallest distance from a value of a fold to the ends of the curve, as a share of its width."""
 GRID_SIZE = 41
 """Number of values of each weight of a surface."""
 MAX_CORNERS = 2000
-"""Largest number of steps of a curve in the report; more cannot be drawn."""
+"""Largest number of corners of a curve; more could not be told apart in a chart."""
 
 
 def list_weights(weights: Weights) -> dict[str, float]:
-    """Weights by the names that ``-w`` takes, such as ``acoustic``, ``lm:mixture``, ``word`` and ``oov``."""
+    """Return weights by the names of the option ``-w``: ``acoustic``, ``lm:mixture``, ``word``, ``oov``, …"""
     models = {f"lm:{name}": value for name, value in weights.lm.items()}
     counts = {"word": weights.word, "oov": weights.oov, "empty": weights.empty}
     rerankers = {f"{RERANKER}{name}": value for name, value in weights.rerankers.items()}
@@ -341,60 +347,56 @@ def list_weights(weights: Weights) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class WeightProblem:
-    """The hypotheses of all lists that take part in rankings; short lists are padded with copies of their
-    first."""
+    """Hypotheses that take part in rankings, in flat arrays, one list after the other.
+
+    All lists have the same number of hypotheses: shorter ones are padded with copies of their first one.
+    """
 
     base: np.ndarray
-    """(L, N) part of the totals whose weights stay as they are."""
+    """(H,) the part of the totals whose weights do not vary."""
     components: Mapping[str, np.ndarray]
-    """(L, N) unweighted, by the name of the weight."""
+    """(H,) unweighted, by the name of the weight."""
     errors: np.ndarray
-    """(L, N) int64."""
+    """(H,) int64."""
+    offsets: np.ndarray
+    """(L + 1,) position at which each list begins."""
     chosen: Mapping[str, float]
     """Chosen value of each weight that has components."""
 
     def totals(self, without: Sequence[str] = ()) -> np.ndarray:
-        """Totals under the chosen weights, (L, N), without the parts of some weights."""
+        """Compute the totals under the chosen weights, (H,), without the contributions of some weights."""
         parts = (
             self.chosen[name] * values for name, values in self.components.items() if name not in without
         )
         return sum(parts, self.base)
 
     def unit(self, name: str) -> float:
-        """Natural unit of a weight, as in tuning; 0 if it makes no difference in any list."""
-        units = find_units(self.components[name].reshape(1, -1), self.totals().ravel(), self.offsets)
-        return float(units[0])
-
-    @property
-    def offsets(self) -> np.ndarray:
-        """Where each list begins in the flattened arrays, (L + 1,)."""
-        n_lists, longest = self.errors.shape
-        return np.arange(n_lists + 1) * longest
+        """Return the natural unit of a weight; 0 if the weight makes no difference in any list."""
+        return float(find_units(self.components[name][None], self.totals(), self.offsets)[0])
 
     def error_curve(self, intercepts: np.ndarray, slopes: np.ndarray, shown: Range) -> ErrorCurve:
-        """Errors for the values of a weight in a range; intercepts and slopes are (L, N)."""
-        arrays = (intercepts.ravel(), slopes.ravel(), self.errors.ravel())
-        return compute_error_curve(*arrays, self.offsets, *shown)
+        """Compute the errors as a function of a weight in a range."""
+        return compute_error_curve(intercepts, slopes, self.errors, self.offsets, *shown)
 
 
-def make_problem(scored: Sequence[ScoredList], weights: Weights) -> WeightProblem:
-    """Arrange the lists for weights that may vary: of streams, language models and counts, also those
-    that are 0, and of rerankers in use.
+def make_problem(scored: Sequence[MeasuredList], weights: Weights) -> WeightProblem:
+    """Arrange lists so that weights can vary.
 
-    One weight may stay as it is, since only the proportions between weights matter: that of the first stream.
-    Of merged hypotheses, the weights of all streams stay, on which their probabilities depend.
+    The weights of streams, language models and counts vary, even those that are 0, and the weights of
+    rerankers that are in use. The weight of the first stream stays as it is, because only the proportions
+    between weights matter. If hypotheses were merged, the weights of all streams stay, because the merged
+    probabilities depend on them.
     """
     used = [name for name, value in weights.streams.items() if value]
-    fixed = used if any(item.selection.merge for item in scored) else used[:1]
+    is_merged = any(item.selection.merge for item in scored)
+    fixed = used if is_merged else used[:1]
     streams = {name: weights.streams[name] for name in fixed}
     stated = state_defaults(weights)  # of phrases, which follow from the models otherwise
     base_weights = replace(
         stated, streams=streams, lm={}, word=0.0, oov=0.0, empty=0.0, rerankers={}, components={}
     )
-    unused: list[str] = []
-    if not any(item.selection.merge for item in scored):
-        streams_of_first = find_streams(scored[0].components, weights)
-        unused = [name for name in streams_of_first if all(name in item.components for item in scored)]
+    unused = [] if is_merged else find_streams(scored[0].components, weights)
+    unused = [name for name in unused if all(name in item.components for item in scored)]
     names = {name: name for name in (*used, *unused) if name not in fixed}
     names |= {f"lm:{name}": name for name in weights.lm if name in scored[0].components}
     names |= {"word": WORDS, "oov": OOV, "empty": EMPTY}
@@ -410,15 +412,16 @@ def make_problem(scored: Sequence[ScoredList], weights: Weights) -> WeightProble
         rows["errors"].append(np.array([counts.errors for counts in item.evaluated.hypotheses])[index])
         for name, component in names.items():
             rows[name].append(get_component(item.components, component)[index])
-    arrays = {name: np.stack(values) for name, values in rows.items()}
+    arrays = {name: np.concatenate(values) for name, values in rows.items()}
     values = list_weights(weights)
     components = {name: arrays[name] for name in names}
     chosen = {name: values.get(name, 0.0) for name in names}
-    return WeightProblem(arrays[""], components, arrays["errors"], chosen)
+    offsets = np.arange(len(scored) + 1) * longest
+    return WeightProblem(arrays[""], components, arrays["errors"], offsets, chosen)
 
 
 def describe_curves(problem: WeightProblem, folds: Sequence[Weights]) -> tuple[WeightCurve, ...]:
-    """The errors along each weight that makes a difference, the others as chosen."""
+    """Describe the errors as a function of each weight that makes a difference."""
     curves = []
     for name, values in problem.components.items():
         shown = _find_range(problem, name, folds)
@@ -432,11 +435,11 @@ def describe_curves(problem: WeightProblem, folds: Sequence[Weights]) -> tuple[W
 
 
 def describe_share_curves(
-    scored: Sequence[ScoredList], weights: Weights, folds: Sequence[Weights], mixture: MixtureScores
+    scored: Sequence[MeasuredList], weights: Weights, folds: Sequence[Weights], mixture: MixtureScores
 ) -> tuple[ShareCurve, ...]:
-    """The errors at each λ that tuning chose from, the other weights as chosen, unless all are the same.
+    """Describe the errors at each λ that tuning tried, if they differ; the other weights stay as chosen.
 
-    Of two models, whose λ add up to 1, there is one curve, that of the second.
+    If there are two models, whose λ add up to 1, there is one curve, that of the second model.
     """
     (start, *caches), curves = mixture.choices[0], []
     for index, model in list(enumerate(mixture.models))[1 if len(start) == 2 else 0 :]:
@@ -457,9 +460,10 @@ def describe_share_curves(
 
 
 def describe_surface(problem: WeightProblem, folds: Sequence[Weights]) -> Surface | None:
-    """Errors on a grid of a language model's weight and that of a word; None if there is no such model.
+    """Describe the errors on a grid of a language model's weight and the word weight.
 
-    Of several models, it is the first one whose weight is not 0, if any.
+    If there are several models, it is the first one whose weight is not 0. The result is None without a
+    language model.
     """
     models = [name for name in problem.components if name.startswith("lm:")]
     models.sort(key=lambda name: problem.chosen[name] == 0.0)
@@ -489,8 +493,10 @@ def describe_surface(problem: WeightProblem, folds: Sequence[Weights]) -> Surfac
 
 
 def _find_range(problem: WeightProblem, name: str, folds: Sequence[Weights]) -> Range | None:
-    """Values to show: around the chosen one and those of the folds; a language model that none of them
-    subtracts is shown from 0."""
+    """Find a range around the chosen value and the values of the folds; None if the weight does nothing.
+
+    The range of a language model does not go below 0 if none of the values does.
+    """
     unit = SHOWN_UNITS * problem.unit(name)
     if not unit:
         return None
@@ -502,7 +508,10 @@ def _find_range(problem: WeightProblem, name: str, folds: Sequence[Weights]) -> 
 
 
 def _cut(curve: ErrorCurve, low: float, high: float) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """Corners within a range and the errors between them; of too many, the last one of each stretch."""
+    """Return the corners within a range and the errors between them.
+
+    If there are too many corners, the range is divided, and only the last corner of each part is kept.
+    """
     start, end = np.searchsorted(curve.corners, [low, high])
     corners, errors = curve.corners[start:end], curve.errors[start : end + 1]
     if len(corners) > MAX_CORNERS:

@@ -1,12 +1,11 @@
 """Render a report as one HTML file with charts in SVG, or as Markdown without charts and utterances.
 
-Numbers of ``report.data`` come in; markup goes out. Colours of charts are CSS classes, so that the page
-decides how they look on light and dark backgrounds and on paper.
+The input is ``report.data.ReportData``. Charts name their colours by CSS classes, so that the style of the
+page decides how they look on light and dark backgrounds and on paper.
 
-The page needs no network, no server, and no JavaScript to be read. Everything that comes from lists is
-escaped, and the page's Content-Security-Policy forbids everything except its own style and script, which it
-names by their hashes: text in a hypothesis cannot run or load anything. Numbers that are not known become a
-dash.
+The page can be read without network, server and JavaScript. All text that comes from lists is escaped. The
+Content-Security-Policy of the page forbids everything except the page's own style and script, which it names
+by their hashes, so that text in a hypothesis cannot run or load anything. Unknown numbers become a dash.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import bisect
 import hashlib
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -25,14 +24,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from rescorer.errors import pluralise
-from rescorer.evaluation import list_errors
-from rescorer.evaluation.list_errors import PERCENT_DECIMALS, format_number
+from rescorer.evaluation.list_errors import PERCENT_DECIMALS, format_number, format_p, format_signed
 from rescorer.evaluation.report import data
 from rescorer.evaluation.report.build import make_slots
 from rescorer.evaluation.report.data import Range, ReportData, SystemRow
 
 STEPS = (1.0, 2.0, 5.0, 10.0)
-"""Distances between ticks, up to a power of ten."""
+"""Possible distances between ticks, each times a power of ten."""
 MAX_DECIMALS = 9
 
 
@@ -47,7 +45,7 @@ class Scale:
     is_log: bool = False
 
     def __call__(self, value: float) -> float:
-        """Pixel of a value; values outside the scale are moved to its nearest end."""
+        """Convert a value to a pixel; a value outside the scale is moved to the nearest end."""
         value = min(max(value, self.low), self.high)
         low, high = self.low, self.high
         if self.is_log:
@@ -56,17 +54,19 @@ class Scale:
         return self.start_px + share * (self.end_px - self.start_px)
 
     def ticks(self, count: int = 5) -> list[float]:
-        """About ``count`` round values within the scale."""
+        """Return about ``count`` round values within the scale."""
         if self.is_log:
             return log_ticks(self.low, self.high, count)
         return round_ticks(self.low, self.high, count)
 
 
 def round_ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten between ``low`` and ``high``, at most ``count + 1``.
+    """Return round numbers between ``low`` and ``high`` at equal distances, at most ``count + 1``.
 
-    >>> round_ticks(17.9, 29.2)
-    [18.0, 20.0, 22.0, 24.0, 26.0, 28.0]
+    Their distance is 1, 2 or 5 times a power of ten.
+
+    >>> round_ticks(17.9, 27.2)
+    [18.0, 20.0, 22.0, 24.0, 26.0]
     """
     if not high > low:
         return [low]
@@ -77,7 +77,7 @@ def round_ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def log_ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Powers of ten between ``low`` and ``high``, with 2 and 5 times them if there is room.
+    """Return the powers of ten between ``low`` and ``high``, and their multiples by 2 and 5 if there is room.
 
     >>> log_ticks(1, 100, 7)
     [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]
@@ -91,7 +91,7 @@ def log_ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def format_ticks(ticks: Sequence[float]) -> list[str]:
-    """Labels with as many decimals as the ticks need, all the same.
+    """Format ticks, all with the same number of decimals, which is as large as they need.
 
     >>> format_ticks([0.0, 0.5, 1.0])
     ['0.0', '0.5', '1.0']
@@ -104,19 +104,22 @@ def format_ticks(ticks: Sequence[float]) -> list[str]:
 
 
 def padded(low: float, high: float, share: float = 0.06) -> tuple[float, float]:
-    """A range that is a little larger on both sides, and never empty."""
+    """Extend a range a little on both sides, so that it is never empty."""
     margin = (high - low) * share or abs(high) * share or 1.0
     return low - margin, high + margin
 
 
 WIDTH, HEIGHT = 380, 270
-"""Size of a plot in CSS pixels at which its labels have their natural size."""
+"""Size of a plot in CSS pixels."""
 LEFT, RIGHT, TOP, BOTTOM = 50, 14, 14, 42
 """Margins around the plot area, for the labels of the axes."""
 
 
 def element(tag: str, *children: str, **attributes: str | float | None) -> Markup:
-    """One SVG element; text and values are escaped, ``class_`` stands for ``class``, ``x_y`` for ``x-y``."""
+    """Write an SVG element; text and values are escaped.
+
+    In names of attributes, ``class_`` stands for ``class`` and ``x_y`` for ``x-y``.
+    """
     written = Markup("").join(
         Markup(' {}="{}"').format(name.rstrip("_").replace("_", "-"), _short(value))
         for name, value in attributes.items()
@@ -128,12 +131,12 @@ def element(tag: str, *children: str, **attributes: str | float | None) -> Marku
 
 
 def _short(value: str | float) -> str:
-    """At most two decimals, which is far finer than a pixel."""
+    """Write a number with at most two decimals, which is far finer than a pixel."""
     return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def picture(width: float, height: float, description: str, parts: Iterable[str], class_: str) -> Markup:
-    """An SVG image with a description for screen readers."""
+    """Write an SVG image with a description for screen readers."""
     return element(
         "svg",
         *parts,
@@ -147,7 +150,7 @@ def picture(width: float, height: float, description: str, parts: Iterable[str],
 
 
 class Plot:
-    """A plot area with an axis of numbers on two sides."""
+    """A plot with two numeric axes."""
 
     def __init__(
         self,
@@ -162,7 +165,7 @@ class Plot:
         self.y = Scale(*y_range, HEIGHT - BOTTOM, TOP)
         self._labels = x_label, y_label
         self.below: list[Markup] = []
-        """Drawn below the grid."""
+        """Elements that the grid covers."""
         self._parts: list[Markup] = []
 
     def add(self, *parts: Markup) -> None:
@@ -170,18 +173,18 @@ class Plot:
         self._parts += parts
 
     def line(self, xs: Sequence[float], ys: Sequence[float], class_: str) -> None:
-        """A polyline through points."""
+        """Draw a polyline through points."""
         points = [(self.x(x), self.y(y)) for x, y in zip(xs, ys, strict=True)]
         path = "M" + "L".join(f"{_short(x)} {_short(y)}" for x, y in points)
         self.add(element("path", d=path, class_=f"line {class_}"))
 
     def point(self, x: float, y: float, class_: str, text: str = "", radius: float = 4.5) -> None:
-        """A dot; ``text`` appears under the mouse."""
+        """Draw a dot; ``text`` appears under the mouse."""
         tip = [element("title", text)] if text else []
         self.add(element("circle", *tip, cx=self.x(x), cy=self.y(y), r=radius, class_=f"dot {class_}"))
 
     def horizontal(self, y: float, class_: str, label: str = "", above: bool = True) -> None:
-        """A line from the left to the right, with a label at its right end."""
+        """Draw a horizontal line, with a label at its right end."""
         self.add(
             element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=self.y(y), y2=self.y(y), class_=f"rule {class_}")
         )
@@ -190,11 +193,11 @@ class Plot:
             self.text(WIDTH - RIGHT - 4, self.y(y) + shift, label, anchor="end", class_=f"halo {class_}")
 
     def text(self, x_px: float, y_px: float, text: str, *, anchor: str = "start", class_: str = "") -> None:
-        """A label at a pixel."""
+        """Write a label at a pixel."""
         self.add(element("text", text, x=x_px, y=y_px, text_anchor=anchor, class_=f"label {class_}".strip()))
 
     def render(self, description: str) -> Markup:
-        """The whole plot as an image; ``description`` is what it shows, for screen readers."""
+        """Write the whole plot as an image; ``description`` tells screen readers what it shows."""
         axes = [*self._x_axis(), *self._y_axis()]
         return picture(WIDTH, HEIGHT, description, [*self.below, *axes, *self._parts], "plot")
 
@@ -228,7 +231,7 @@ MIN_BIN_RADIUS, MAX_BIN_RADIUS = 3.0, 9.0
 
 
 def draw_depth(depth: data.DepthCurve, reference_words: int, rate_name: str) -> Markup:
-    """Oracle error rate of the first n hypotheses, with the rates of the first pass and the system."""
+    """Draw the oracle error rate of the first n hypotheses, and the rates of first pass and system."""
     rates = [100.0 * errors / reference_words for errors in depth.oracle_errors]
     first_pass = 100.0 * depth.first_pass_errors / reference_words
     system = 100.0 * depth.system_errors / reference_words
@@ -247,7 +250,7 @@ def draw_depth(depth: data.DepthCurve, reference_words: int, rate_name: str) -> 
 
 
 def draw_reliability(calibrations: tuple[data.Calibration, ...]) -> Markup:
-    """Share of right hypotheses by confidence; the area of a dot grows with the number of hypotheses."""
+    """Draw the share of right hypotheses by confidence, with dots whose area grows with the count."""
     plot = Plot((0.0, 1.0), (0.0, 1.0), "confidence", "share that is right")
     plot.line([0, 1], [0, 1], "series-muted dashed")
     sentences = []
@@ -281,7 +284,7 @@ class IntervalColumn:
         self._baseline = next((row.wer for row in rows if row.role == "baseline"), None)
 
     def axis(self) -> Markup:
-        """Ticks, for the head of the column."""
+        """Draw the ticks, for the head of the column."""
         ticks = self._scale.ticks(4)
         labels = zip(ticks, format_ticks(ticks), strict=True)
         parts = [
@@ -291,7 +294,7 @@ class IntervalColumn:
         return picture(ROW_WIDTH, ROW_HEIGHT, "scale of the error rates in percent", parts, "strip")
 
     def draw(self, row: data.SystemRow) -> Markup:
-        """A dot at the rate, a line over its interval, and a thin rule at the rate of the baseline."""
+        """Draw a dot at the rate, a line over its interval, and a thin line at the rate of the baseline."""
         if row.wer is None:
             return Markup("")
         parts = []
@@ -316,7 +319,7 @@ class ChangeColumn:
         self._scale = Scale(*padded(min(values), max(values), 0.03), MARGIN, ROW_WIDTH - MARGIN)
 
     def draw(self, row: data.GroupRow) -> Markup:
-        """A grey dot before and a coloured dot after rescoring."""
+        """Draw a grey dot before and a coloured dot after rescoring."""
         before, after = rates_of(row)
         start, end = self._scale(before), self._scale(after)
         change = "better" if after < before else "worse" if after > before else "same"
@@ -329,20 +332,20 @@ class ChangeColumn:
 
 
 def rates_of(row: data.GroupRow) -> tuple[float, float]:
-    """Error rates of the baseline and the system in percent; the number of errors, if there are no words."""
+    """Return the error rates of the baseline and the system in percent; without words, the errors."""
     words = row.reference_words or 100.0
     return 100.0 * row.baseline_errors / words, 100.0 * row.system_errors / words
 
 
 class BalanceColumn:
-    """A column of counts to both sides of a middle line: broken to the left, fixed to the right."""
+    """A column of counts on both sides of a middle line: broken words left, fixed words right."""
 
     def __init__(self, rows: Iterable[data.WordChange]) -> None:
         largest = max((count for row in rows for count in (row.fixed, row.broken)), default=1)
         self._unit = (ROW_WIDTH / 2 - 4) / max(largest, 1)
 
     def draw(self, row: data.WordChange) -> Markup:
-        """Two bars from the middle."""
+        """Draw two bars from the middle."""
         left, right = row.broken * self._unit, row.fixed * self._unit
         middle = ROW_WIDTH / 2
         parts = [
@@ -354,17 +357,18 @@ class BalanceColumn:
 
 
 MAX_SHOWN_EXCESS = 3.0
-"""Height of a curve's plot: this many times the distance from the lowest error rate to that of the chosen
-weight, or at least ``MIN_HEIGHT_POINTS``; errors far from the chosen weight would hide the steps near it."""
+"""A plot of a curve is this many times as high as the distance from the lowest error rate to the rate at the
+chosen weight. Higher rates far from the chosen weight would hide the steps near it."""
 MIN_HEIGHT_POINTS = 4.0
+"""Smallest height of such a plot."""
 N_LEVELS = 7
 """Number of colours of a surface."""
 LEVEL_STEPS = (0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0)
-"""Possible widths of the first level in points; each further level is twice as wide."""
+"""Possible widths of the first level of a surface in points; each further level is twice as wide."""
 
 
 def draw_weight_curve(curve: data.WeightCurve, reference_words: int, rate_name: str) -> Markup:
-    """Steps of the error rate, the folds' values as a band with ticks, and the chosen value as a dot."""
+    """Draw the error rate as steps, the folds' values as a band with ticks, the chosen value as a dot."""
     low, high = curve.shown
     rates = [100.0 * errors / reference_words for errors in curve.errors]
     chosen_rate = rate_at(curve, reference_words)
@@ -387,7 +391,7 @@ def draw_weight_curve(curve: data.WeightCurve, reference_words: int, rate_name: 
 
 
 def draw_share_curve(curve: data.ShareCurve, reference_words: int, rate_name: str) -> Markup:
-    """Error rates at values of λ joined by lines, with the folds' values and the chosen one."""
+    """Draw the error rates at values of λ as dots joined by lines, with the folds' and the chosen values."""
     rates = [100.0 * errors / reference_words for errors in curve.errors]
     chosen_rate = rates[curve.values.index(curve.chosen)]
     label = f"λ of {curve.model}"
@@ -420,12 +424,12 @@ def _describe_folds(values: Sequence[float]) -> str:
 
 
 def rate_at(curve: data.WeightCurve, reference_words: int) -> float:
-    """Error rate at the chosen value, in percent."""
+    """Return the error rate at the chosen value, in percent."""
     return 100.0 * curve.errors[bisect.bisect_left(curve.corners, curve.chosen)] / reference_words
 
 
 def choose_levels(surface: data.Surface, reference_words: int) -> list[float]:
-    """Upper bounds of the levels in points above the lowest rate; the last level has none."""
+    """Return the upper bounds of the levels, in points above the lowest rate; the last level has no bound."""
     errors = [value for row in surface.errors for value in row]
     span = 100.0 * (max(errors) - min(errors)) / reference_words
     first = next((step for step in LEVEL_STEPS if step * 2 ** (N_LEVELS - 1) >= span), LEVEL_STEPS[-1])
@@ -433,7 +437,7 @@ def choose_levels(surface: data.Surface, reference_words: int) -> list[float]:
 
 
 def draw_surface(surface: data.Surface, reference_words: int, rate_name: str) -> Markup:
-    """Levels of the error rate over two weights, with the chosen weights and those of the folds."""
+    """Draw levels of the error rate over two weights, with the chosen weights and those of the folds."""
     plot = Plot(_edges(surface.x), _edges(surface.y), surface.x_weight, surface.y_weight)
     lowest = min(min(row) for row in surface.errors)
     levels = choose_levels(surface, reference_words)
@@ -470,13 +474,13 @@ def draw_surface(surface: data.Surface, reference_words: int, rate_name: str) ->
 
 
 def _edges(values: Sequence[float]) -> tuple[float, float]:
-    """Outer borders of equally spaced cells."""
+    """Return the outer borders of cells around equally spaced values."""
     half = (values[1] - values[0]) / 2 if len(values) > 1 else 0.5
     return values[0] - half, values[-1] + half
 
 
 def _borders(values: Sequence[float], scale: Scale) -> list[float]:
-    """Pixels of the borders of equally spaced cells, one more than there are cells."""
+    """Return the pixels of all borders of the cells, one more than there are cells."""
     low, high = _edges(values)
     step = (high - low) / len(values)
     return [scale(low + index * step) for index in range(len(values) + 1)]
@@ -485,40 +489,28 @@ def _borders(values: Sequence[float], scale: Scale) -> list[float]:
 UNKNOWN = "–"
 
 
-def format_rate(value: float | None) -> str:
-    """A rate in percent without the sign %."""
-    return UNKNOWN if value is None else list_errors.format_number(value)
+def or_unknown(form: Callable[..., str]) -> Callable[..., str]:
+    """Extend a function that formats numbers: None becomes a dash."""
+    return lambda value, *options: UNKNOWN if value is None else form(value, *options)
 
 
-def format_signed(value: float | None, decimals: int = PERCENT_DECIMALS) -> str:
-    """A number with its sign, also if it is positive."""
-    return UNKNOWN if value is None else list_errors.format_signed(value, decimals)
-
-
-def format_range(interval: Range | None, signed: bool = False) -> str:
-    """Both ends of an interval."""
-    if interval is None:
-        return UNKNOWN
-    form = format_signed if signed else format_rate
+def format_range(interval: Range, signed: bool = False) -> str:
+    """Format both ends of an interval."""
+    form = format_signed if signed else format_number
     return f"{form(interval[0])} to {form(interval[1])}"
 
 
-def format_p(value: float | None) -> str:
-    """A p-value with three decimals."""
-    return UNKNOWN if value is None else list_errors.format_p(value)
-
-
 def format_compact(value: float) -> str:
-    """A component: two decimals, none for whole numbers such as counts.
+    """Format a component with two decimals, or without decimals if it is a whole number, such as a count.
 
     >>> format_compact(-310.257), format_compact(12.0)
     ('−310.26', '12')
     """
-    return list_errors.format_number(value, 0 if value == int(value) else PERCENT_DECIMALS)
+    return format_number(value, 0 if value == int(value) else PERCENT_DECIMALS)
 
 
 def verdict_class(row: SystemRow) -> str:
-    """CSS class of a gain: ``better`` or ``worse`` if it is significant, otherwise empty."""
+    """Return the CSS class of a gain: ``better`` or ``worse`` if the gain is significant, otherwise empty."""
     if not row.mark or row.gain is None:
         return ""
     return "better" if row.gain > 0 else "worse"
@@ -530,7 +522,7 @@ TEMPLATES = "templates"
 
 @cache
 def make_environment() -> Environment:
-    """The templates with everything that they call; all values are escaped unless they are markup."""
+    """Load the templates with all functions that they call; values that are not markup are escaped."""
     environment = Environment(
         loader=PackageLoader(PACKAGE, TEMPLATES),
         autoescape=True,
@@ -539,10 +531,10 @@ def make_environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "rate": format_rate,
-        "signed": format_signed,
-        "interval": format_range,
-        "p": format_p,
+        "rate": or_unknown(format_number),
+        "signed": or_unknown(format_signed),
+        "interval": or_unknown(format_range),
+        "p": or_unknown(format_p),
         "count": "{:,}".format,
         "compact": format_compact,
     }
@@ -563,7 +555,7 @@ def make_environment() -> Environment:
 
 
 def render_html(data: ReportData) -> str:
-    """The whole page."""
+    """Write the whole page."""
     style, script = read_asset("style.css"), read_asset("script.js")
     policy = f"default-src 'none'; style-src {source_hash(style)}; script-src {source_hash(script)}; "
     template = make_environment().get_template("report.html.j2")
@@ -581,24 +573,24 @@ def render_html(data: ReportData) -> str:
 
 @cache
 def read_asset(name: str) -> str:
-    """A file of the templates' folder as it is."""
+    """Read a file of the templates' folder as it is."""
     return resources.files(PACKAGE).joinpath(TEMPLATES, name).read_text(encoding="utf-8")
 
 
 def source_hash(text: str) -> str:
-    """The expression by which a Content-Security-Policy admits an inline style or script."""
+    """Return the expression by which a Content-Security-Policy allows an inline style or script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def render_markdown(data: ReportData) -> str:
-    """A section of Markdown with the tables of a report; the filter ``cell`` escapes text for tables."""
+    """Write a section of Markdown with the tables of a report."""
     environment = make_environment().overlay(autoescape=False)
     environment.filters["cell"] = escape_cell
     return environment.get_template("report.md.j2").render(data=data)
 
 
 def escape_cell(text: str) -> str:
-    r"""Text that neither ends a cell of a table nor is read as HTML.
+    r"""Escape text for a cell of a Markdown table, so that it neither ends the cell nor is read as HTML.
 
     >>> escape_cell("a | <b>")
     'a \\| &lt;b>'

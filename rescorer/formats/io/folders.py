@@ -1,4 +1,4 @@
-"""Look into files and folders to detect their format; read and write folders with one file per utterance."""
+"""Sample files and folders to detect their format; read and write folders with one file per utterance."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Lists = Iterator[NBestList | InputError]
 """Lists as they are read, with an error in place of each that cannot be read."""
 SAMPLE_LINES = 50
 SAMPLE_CHARACTERS = 1 << 16
-"""Number of characters after which no more lines are read of JSON, whose lines may be short."""
+"""Number of characters to sample of a JSON file, even if they take more than ``SAMPLE_LINES`` short lines."""
 MAX_LINES = 10_000
-"""Lines that are read at most, of JSON or with comments before ``SAMPLE_LINES`` others."""
+"""Maximum number of lines of a sample, if it is JSON or has comments, which do not count as lines."""
 COMMENT = ";;"
-"""The beginning of comments in NIST's formats; whole licences can stand before the first other line."""
+"""The beginning of comments in NIST's formats; a whole licence can stand before the first other line."""
 MAX_CHARACTERS = 1 << 20
-"""Number of characters of which JSON documents are parsed."""
+"""Maximum number of characters of a sample that are parsed as JSON."""
 MAX_DOCUMENTS = 50
 ID_AT_END = re.compile(r"\([^()]*[\d._-][^()]*\)$")
 MAGIC_BYTES = 5
@@ -46,12 +46,12 @@ class Sample:
     names: tuple[str, ...]
     """Sorted names of a folder's entries, without ``.gz``; empty for a file."""
     lines: tuple[str, ...]
-    """The first lines of the file, or of the folder's first file, and comments before and between them; blank
-    and invalid lines are skipped."""
+    """The first lines of the file, or of the folder's first file, including comments; blank lines and lines
+    that are not text are left out."""
     magic: bytes = b""
     """The first bytes of the file, or of the folder's first file."""
     documents: tuple[Any, ...] = ()
-    """Values of the JSON documents in the lines; the last may be incomplete, where the lines end."""
+    """Values of the JSON documents in the lines; the last one is incomplete if the lines end within it."""
 
     @property
     def is_folder(self) -> bool:
@@ -70,12 +70,12 @@ class Sample:
 
     @property
     def document(self) -> Any:
-        """The first JSON document of a file; None if there is none, or the path is a folder."""
+        """The first JSON document of a file; None if the file has none, or the path is a folder."""
         return self.documents[0] if self.documents and not self.is_folder else None
 
     @property
     def record(self) -> dict[str, Any]:
-        """The first line as a JSON object; empty if it is not one."""
+        """The first line as a JSON object; an empty dict if the line is something else."""
         try:
             value = json.loads(self.first)
         except (ValueError, RecursionError):
@@ -84,13 +84,17 @@ class Sample:
 
 
 def ends_with_id(line: str) -> bool:
-    """Whether a line ends with an id of a trn, ``(u1)``; with letters alone it may be an optional word."""
+    """Whether a line ends with the id of a trn, such as ``(u1)``.
+
+    Letters alone in parentheses do not count, because they may be an optional word.
+    """
     return ID_AT_END.search(line.rstrip()) is not None
 
 
 def read_sample(path: str | Path) -> Sample:
-    """Read the first lines of a file or object; or the names in a folder or below a prefix, and the first
-    lines of its first file.
+    """Read the first lines of a file or an object of a storage.
+
+    Of a folder, or a prefix of a storage, read the names in it and the first lines of its first file.
 
     Raises:
         FormatError: the file cannot be opened.
@@ -103,7 +107,7 @@ def read_sample(path: str | Path) -> Sample:
 
 
 def _read_texts(path: str | Path) -> Iterator[str]:
-    """Yield the first lines that are neither blank nor invalid; more of them if they are JSON or comments."""
+    """Yield the first lines that are text and not blank; more of them if they are JSON or comments."""
     n_left, n_characters, is_json = SAMPLE_LINES, 0, False
     for _, text in islice(read_lines(path), MAX_LINES):
         if isinstance(text, str) and text.strip():
@@ -117,9 +121,9 @@ def _read_texts(path: str | Path) -> Iterator[str]:
 
 
 def parse_beginnings(text: str) -> Iterator[Any]:
-    """Yield the first JSON documents of a text that may end anywhere, also within a document.
+    """Yield the first JSON documents of a text, which may end within a document.
 
-    What is no JSON is skipped up to the next line that starts with a bracket.
+    Text that is not JSON is skipped, up to the next line that starts with a bracket.
 
     >>> list(parse_beginnings('{"a": 1} [2, {"b": [3, "c'))
     [{'a': 1}, [2, {'b': [3]}]]
@@ -144,7 +148,7 @@ def parse_beginnings(text: str) -> Iterator[Any]:
 
 
 def _complete(text: str) -> Any:
-    """Parse a JSON document that ends too early, without what is incomplete in it."""
+    """Parse a JSON document whose end is missing, leaving out incomplete values; None if that fails."""
     closers: list[str] = []
     end, missing = 0, ""
     for token in TOKEN.finditer(text):
@@ -165,7 +169,7 @@ def _complete(text: str) -> Any:
 
 
 def _find_entries(path: str | Path) -> tuple[tuple[str, ...], str | Path | None]:
-    """The names in a folder or below a prefix, and its first file; no names, and the path, for a file."""
+    """Return the names in a folder or below a prefix, and its first file; of a file, only its path."""
     if is_url(path):
         if is_object(str(path)):
             return (), path
@@ -173,13 +177,17 @@ def _find_entries(path: str | Path) -> tuple[tuple[str, ...], str | Path | None]
         return tuple(base_name(name).removesuffix(".gz") for name in found), found[0]
     if not Path(path).is_dir():
         return (), path
-    entries = sorted(entry for entry in Path(path).iterdir() if not entry.name.startswith("."))
+    entries = list_entries(Path(path))
     names = tuple(entry.name.removesuffix(".gz") for entry in entries)
     return names, next((entry for entry in entries if entry.is_file()), None)
 
 
 def list_objects(url: str) -> list[str]:
-    """Return the URLs of the objects below a prefix; raises FormatError if there are none."""
+    """Return the URLs of the objects below a prefix.
+
+    Raises:
+        FormatError: there are no such objects.
+    """
     try:
         return find_objects(url)
     except FileNotFoundError as error:
@@ -204,11 +212,12 @@ MAX_NAMED_ENTRIES = 6
 def find_utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterator[tuple[str, Path]]:
     """Yield the id and path of one file, or of all files in a folder in order of their names.
 
-    Hidden files and nested folders are skipped.
+    The id is the name of the file without ``.gz`` and without a suffix. Hidden files and nested folders are
+    skipped.
 
     Args:
-        suffixes: File name suffixes that are not part of the id, in addition to ``.gz``; files in a folder
-            without any of them are skipped.
+        suffixes: file name suffixes that are not part of the id. If there are any, files of a folder that
+            have none of them are skipped.
 
     Raises:
         FormatError: the source has no name or does not exist, or a folder has no file to read.
@@ -222,10 +231,8 @@ def find_utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterat
     if not path.is_dir():
         yield _extract_id(path.name, suffixes) or path.name.removesuffix(".gz"), path
         return
-    names = sorted(
-        entry.name for entry in path.iterdir() if not entry.name.startswith(".") and entry.is_file()
-    )
-    found = [(list_id, path / name) for name in names if (list_id := _extract_id(name, suffixes))]
+    files = [entry for entry in list_entries(path) if entry.is_file()]
+    found = [(list_id, file) for file in files if (list_id := _extract_id(file.name, suffixes))]
     if not found:
         expected = f" named *{' or *'.join(suffixes)}, perhaps with .gz" if suffixes else ""
         raise FormatError(
@@ -234,8 +241,14 @@ def find_utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterat
     yield from found
 
 
+def list_entries(folder: Path, key: Callable[[str], Any] = str) -> list[Path]:
+    """Return the entries of a folder that are not hidden, sorted by a key of their names."""
+    entries = (entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    return sorted(entries, key=lambda entry: key(entry.name))
+
+
 def natural_key(name: str) -> list[tuple[int, str]]:
-    """A sort key by which numbers in names count as numbers.
+    """Return a key that sorts names by the values of the numbers in them.
 
     >>> sorted(["nbest.10", "nbest.9", "a"], key=natural_key)
     ['a', 'nbest.9', 'nbest.10']
@@ -245,11 +258,12 @@ def natural_key(name: str) -> list[tuple[int, str]]:
 
 
 def name_entries(folder: Path) -> str:
-    """Name what is in a folder, for messages: names that differ in a number are one entry, with the first and
-    the last; folders end with a slash. Empty if nothing is in it."""
+    """List the names in a folder for a message; return an empty string if the folder is empty.
+
+    Names that differ only in a number are shown as the first and the last of them: ``a.1/ … a.9/ and b.txt``.
+    """
     groups: dict[str, list[str]] = defaultdict(list)
-    entries = (entry for entry in folder.iterdir() if not entry.name.startswith("."))
-    for entry in sorted(entries, key=lambda entry: natural_key(entry.name)):
+    for entry in list_entries(folder, natural_key):
         name = f"{entry.name}/" if entry.is_dir() else entry.name
         groups[re.sub(r"[0-9]+", "0", name)].append(name)
     shown = [names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}" for names in groups.values()]
@@ -260,24 +274,21 @@ def name_entries(folder: Path) -> str:
 
 
 def list_files(source: str | Path) -> list[Path]:
-    """Return a file or folder of lists, and all files below the folder."""
+    """Return the path of a file or folder; for a folder, followed by all files below it."""
     path = Path(source)
     return [path, *(filter(Path.is_file, path.rglob("*")) if path.is_dir() else ())]
-
-
-def read_single_list_files(
-    source: Source, read_file: Callable[[str, Path], NBestList | InputError], suffixes: Sequence[str] = ()
-) -> Lists:
-    """Like ``read_list_files``, for formats with a single list per file."""
-    return read_list_files(source, lambda list_id, path: iter([read_file(list_id, path)]), suffixes)
 
 
 def read_list_files(
     source: Source, read_file: Callable[[str, Path], Lists], suffixes: Sequence[str] = ()
 ) -> Lists:
-    """Call ``read_file`` with the id and path of each file; yield the lists that it returns, or its error.
+    """Yield the lists of one file, or of all files in a folder.
 
-    A second file with the same id is an error.
+    A file that cannot be read, or whose id an earlier file has, yields an error.
+
+    Args:
+        read_file: reads a file, given its id and path.
+        suffixes: as for ``find_utterance_files``.
 
     Raises:
         FormatError: as for ``find_utterance_files``.
@@ -295,7 +306,7 @@ def read_list_files(
 
 
 def _extract_id(name: str, suffixes: Sequence[str]) -> str:
-    """Return a file name without its suffix, or an empty string if none of ``suffixes`` matches."""
+    """Return a file name without its suffix, or an empty string if it has none of ``suffixes``."""
     stem = name.removesuffix(".gz")
     if not suffixes:
         return stem
@@ -303,14 +314,29 @@ def _extract_id(name: str, suffixes: Sequence[str]) -> str:
 
 
 @contextmanager
-def create_file(folder: Path, list_id: str, suffix: str = "") -> Iterator[TextIO]:
-    """Create a file named after a list, with a suffix that is not part of the id.
+def create_files(folders: Sequence[Path], list_id: str, suffix: str = "") -> Iterator[list[TextIO]]:
+    """Create a file in each folder, named after a list; if one of them fails, delete the others.
+
+    Args:
+        suffix: the end of the file names, which is not part of the id.
 
     Raises:
-        InvalidList: the id cannot be a file name, or the file exists.
-        FormatError: the file cannot be created.
+        InvalidList: the id cannot be a file name, or a file exists.
+        FormatError: a file cannot be created.
     """
-    path = folder / f"{list_id}{suffix}"
+    streams: list[TextIO] = []
+    with ExitStack() as stack:
+        try:
+            for folder in folders:
+                streams.append(stack.enter_context(_create_file(folder / f"{list_id}{suffix}", list_id)))
+        except (FormatError, InvalidList):
+            for stream in streams:
+                Path(stream.name).unlink()
+            raise
+        yield streams
+
+
+def _create_file(path: Path, list_id: str) -> TextIO:
     fits = len(list_id.encode("utf-8")) <= MAX_NAME_BYTES and not list_id.endswith(".gz")
     if not fits or not list_id or "/" in list_id or "\0" in list_id or list_id.startswith("."):
         message = (
@@ -318,31 +344,9 @@ def create_file(folder: Path, list_id: str, suffix: str = "") -> Iterator[TextIO
         )
         raise InvalidList(message, list_id=list_id, field="id")
     try:
-        stream = open(path, "x", encoding="utf-8", newline="\n")  # noqa: SIM115 (closed below)
+        return open(path, "x", encoding="utf-8", newline="\n")
     except FileExistsError:
         message = f"{path} exists already: either the id is a duplicate, or the folder was not empty"
         raise InvalidList(message, list_id=list_id, field="id") from None
     except OSError as error:
         raise FormatError(f"cannot be written: {error.strerror}", file=str(path)) from None
-    with stream:
-        yield stream
-
-
-@contextmanager
-def create_files(folders: Sequence[Path], list_id: str) -> Iterator[list[TextIO]]:
-    """Create a file named after a list in each folder; if one of them fails, delete the others.
-
-    Raises:
-        InvalidList: as for ``create_file``.
-        FormatError: as for ``create_file``.
-    """
-    with ExitStack() as stack:
-        streams: list[TextIO] = []
-        try:
-            for folder in folders:
-                streams.append(stack.enter_context(create_file(folder, list_id)))
-        except (FormatError, InvalidList):
-            for folder, _ in zip(folders, streams, strict=False):
-                (folder / list_id).unlink()
-            raise
-        yield streams

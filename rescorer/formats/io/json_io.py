@@ -1,8 +1,8 @@
 """Parse JSON lines and JSON documents, and describe JSON values in error messages.
 
-Documents are parsed incrementally, with no more than one value in memory. Values are decoded by Python's
-``json``, so NaN and numbers of any length are accepted: they occur in n-best lists, and strict streaming
-parsers reject them.
+Documents are parsed incrementally: only one value of a document is in memory at a time. Python's ``json``
+decodes the values, so NaN and numbers of any length are accepted. They occur in n-best lists, and strict
+streaming parsers reject them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,26 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import wraps
+from typing import Any, NoReturn, ParamSpec, TypeGuard
 
 from rescorer.errors import FormatError, InputError
 from rescorer.formats.io.text_io import MAX_LINE_VARIABLE, max_line_bytes
 from rescorer.types import NBestList
 
 SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+P = ParamSpec("P")
+
+
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Whether a value is a JSON number; a boolean is not one."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def without(record: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    """Return the members of an object except those with some keys."""
+    return {key: value for key, value in record.items() if key not in keys}
 
 
 def parse_object(text: str, file: str, line: int) -> dict[str, Any]:
@@ -28,12 +40,12 @@ def parse_object(text: str, file: str, line: int) -> dict[str, Any]:
             encoded in UTF-8.
     """
     record = parse_value(text, file, line)
-    if not isinstance(record, dict):
-        advice = "; `jq -c '.[]'` writes the objects of an array on a line each" if record else ""
-        message = f"expected a JSON object, got {describe_type(record)}"
-        message += advice if isinstance(record, list) else ""
-        raise FormatError(message, file=file, line=line)
-    return record
+    if isinstance(record, dict):
+        return record
+    is_array = isinstance(record, list) and record
+    advice = "; `jq -c '.[]'` writes the objects of an array on a line each" if is_array else ""
+    message = f"expected a JSON object, got {describe_type(record)}{advice}"
+    raise FormatError(message, file=file, line=line)
 
 
 def parse_value(
@@ -42,7 +54,7 @@ def parse_value(
     """Parse a line that holds one JSON value.
 
     Args:
-        build: builds an object from its members; it may raise ValueError.
+        build: a function that builds an object from its members; it may raise ValueError.
 
     Raises:
         FormatError: the line is not JSON, or contains an unpaired surrogate.
@@ -61,7 +73,7 @@ def parse_value(
 
 
 def describe_type(value: Any) -> str:
-    """Return the JSON type of a value with its article, for error messages, such as "an empty array"."""
+    """Return the type of a JSON value for error messages, with its article, such as "an empty array"."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -75,33 +87,30 @@ def describe_type(value: Any) -> str:
 CHUNK_CHARACTERS = 1 << 16
 """Number of characters to read at once; more if a value is longer."""
 MAX_TOKEN_CHARACTERS = 16
-"""Length of the longest token that is invalid when truncated: an escaped surrogate pair.
+"""Length of the longest token whose parse fails if its end is missing: an escaped surrogate pair.
 
-``-Infinity`` has 9 characters. An unterminated string has another error message.
+``-Infinity`` has 9 characters. Strings do not count, because their error message says that the end is
+missing.
 """
 BLANKS = re.compile(r"[ \t\n\r]*")
 INDENTED_START = re.compile(r"[\[{][ \t\r]*\n[ \t]+[^ \t\r\n]")
-"""Matches the start of a document whose other lines are indented, so that its next line is not."""
+"""Matches the start of an indented document: only its first line and its last line begin with a bracket."""
 FLAT_START = re.compile(r"[\[{][ \t\r]*\n[^ \t\r\n\[{]")
-"""Matches the start of a document on several lines that are not indented."""
+"""Matches the start of a document that takes several lines without indentation."""
 NEXT_START = re.compile(r"(?:(?<=\n)|\A)[\[{]")
-"""Matches the start of a document at the start of a line."""
+"""Matches an opening bracket at the start of a line."""
 TYPE_NAMES = {
-    '"': "a string",
-    "[": "an array",
-    "{": "an object",
-    "t": "a boolean",
-    "f": "a boolean",
-    "n": "nothing",
+    **{'"': "a string", "[": "an array", "{": "an object"},
+    **{"t": "a boolean", "f": "a boolean", "n": "nothing"},
 }
 """Description of a value by its first character; every other value is a number."""
 
 
 def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a dict from the members of a JSON object; a duplicate key would silently lose a value.
+    """Build a dict from the members of a JSON object.
 
     Raises:
-        ValueError: a key occurs twice.
+        ValueError: a key occurs twice, so that a dict would lose one of the values.
     """
     value = dict(pairs)
     if len(value) < len(pairs):
@@ -114,7 +123,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=build_object)
 
 
 class JsonValue:
-    """A cursor in a value that has been parsed before, with the methods of ``JsonStream``."""
+    """A cursor in a value that is already parsed; it has the reading methods of ``JsonStream``."""
 
     def __init__(self, value: Any) -> None:
         self._next: Any = value
@@ -140,11 +149,11 @@ class JsonValue:
 
 
 class JsonStream:
-    """A cursor in the text of one JSON document or several.
+    """A cursor in a text that consists of one or several JSON documents.
 
     Every method except ``peek`` and ``describe_next`` moves the cursor. All methods raise FormatError with
-    the line if the text is not JSON, has a duplicate key in an object or an unpaired surrogate, or cannot be
-    read.
+    the line if the text cannot be read, is not JSON, or contains an unpaired surrogate or an object with a
+    duplicate key.
     """
 
     def __init__(
@@ -153,8 +162,9 @@ class JsonStream:
         """Start before the first value.
 
         Args:
-            line: Number of the first line.
-            min_characters: Number of characters to read at once, unless a value needs more.
+            chunks: the text, in pieces of any length.
+            line: number of the first line.
+            min_characters: number of characters to read at once, unless a value needs more.
         """
         self._chunks, self._min_characters = chunks, min_characters
         self._file = file
@@ -172,7 +182,7 @@ class JsonStream:
         return self._locate(self._at)
 
     def start_document(self) -> bool:
-        """Move to the next document; return False if there is none."""
+        """Move to the next document; return False if no document is left."""
         if not self.peek():
             if self._read_error is not None:
                 raise self._read_error
@@ -184,10 +194,10 @@ class JsonStream:
         return True
 
     def skip_broken(self) -> bool:
-        """Move from a syntax error to the next document, if it is certain where that starts.
+        """Move from a syntax error to the start of the next document; return False if that is not certain.
 
-        That is the case if documents are indented, the next one if none before it: the next line that is not,
-        and starts with a bracket, starts a document.
+        It is certain if documents are indented, because then a line that starts with an opening bracket
+        starts a document. One of the documents before the error, or else the next document, must be indented.
         """
         if not self._is_broken or self._is_flat:
             return False
@@ -203,7 +213,7 @@ class JsonStream:
                 return False
 
     def peek(self) -> str:
-        """Skip white space and return the next character without consuming it; an empty string at the end."""
+        """Skip white space; return the character that follows, without moving past it, or "" at the end."""
         while True:
             match = BLANKS.match(self._text, self._at)
             self._at = match.end() if match else self._at
@@ -244,7 +254,7 @@ class JsonStream:
         """Yield each key of the next object; the caller must read the value after each key.
 
         Args:
-            allow_duplicates: Whether a key may occur more than once.
+            allow_duplicates: whether a key may occur more than once.
         """
         seen: set[str] = set()
         self._expect("{", "Expecting an object")
@@ -294,7 +304,8 @@ class JsonStream:
     def _read_more(self) -> bool:
         """Read at least as much text as is still unparsed; return False at the end.
 
-        Doubling keeps the time linear in the length of a value, which is parsed again after each read.
+        A value that does not fit is parsed again after each read. The text doubles each time, so the total
+        time stays linear in the length of the value.
         """
         if self._ended:
             return False
@@ -348,24 +359,28 @@ class JsonStream:
 
 
 JsonCursor = JsonStream | JsonValue
-"""A place in JSON, before a value; ``peek`` gives the first character of the value, or one of its type."""
+"""A place in JSON before a value; ``peek`` returns its first character, or a character for its type."""
 
 
-def yield_late_errors(outcomes: Iterator[NBestList | InputError]) -> Iterator[NBestList | InputError]:
-    """Yield the lists and errors of a document; yield a syntax error after the first of them instead of
-    raising it.
+def yield_late_errors(
+    read: Callable[P, Iterator[NBestList | InputError]],
+) -> Callable[P, Iterator[NBestList | InputError]]:
+    """Decorate a reader so that it yields a FormatError, as its last item, if it has yielded lists before.
 
-    The lists before the syntax error are valid, so the caller should keep them.
-
-    Raises:
-        FormatError: the document is invalid before its first list.
+    The lists before the damage are valid, so the caller should keep them. If nothing has been yielded yet,
+    the error is raised.
     """
-    started = False
-    try:
-        for outcome in outcomes:
-            started = True
-            yield outcome
-    except FormatError as error:
-        if not started:
-            raise
-        yield error
+
+    @wraps(read)
+    def read_to_error(*args: P.args, **options: P.kwargs) -> Iterator[NBestList | InputError]:
+        started = False
+        try:
+            for outcome in read(*args, **options):
+                started = True
+                yield outcome
+        except FormatError as error:
+            if not started:
+                raise
+            yield error
+
+    return read_to_error

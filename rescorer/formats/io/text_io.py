@@ -1,8 +1,8 @@
 """Read lines of text from files, pipes and compressed streams, and write files atomically.
 
-What is written to a name replaces regular files only, each by a complete one. A device, a pipe, a socket or
-an open descriptor (``/dev/stdout``) is a stream: it is written to, never replaced. A symbolic link stays, and
-the file at its end is replaced. A folder is an error.
+A regular file is replaced once the new file is complete. A device, a pipe, a socket or an open descriptor
+(``/dev/stdout``) is a *stream*: it is written to, never replaced. A symbolic link stays, and the file at its
+end is replaced. A folder as target is an error.
 """
 
 from __future__ import annotations
@@ -35,17 +35,19 @@ OTHER_COMPRESSIONS = {
 BZIP2_BLOCKS = b"1AY&SY", b"\x17rE8P\x90"
 """Bytes that follow ``BZh`` and a digit: a block, or the end of empty data."""
 PARQUET_MAGIC = b"PAR1"
-"""First bytes of a parquet file; the byte after them is not one that a text can have."""
+"""First bytes of a parquet file; the next byte is one that texts do not have."""
 
 
 def is_parquet(head: bytes) -> bool:
-    """Whether the first bytes of a file are those of parquet; five are needed, since a text may begin
-    with the same four letters."""
+    """Whether the first five bytes of a file are those of a parquet file.
+
+    The fifth byte tells it from a text that begins with the four letters PAR1.
+    """
     return head.startswith(PARQUET_MAGIC) and head[4:5] < b" " and head[4:5] not in b"\t\r\n"
 
 
 def find_other_compression(head: bytes) -> str:
-    """Return the name of a compression other than gzip by the first bytes of a file; empty if it is none."""
+    """Return the compression of a file, other than gzip, given its first bytes; empty if none fits."""
     magic = next((magic for magic in OTHER_COMPRESSIONS if head.startswith(magic)), b"")
     if magic == b"BZh" and not (head[3:4].isdigit() and head[4:10] in BZIP2_BLOCKS):
         return ""
@@ -53,7 +55,7 @@ def find_other_compression(head: bytes) -> str:
 
 
 def _may_begin_with_magic(head: bytes) -> bool:
-    """Whether more bytes are needed to know a format by its first bytes."""
+    """Whether more bytes are needed to recognise a compression or parquet."""
     is_bzip2 = len(head) < 10 and head[3:4].isdigit() and head.startswith(b"BZh")
     magics = (PARQUET_MAGIC, *OTHER_COMPRESSIONS)
     return len(head) < len(GZIP_MAGIC) or is_bzip2 or any(magic.startswith(head) for magic in magics)
@@ -66,7 +68,7 @@ def read_chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
         name: name of the stream for messages.
 
     Raises:
-        FormatError: they are a table in the format parquet, or compressed otherwise than with gzip.
+        FormatError: the stream is a parquet file, or is compressed with something else than gzip.
     """
     read = stream.read1 if isinstance(stream, (io.BufferedReader, io.BytesIO)) else stream.read
     head = b""
@@ -99,14 +101,14 @@ def read_chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
-"""Errors that come after a file was opened for writing: a full disk, an exceeded quota and such."""
+"""Errors that can occur after a file was opened for writing, such as a full disk or an exceeded quota."""
 STDIN, STDOUT = 0, 1
 MAX_LINKS = 40
-"""Largest number of links that Linux follows, too."""
+"""Largest number of symbolic links to follow, as in Linux."""
 
 
 def find_file(target: str | Path) -> Path | None:
-    """Return the regular file that writing to a target creates or replaces; None if the target is a stream.
+    """Return the regular file that writing to a target creates or replaces, or None for a stream.
 
     Raises:
         OSError: the target is a folder, or its links lead in a circle.
@@ -136,7 +138,7 @@ def is_standard_output(target: str | Path) -> bool:
 
 
 def _find_descriptor(path: str | Path) -> int | None:
-    """Return the number of the open descriptor that a path such as ``/dev/stdout`` stands for, if any."""
+    """Return the number of an open descriptor if a path such as ``/dev/stdout`` stands for one."""
     for _ in range(MAX_LINKS):
         folder, name = os.path.split(os.path.abspath(path))
         folder = os.path.realpath(folder)
@@ -150,7 +152,7 @@ def _find_descriptor(path: str | Path) -> int | None:
 
 
 def open_stream(target: str | Path) -> BinaryIO:
-    """Open a stream for writing; raises OSError. An open descriptor continues where it was."""
+    """Open a stream for writing, or raise OSError; an open descriptor is written at its offset."""
     sys.stdout.flush()
     descriptor = STDOUT if str(target) == "-" else _find_descriptor(target)
     return open(target, "wb") if descriptor is None else os.fdopen(os.dup(descriptor), "wb")
@@ -158,9 +160,10 @@ def open_stream(target: str | Path) -> BinaryIO:
 
 @contextmanager
 def replace_file(target: str | Path) -> Iterator[Path]:
-    """Yield the name of a file to write, with the suffixes of the target's; its content becomes the target's.
+    """Yield the name of a temporary file to write, whose content becomes that of the target afterwards.
 
-    The file lies next to the one that it replaces. For a stream it lies in a temporary folder, and is copied.
+    The temporary file has the suffixes of the target, and lies in the same folder. If the target is a stream,
+    it lies in a temporary folder, and is copied.
 
     Raises:
         FormatError: the target cannot be written.
@@ -196,7 +199,7 @@ def copy_to_stream(file: Path, target: str | Path) -> None:
 
 
 def move_over(partial: Path, path: Path) -> None:
-    """Put a complete file in the place of another, with that one's permissions, if there is one."""
+    """Move a complete file to a path; if the path exists, replace it and keep its permissions."""
     with suppress(FileNotFoundError):
         shutil.copymode(path, partial)
     os.replace(partial, path)
@@ -213,7 +216,7 @@ def remove_file(target: str | Path) -> None:
 
 
 def check_target(target: str | Path) -> None:
-    """Check that a target can be written; existing content is not touched, and no file is left.
+    """Check that a target can be written, without changing its content or leaving a file.
 
     Raises:
         FormatError: the target cannot be written: for instance, its folder is missing or read-only, or it is
@@ -234,7 +237,7 @@ def check_target(target: str | Path) -> None:
 
 @contextmanager
 def explain_write_errors(target: str | Path) -> Iterator[None]:
-    """Turn an OSError, other than that of a closed pipe, into a FormatError that names the target."""
+    """Turn an OSError into a FormatError that names the target; the error of a closed pipe is kept."""
     try:
         yield
     except BrokenPipeError:
@@ -244,7 +247,7 @@ def explain_write_errors(target: str | Path) -> Iterator[None]:
 
 
 def write_error(target: str | Path, error: OSError) -> FormatError:
-    """The error that says why a target cannot be written."""
+    """Return the error that says why a target cannot be written."""
     return FormatError(f"cannot be written: {error.strerror or error}", file=str(target))
 
 
@@ -252,7 +255,7 @@ def make_folder(target: str | Path) -> Path:
     """Create the folder to write to, unless it exists.
 
     Raises:
-        FormatError: the folder cannot be created, or is something else than a folder.
+        FormatError: the folder cannot be created, or the path is something else than a folder.
     """
     path = Path(target)
     try:
@@ -268,13 +271,13 @@ def make_folder(target: str | Path) -> Path:
 def check_not_input(
     option: str, target: str | Path, inputs: Iterable[str | Path], what: str = "an input file"
 ) -> None:
-    """Raise ConfigError if writing to a target would overwrite something that is read, by whatever names.
+    """Raise ConfigError if a target is one of the inputs, even under another name, and would be overwritten.
 
-    Devices, such as a terminal, may be both.
+    A device, such as a terminal, may be both target and input.
 
     Args:
         option: the option that names the target, for the message.
-        what: what the inputs are, for the message.
+        what: how the message calls the inputs.
     """
     written = _status(target, STDOUT)
     if written is None or stat.S_ISCHR(written.st_mode):
@@ -301,7 +304,7 @@ MAX_LINE_BYTES = 1 << 26
 64 MiB are enough for a list of 100 000 hypotheses.
 """
 MAX_LINE_VARIABLE = "RESCORER_MAX_LINE_BYTES"
-"""Environment variable that overrides the limit."""
+"""Environment variable that overrides ``MAX_LINE_BYTES``."""
 BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -309,7 +312,7 @@ class EncodingError(FormatError):
     """A line of a file is not text in the expected encoding."""
 
     text = ""
-    """The line, with U+FFFD in place of what is not in the encoding."""
+    """The line, with U+FFFD in place of bytes that are not in the encoding."""
 
     @classmethod
     def of(cls, text: str, message: str, file: str, line: int) -> EncodingError:
@@ -319,7 +322,7 @@ class EncodingError(FormatError):
 
 
 def source_name(source: Source) -> str:
-    """Return the name of a source for error messages: for a file, the name that the user gave."""
+    """Return the name of a source for error messages; a file has the name that the user gave."""
     if isinstance(source, (str, Path)):
         return "<stdin>" if str(source) == "-" else str(source)
     name = getattr(source, "name", None)
@@ -329,13 +332,16 @@ def source_name(source: Source) -> str:
 def read_lines(
     source: Source, encoding: str = "utf-8", first: int = 1
 ) -> Iterator[tuple[int, str | FormatError]]:
-    """Yield each line with its number, counted from ``first``; yield the error in place of a line that is not
-    valid text.
+    """Yield each line with its number; yield an error in place of a line that is not valid text.
 
-    Gzip is detected from the first bytes, not from the file name; ``encoding`` is one in which only line ends
-    have the byte 10. A byte order mark at the start and carriage returns at line ends are removed. If gzip
-    data are damaged, the complete lines before the damage are yielded, then an error, and reading stops. A
-    line longer than ``max_line_bytes()`` is an error and is never held in memory as a whole.
+    Gzip is detected from the first bytes, not from the file name. A byte order mark at the start and carriage
+    returns at line ends are removed. If gzip data are damaged, the complete lines before the damage are
+    yielded, then an error, and reading stops. A line longer than ``max_line_bytes()`` is an error and is
+    never held in memory as a whole.
+
+    Args:
+        encoding: an encoding in which the byte 10 occurs only in line ends.
+        first: number of the first line.
 
     Raises:
         FormatError: the source cannot be opened, or is not text, such as a table or another archive.
@@ -357,7 +363,7 @@ NumberedLine = tuple[int, str | FormatError]
 
 
 class NumberedLines:
-    """Numbered lines of a file, some of which can be put back after they were taken."""
+    """An iterator over the numbered lines of a file, to which lines can be put back."""
 
     def __init__(self, lines: Iterable[NumberedLine]) -> None:
         self._lines, self._back = iter(lines), deque[NumberedLine]()
@@ -369,11 +375,11 @@ class NumberedLines:
         return self._back.popleft() if self._back else next(self._lines)
 
     def put_back(self, lines: Sequence[NumberedLine]) -> None:
-        """Make these the next lines."""
+        """Put lines back, so that they are the next lines."""
         self._back.extendleft(reversed(lines))
 
     def peek(self) -> str | FormatError:
-        """Return the next line that is not blank, which stays the next line; an empty string at the end."""
+        """Return the next line that is not blank without taking it, or an empty string at the end."""
         for line, text in self:
             if isinstance(text, FormatError) or text.strip():
                 self.put_back([(line, text)])
@@ -382,8 +388,7 @@ class NumberedLines:
 
 
 def read_lines_strict(source: Source, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """Yield each line with its 1-based number, raising the first error; for files that are useless if
-    incomplete.
+    """Yield each line with its 1-based number; raise the first error, for files that must be complete.
 
     Raises:
         FormatError: as for ``read_lines``, and at the first line that is not valid text.
@@ -395,11 +400,11 @@ def read_lines_strict(source: Source, encoding: str = "utf-8") -> Iterator[tuple
 
 
 def read_text_chunks(source: Source) -> Iterator[str]:
-    """Yield the text in chunks of any length, for documents with long lines; otherwise like ``read_lines``.
+    """Yield a text in chunks of any length, for documents with long lines; otherwise like ``read_lines``.
 
-    Raises:
-        FormatError: the source cannot be opened, or, once all readable text has been yielded, if it is
-            damaged or not UTF-8.
+    Raises: FormatError: the source cannot be opened, or is damaged or not UTF-8; in the latter cases, all
+        readable
+            text is yielded before.
     """
     name = source_name(source)
     line = 1
@@ -442,7 +447,7 @@ def _explain_read_error(error: EOFError | zlib.error | OSError) -> str:
 
 
 def write_text(target: str | Path, text: str) -> None:
-    """Write a whole text file as ``open_output`` does; raises FormatError if it cannot be written."""
+    """Write a whole text file as ``open_output`` does; raise FormatError if it cannot be written."""
     with open_output(target) as stream:
         stream.write(text)
 
@@ -455,7 +460,7 @@ def open_output(target: str | Path) -> Iterator[TextIO]:
     content untouched. Symbolic links are followed. Devices and pipes are written directly.
 
     Raises:
-        FormatError: the file cannot be written, also if the disk is full only later.
+        FormatError: the file cannot be written, or the disk becomes full while it is written.
         BrokenPipeError: the reader of a pipe has gone.
     """
     if str(target) == "-":
@@ -479,7 +484,7 @@ def open_binary_output(target: str | Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _open_target(target: str | Path) -> Iterator[BinaryIO]:
-    """Open a stream, or a file that replaces the target once it is complete; ``.gz`` compresses."""
+    """Open a stream, or a file that replaces the target once it is complete; compress it for ``.gz``."""
     try:
         path = find_file(target)
         partial = path and path.with_name(f".{path.name}.partial")
@@ -503,7 +508,7 @@ def _open_target(target: str | Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _compressed(stream: BinaryIO, path: Path) -> Iterator[BinaryIO]:
-    """Yield the stream itself, or one that compresses what is written to it if the name ends with ``.gz``."""
+    """Yield the stream itself, or, if the name ends with ``.gz``, a stream that compresses into it."""
     if path.suffix != ".gz":
         yield stream
         return
@@ -512,13 +517,18 @@ def _compressed(stream: BinaryIO, path: Path) -> Iterator[BinaryIO]:
 
 
 def open_named(name: str | Path) -> BinaryIO:
-    """Open a file, or an object by its URL; raises OSError, or FormatError if a storage fails."""
+    """Open a file, or an object of a storage by its URL.
+
+    Raises:
+        OSError: the file or object cannot be opened.
+        FormatError: the storage fails.
+    """
     return open_object(str(name)) if is_url(name) else open(name, "rb")
 
 
 @contextmanager
 def _open_input(source: Source) -> Iterator[BinaryIO]:
-    """Open a source; close it afterwards only if it was opened here."""
+    """Open a source; afterwards, close it unless the caller opened it."""
     if not isinstance(source, (str, Path)):
         yield source
     elif str(source) == "-":
@@ -549,7 +559,7 @@ def max_line_bytes() -> int:
 
 
 def _split_lines(chunks: Iterator[bytes], limit: int) -> Iterator[bytes | None]:
-    """Yield lines without their line ends; None in place of a line longer than ``limit`` bytes."""
+    """Yield lines without their line ends, or None in place of a line longer than ``limit`` bytes."""
     parts: list[bytes] = []
     size = 0
     for chunk in chunks:

@@ -1,6 +1,6 @@
-"""Authenticate, record and guard every call around its method, and drain those of a stopping server.
+"""Steps before and after the method of every call: authentication, telemetry, errors, and the server's end.
 
-Without the interceptors gRPC would send the text of any exception to the client, with the code UNKNOWN.
+Without these interceptors, gRPC would send the text of any exception to the client, with the code UNKNOWN.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
@@ -20,12 +19,15 @@ import structlog
 from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
-from rescorer.errors import InputError, PermissionDenied, Unauthenticated, Unavailable
+from rescorer.errors import InputError, Unavailable
 from rescorer.protocol.messages import error_kind, retry_after_ms, status_from_error
 from rescorer.runtime import Phase
+from rescorer.service.access import Authenticator, Role
 from rescorer.service.engine.client_limits import CallMemory, RefusalPacer, StreamSlot, current_memory
 from rescorer.service.engine.engine import ItemScores
-from rescorer.service.logs import (
+from rescorer.service.listener import on_call_done
+from rescorer.service.metrics import Metrics
+from rescorer.service.tracing import (
     REQUEST_ID,
     CallSpan,
     PhaseTiming,
@@ -34,13 +36,11 @@ from rescorer.service.logs import (
     label,
     sum_by_phase,
 )
-from rescorer.service.metrics import Metrics
-from rescorer.service.net import ClientEntry, Role, hash_token, on_call_done, read_clients
 
 log = structlog.get_logger()
 
 current_client: ContextVar[str] = ContextVar("client", default="")
-"""Name of the client whose call this task handles; empty if clients do not have to authenticate."""
+"""Name of the client whose call the current task handles; empty if clients need not authenticate."""
 
 
 def client_of(context: grpc.aio.ServicerContext) -> Hashable:
@@ -49,7 +49,7 @@ def client_of(context: grpc.aio.ServicerContext) -> Hashable:
 
 
 current_call: ContextVar[Call] = ContextVar("call")
-"""The call that this task handles."""
+"""The call that the current task handles."""
 
 
 class Call:
@@ -60,9 +60,9 @@ class Call:
         request_bytes: size of the current message.
         model: label of the bundle that serves the call.
         lists: number of lists in all messages so far.
-        failed_lists: number of lists that were answered with an individual error, which does not affect the
-            status of the call.
-        edges: total number of trie edges in the batches that contained these lists.
+        failed_lists: number of lists that were answered with an error. They do not affect the status of the
+            call.
+        edges: number of trie edges in the batches that contained these lists.
     """
 
     def __init__(self, method: str, metrics: Metrics, span: CallSpan | None) -> None:
@@ -113,12 +113,12 @@ class Call:
         fields: dict[str, Any] = {
             "method": self._method,
             "code": code,
-            "ms": to_ms(seconds),
+            "ms": milliseconds(seconds),
             "model": self.model,
             "lists": self.lists,
             "failed_lists": self.failed_lists,
             "edges": self.edges,
-            "phase_ms": {phase: to_ms(phase_s) for phase, phase_s in self._seconds.items()},
+            "phase_ms": {phase: milliseconds(phase_s) for phase, phase_s in self._seconds.items()},
             "reason": reason,
         }
         fields = {name: value for name, value in fields.items() if value not in ("", 0, {})}
@@ -141,7 +141,7 @@ class Telemetry:
         self._metrics, self._tracing = metrics, tracing
 
     def begin(self, path: str, context: grpc.aio.ServicerContext) -> Call:
-        """Begin a call and make it the current one of this task.
+        """Begin a call, and make it the current call of this task.
 
         Args:
             path: ``/service/method``.
@@ -156,15 +156,15 @@ class Telemetry:
         return call
 
 
-def to_ms(seconds: float) -> float:
+def milliseconds(seconds: float) -> float:
     return round(seconds * 1e3, 3)
 
 
 Message = TypeVar("Message")
 
 LAST_READ_S = 0.1
-"""Time for which a stopping server waits for a client to close its stream. The end of the stream may have
-arrived already; then the client has all its answers and needs no error."""
+"""How long a stopping server waits for a client to close its stream, before it ends the stream with an error.
+A client that closes its stream has all its answers and needs no error."""
 
 
 class Drain:
@@ -178,12 +178,11 @@ class Drain:
         self._none_open.set()
 
     def begin(self) -> None:
-        """End the streams: immediately if they are waiting for the client, otherwise after the current
-        message."""
+        """End the streams: at once if they wait for their clients, otherwise after the current message."""
         self._stop_requested.set()
 
     def add_call(self) -> None:
-        """Count this task's call as open until its answer is sent or its client disconnects."""
+        """Count the current task's call as open, until its answer is sent or its client disconnects."""
         self._n_open += 1
         self._last_opened = time.monotonic()
         self._none_open.clear()
@@ -213,7 +212,7 @@ class Drain:
         """Yield the messages of a client until it closes the stream.
 
         Args:
-            slot: place of the stream, idle while this method waits for a message.
+            slot: the stream's place, which is idle while this method waits for a message.
             max_idle_s: longest wait for a message.
 
         Raises:
@@ -262,35 +261,36 @@ class Drain:
 
 PUSHBACK = "grpc-retry-pushback-ms"
 MAX_STATUS_TEXT_CHARS = 200
-"""Longest text in a call's status. A status is sent in headers, which contain each text up to five times and
-encoded, and gRPC's clients accept 8 KiB of headers; they would report a longer status as RESOURCE_EXHAUSTED
-or CANCELLED."""
+"""Longest text in a call's status. A status is sent in headers, which contain each of its texts up to five
+times and encoded. gRPC's clients accept 8 KiB of headers; they would report a longer status as
+RESOURCE_EXHAUSTED or CANCELLED."""
 
 
-class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Guard the methods of one service; other services, such as health and reflection, are not affected.
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Authorise callers; count and record the calls of our own services, bound their memory, and send errors.
 
     Args:
-        service: full name of the proto service.
+        roles: the role that each service requires, by its full name. Calls of other services pass unchanged,
+            such as health checks, which orchestrators make without credentials.
+        response_bytes: our own services, each with the size of an answer to reserve before a request is
+            decoded. Of other services, only the callers are checked: these services send statuses themselves.
         drain: counts the open calls.
-        telemetry: records the calls.
+        telemetry: records the calls, refused ones too.
         memory: bounds the bytes of requests and answers.
-        pacer: spaces out the refusals of a client; shared by all services.
-        max_response_bytes: size of an answer to reserve before its request is decoded.
     """
 
     def __init__(
         self,
-        service: str,
+        authenticator: Authenticator,
+        roles: Mapping[str, Role],
+        response_bytes: Mapping[str, int],
         drain: Drain,
         telemetry: Telemetry,
         memory: CallMemory,
-        pacer: RefusalPacer,
-        max_response_bytes: int = 0,
     ) -> None:
-        self._prefix = f"/{service}/"
-        self._drain, self._telemetry, self._pacer = drain, telemetry, pacer
-        self._memory, self._max_response_bytes = memory, max_response_bytes
+        self._authenticator, self._roles, self._response_bytes = authenticator, roles, response_bytes
+        self._drain, self._telemetry, self._memory = drain, telemetry, memory
+        self._pacer = RefusalPacer()
 
     async def intercept_service(
         self,
@@ -299,14 +299,19 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
     ) -> Any:
         handler = await continuation(handler_call_details)
         path = handler_call_details.method
-        if handler is None or not path.startswith(self._prefix):
+        service = path.lstrip("/").split("/")[0]
+        role = self._roles.get(service)
+        if handler is None or role is None:
             return handler
+        if service not in self._response_bytes:
+            return self._authorise_only(path, handler, role)
+        response_bytes = self._response_bytes[service]
 
         async def answer(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
-            call = self._begin_call(path, context)
+            call = await self._begin_call(path, context, role)
             async with guard(context, call, self._pacer):
                 memory = await self._memory.open(client_of(context))
-                await memory.hold(len(data) + self._max_response_bytes)
+                await memory.hold(len(data) + response_bytes)
                 response = await handler.unary_unary(decode(handler, data, call), context)
                 answer: bytes = handler.response_serializer(response)
                 memory.post(len(answer), len(data))
@@ -315,13 +320,13 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         async def answer_stream(
             stream: AsyncIterator[bytes], context: grpc.aio.ServicerContext
         ) -> AsyncIterator[bytes]:
-            call = self._begin_call(path, context)
+            call = await self._begin_call(path, context, role)
             async with guard(context, call, self._pacer):
                 memory = await self._memory.open(client_of(context))
 
                 async def read_requests() -> AsyncIterator[Any]:
                     async for data in stream:
-                        await memory.hold(len(data) + self._max_response_bytes, wait=True)
+                        await memory.hold(len(data) + response_bytes, wait=True)
                         yield decode(handler, data, call)
 
                 async for response in handler.stream_stream(read_requests(), context):
@@ -336,9 +341,32 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
             return grpc.stream_stream_rpc_method_handler(answer_stream)
         return grpc.unary_unary_rpc_method_handler(answer)
 
-    def _begin_call(self, path: str, context: grpc.aio.ServicerContext) -> Call:
+    def _authorise_only(self, path: str, handler: Any, role: Role) -> Any:
+        async def answer_stream(requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+            await self._authorise(path, context, role)
+            async for response in handler.stream_stream(requests, context):
+                yield response
+
+        assert handler.request_streaming  # reflection is the only such service
+        return handler._replace(stream_stream=answer_stream)
+
+    async def _begin_call(self, path: str, context: grpc.aio.ServicerContext, role: Role) -> Call:
+        await self._authorise(path, context, role)
         self._drain.add_call()
         return self._telemetry.begin(path, context)
+
+    async def _authorise(self, path: str, context: grpc.aio.ServicerContext, role: Role) -> None:
+        """Find out who the caller is; abort the call if the caller does not have the role."""
+        try:
+            client = self._authenticator.authorise(context, role)
+        except Exception as error:  # a bug must not reach the client as UNKNOWN with its text
+            structlog.contextvars.bind_contextvars(peer=context.peer())
+            call = self._telemetry.begin(path, context)
+            call.finish("caller refused", error_kind(error).code.name, error)
+            await abort(context, error)
+        current_client.set(client)
+        if client:
+            structlog.contextvars.bind_contextvars(client=client)
 
 
 def decode(handler: Any, data: bytes, call: Call) -> Any:
@@ -361,7 +389,7 @@ def decode(handler: Any, data: bytes, call: Call) -> Any:
 
 @asynccontextmanager
 async def guard(context: grpc.aio.ServicerContext, call: Call, pacer: RefusalPacer) -> AsyncIterator[None]:
-    """Finish the call, with the status of the error that is raised inside, if any."""
+    """Finish the call after the ``with`` block; if an error leaves the block, send its status."""
     try:
         yield
     except (asyncio.CancelledError, GeneratorExit):
@@ -383,7 +411,8 @@ async def guard(context: grpc.aio.ServicerContext, call: Call, pacer: RefusalPac
 async def abort(context: grpc.aio.ServicerContext, error: Exception) -> None:
     """Abort the call with the status of an error.
 
-    The retry delay is sent in the trailing metadata, for gRPC's own retries, and in the status details.
+    The time after which to retry is sent twice: in the trailing metadata, for gRPC's own retries, and in the
+    status details.
     """
     request_id = bind_request_id(context)
     status = rpc_status.to_status(status_from_error(error, request_id, max_text_chars=MAX_STATUS_TEXT_CHARS))
@@ -391,116 +420,3 @@ async def abort(context: grpc.aio.ServicerContext, error: Exception) -> None:
     if retry_ms := retry_after_ms(error):
         trailing += ((PUSHBACK, str(retry_ms)),)
     await context.abort(status.code, status.details, trailing)
-
-
-AUTHORIZATION, BEARER = "authorization", "bearer "
-
-
-class Authenticator:
-    """Identify the client that makes a call; without a clients file, anyone may make calls.
-
-    Args:
-        path: the clients file, if any.
-
-    Raises:
-        ConfigError: the file is invalid.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._by_token: Mapping[str, ClientEntry] = {}
-        self._by_certificate: Mapping[str, ClientEntry] = {}
-        self.reload()
-
-    def reload(self) -> None:
-        """Read the file again.
-
-        Raises:
-            ConfigError: the file is invalid; the previously read clients stay valid.
-        """
-        if self._path is None:
-            return
-        clients = read_clients(self._path)
-        self._by_token = {digest: client for client in clients for digest in client.token_sha256}
-        self._by_certificate = {name: client for client in clients for name in client.certificates}
-
-    def authorise(self, context: grpc.aio.ServicerContext, role: Role) -> str:
-        """Return the client's name, empty without a clients file.
-
-        Raises:
-            Unauthenticated: the call has neither a known token nor a known certificate.
-            PermissionDenied: the client does not have the role.
-        """
-        if self._path is None:
-            return ""
-        client = self._authenticate(context)
-        if role not in client.roles:
-            raise PermissionDenied(
-                f"client {client.name!r} does not have the role {role!r}; add it to the clients file"
-            )
-        return client.name
-
-    def _authenticate(self, context: grpc.aio.ServicerContext) -> ClientEntry:
-        headers = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
-        if headers:
-            value = str(headers[0])
-            client = self._by_token.get(hash_token(value[len(BEARER) :].strip()))
-            if client is None or len(headers) > 1 or not value.lower().startswith(BEARER):
-                raise Unauthenticated("unknown token; expected metadata authorization: Bearer TOKEN")
-            return client
-        for name in context.peer_identities() or ():
-            client = self._by_certificate.get(name.decode("utf-8", "replace"))
-            if client is not None:
-                return client
-        if self._by_certificate and not self._by_token:
-            raise Unauthenticated("unknown client certificate; add its name to the clients file")
-        raise Unauthenticated("no token; expected metadata authorization: Bearer TOKEN")
-
-
-class AuthInterceptor(grpc.aio.ServerInterceptor):
-    """Refuse calls to a service from clients that do not have its role.
-
-    Args:
-        roles: required role by full service name. Other services are open, such as health checks, which
-            orchestrators make without credentials.
-        telemetry: logs refused calls.
-    """
-
-    def __init__(self, authenticator: Authenticator, roles: Mapping[str, Role], telemetry: Telemetry) -> None:
-        self._authenticator, self._roles, self._telemetry = authenticator, roles, telemetry
-
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        handler = await continuation(handler_call_details)
-        path = handler_call_details.method
-        role = self._roles.get(path.lstrip("/").split("/")[0])
-        if handler is None or role is None:
-            return handler
-
-        async def answer(request: Any, context: grpc.aio.ServicerContext) -> Any:
-            await self._authorise_or_abort(path, context, role)
-            return await handler.unary_unary(request, context)
-
-        async def answer_stream(requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
-            await self._authorise_or_abort(path, context, role)
-            async for response in handler.stream_stream(requests, context):
-                yield response
-
-        if handler.request_streaming:
-            return handler._replace(stream_stream=answer_stream)
-        return handler._replace(unary_unary=answer)
-
-    async def _authorise_or_abort(self, path: str, context: grpc.aio.ServicerContext, role: Role) -> None:
-        try:
-            client = self._authenticator.authorise(context, role)
-        except Exception as error:  # a bug must not reach the client as UNKNOWN with its text
-            structlog.contextvars.bind_contextvars(peer=context.peer())
-            call = self._telemetry.begin(path, context)
-            call.finish("caller refused", error_kind(error).code.name, error)
-            await abort(context, error)
-        current_client.set(client)
-        if client:
-            structlog.contextvars.bind_contextvars(client=client)

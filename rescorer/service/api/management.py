@@ -1,8 +1,9 @@
 """Methods of ``ModelService`` and ``AdminService``, reloading, and the gRPC health service (grpc.health.v1).
 
-The servicer of grpcio-health-checking holds a lock while it writes to a watcher: one client that does not
-read makes all later watches hang, and the server's shutdown too. Here every watch compares the current status
-with the one it has sent last, without a lock, so that a slow reader skips what it has missed.
+The health service is our own, because that of grpcio-health-checking holds a lock while it writes to a
+watching client: one client that does not read makes all later watches hang, and the server's shutdown too.
+Here every watch compares the current status with the status that it has sent last, without a lock. A slow
+reader misses the states in between.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1 import models_pb2 as pb
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceServicer
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceServicer
-from rescorer.reranking.networks import TransformerEnsemble
+from rescorer.reranking.networks import TransformerSizes
 from rescorer.reranking.reranker import Reranker
-from rescorer.service.api.calls import Authenticator
-from rescorer.service.api.rescoring import Shadow
+from rescorer.service.access import Authenticator
+from rescorer.service.api.shadow import Shadow
 from rescorer.service.engine.client_limits import StreamSlots
-from rescorer.service.models import Changes, ModelRepository, Version
+from rescorer.service.repository import Changes, ModelRepository, Version
 from rescorer.service.settings import ServiceSettings
 
 log = structlog.get_logger()
@@ -47,7 +48,7 @@ class Health(HealthServicer):
     """One status for the whole server, under several names; NOT_SERVING until it is set.
 
     Args:
-        names: names that clients may ask for.
+        names: service names that clients may ask for.
         watches: places for open watches.
     """
 
@@ -59,7 +60,7 @@ class Health(HealthServicer):
         self._changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Resolved and replaced by another future whenever the status changes."""
         self.missing_models: tuple[str, ...] = ()
-        """Models that serve from memory although the disk lacks them; sent as metadata of ``Check``."""
+        """Models that are served from memory, but missing on disk; ``Check`` sends them as metadata."""
 
     def set(self, status: int) -> None:
         """Set the status; ignored after ``begin_shutdown``."""
@@ -94,7 +95,7 @@ class Health(HealthServicer):
     async def Watch(  # type: ignore[override]  # noqa: N802
         self, request: HealthCheckRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[HealthCheckResponse]:
-        """Send the status whenever it has changed; SERVICE_UNKNOWN, once, for a name that is not served."""
+        """Send the status whenever it has changed; for an unknown name, send SERVICE_UNKNOWN once."""
         try:
             with self._watches.hold(context.peer()) as slot:
                 known, sent = request.service in self._names, None
@@ -112,11 +113,11 @@ class Health(HealthServicer):
 
 
 class Reloader:
-    """Reload files that changed on disk. Unusable files are reported, and their previous state stays in use.
+    """Reload files that changed on disk; if a file is unusable, report that and keep its previous state.
 
     Args:
         settings: the settings that the server started with.
-        read_settings: reads the settings from their sources again; None: they cannot change.
+        read_settings: reads the settings from their sources again; None: the settings cannot change.
         on_reloaded: called after a reload that was requested or that changed something.
         shadow: the shadow, if any, whose bundle is reloaded too.
     """
@@ -146,10 +147,10 @@ class Reloader:
         return changes
 
     async def reload(self, *, retry_refused: bool = True) -> Changes:
-        """Reload, and return the changes; files that cannot be used are reported in ``Changes.refused``.
+        """Reload, and return the changes; unusable files are in ``Changes.refused``.
 
         Args:
-            retry_refused: try bundles again that were refused and have not changed since.
+            retry_refused: whether to retry bundles that were refused and have not changed since.
         """
         refused = await self._reload_files()
         try:
@@ -277,11 +278,10 @@ class ModelService(ModelServiceServicer):
 
 
 def describe_reranker(reranker: Reranker, streams: Sequence[str]) -> pb.Reranker:
-    """Describe a reranker, which needs some score streams."""
-    ensemble, encoder = reranker.ensemble, reranker.encoder
+    """Describe a reranker; ``streams`` are the score streams that it needs."""
+    sizes, encoder = reranker.ensemble.sizes, reranker.encoder
     transformer = None
-    if isinstance(ensemble, TransformerEnsemble):
-        sizes = ensemble.sizes
+    if isinstance(sizes, TransformerSizes):
         transformer = pb.Transformer(
             layers=sizes.layers,
             width=sizes.width,
@@ -293,8 +293,8 @@ def describe_reranker(reranker: Reranker, streams: Sequence[str]) -> pb.Reranker
         name=reranker.name,
         features=reranker.features,
         streams=streams,
-        hidden_units=ensemble.hidden_units,
-        members=ensemble.members,
+        hidden_units=sizes.units,
+        members=reranker.ensemble.members,
         transformer=transformer,
     )
 
@@ -319,12 +319,12 @@ def read_measurements(measured: Any) -> Iterator[pb.Measurement]:
 
 
 def read_count(value: Any) -> int:
-    """Return a value of a manifest if it is a count, else 0 for not known."""
+    """Return a value of a manifest if it is a count; else 0, which means unknown."""
     return value if type(value) is int and 0 <= value < 1 << 63 else 0
 
 
 class AdminService(AdminServiceServicer):
-    """Administer the server; ``AuthInterceptor`` admits only callers with the role ``admin``."""
+    """Administer the server; ``CallInterceptor`` admits only callers with the role ``admin``."""
 
     def __init__(self, reloader: Reloader) -> None:
         self._reloader = reloader

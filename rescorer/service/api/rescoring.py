@@ -1,87 +1,84 @@
-"""Methods of ``RescorerService``: admit a request, prepare it, have it scored, and write the response.
-
-A share of the answered lists is scored with a second bundle, the shadow, which cannot affect callers: a list
-is offered to it after its answer has been sent, waits in a short separate queue, and is dropped while
-requests wait for the primary bundle. Its models are in a separate process of low priority, so that their
-errors, their memory and Python's global interpreter lock do not affect the primary bundle.
-"""
+"""Methods of ``RescorerService``: admit a request, prepare it, have it scored, and write the response."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
-from bisect import bisect
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from hashlib import blake2b
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 import grpc
 import structlog
 
-from rescorer.errors import ConfigError, DeadlineExceeded, InputError, Overloaded, RescorerError, Unavailable
-from rescorer.list_checks import MIN_LISTS, find_untuned_weights
+from rescorer.errors import ConfigError, InputError, Overloaded, Unavailable
 from rescorer.models.bundle import Bundle
 from rescorer.protocol import messages
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceServicer
 from rescorer.ranking import Ranking
 from rescorer.runtime import Phase, phase
-from rescorer.scoring.batch import score_words, split
+from rescorer.scoring.batch import score_words
 from rescorer.scoring.components import BoundOptions, PreparedList
 from rescorer.scoring.options import RescoreOptions, Weighting
 from rescorer.scoring.ranker import ListRanker, only_name_message
 from rescorer.service.api.calls import Drain, client_of, current_call
-from rescorer.service.engine import request_limits as limits
-from rescorer.service.engine.admission import ResponseTime
+from rescorer.service.engine.admission import (
+    Lists,
+    RescoreRequest,
+    ResponseTime,
+    check_list,
+    check_list_response_size,
+    check_request,
+    check_response_size,
+    check_text_response_size,
+    check_texts,
+    limit_steps,
+    limit_words,
+    search_budget,
+)
 from rescorer.service.engine.client_limits import StreamSlots, current_memory
 from rescorer.service.engine.engine import (
-    Batcher,
     CallContext,
     ListOutcome,
-    Offloader,
     ScoringEngine,
-    WorkItem,
 )
-from rescorer.service.logs import PhaseTiming, current_request, sum_by_phase
+from rescorer.service.listener import on_call_done
 from rescorer.service.metrics import Metrics
-from rescorer.service.models import ModelRepository
-from rescorer.service.net import on_call_done
+from rescorer.service.repository import ModelRepository
 from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
-from rescorer.service.workers.pool import WorkerPool
+from rescorer.service.tracing import PhaseTiming, current_request, sum_by_phase
 from rescorer.types import Hypothesis, NBestList, TextScore
+from rescorer.unread_scores import MIN_LISTS, find_untuned_weights
 
 log = structlog.get_logger()
 
-RescoreRequest = pb.RescoreRequest | pb.RescoreStreamRequest
 GENERATION_TOKENS = 32_768
-"""Number of tokens whose normalising takes about as long as generating hypotheses for a list."""
+"""Cost of generating hypotheses for a list, as a number of tokens that take as long to normalise."""
 STEPS_PER_TOKEN = 64
-"""Steps of a decision rule that take about as long as normalising and writing one token."""
+"""Number of steps of a decision rule that take as long as normalising and writing one token."""
+RescoredResponse = pb.RescoreResponse | pb.RescoreStreamResponse
 RescoreResponse = TypeVar("RescoreResponse", pb.RescoreResponse, pb.RescoreStreamResponse)
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """The lists of a request, checked and in canonical words, and its weights."""
+    """The lists of a request, checked and in canonical words, and the options of the request."""
 
     ranker: ListRanker
     options: BoundOptions
-    lists: tuple[PreparedList | InputError, ...]
-    """Every list of the request, or the error of one that cannot be scored."""
+    lists: Lists
     tokens: int
-    """Number of tokens to score: words, ends of sentences, contexts, and what components have scored besides.
+    """Number of tokens to score: words, ends of sentences, contexts, and texts that components have scored.
     In large requests, words that hypotheses share from their start count once."""
     decision_tokens: int = 0
-    """Number of tokens whose normalising and writing takes about as long as deciding."""
+    """Cost of deciding, as a number of tokens that take as long to normalise and write."""
 
     @property
     def response_tokens(self) -> int:
-        """Number of tokens that cost as much as deciding and writing the response."""
+        """Cost of deciding and writing the response, in tokens."""
         return self.tokens + self.decision_tokens
 
     @property
@@ -93,29 +90,23 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
     """Check and normalise the lists of a request.
 
     Raises:
-        ConfigError: the weights do not fit the bundle, it lacks phrases of a name, or the decision rule is
-            invalid.
-        LimitExceeded: the lists have too many words, or take too long to search or to decide, together; if
-            a phrase of the request is invalid.
+        ConfigError: the weights do not fit the bundle, the bundle lacks a phrase list that the request
+            names, or the decision rule is invalid.
+        LimitExceeded: all lists together have too many words, or take too long to search or to decide; or a
+            phrase of the request is invalid.
     """
     options = ranker.bind(read_options(request, ranker.bundle))
-    budget = limits.SearchBudget(len(request.lists), settings.max_search_steps)
+    budget = search_budget(len(request.lists), settings.max_search_steps)
 
-    def prepare(message: pb.NBestList) -> PreparedList | InputError:
-        budget.begin_list()
-        try:
-            limits.check_list(message, settings)
-            limits.check_list_response_size(message, request, ranker, options, settings.max_response_bytes)
-            with phase(Phase.PARSE):
-                nbest = messages.list_from_proto(message)
-            return ranker.prepare(nbest, options, budget.spend)
-        except limits.RequestTooCostly:
-            raise
-        except InputError as error:
-            return error
+    def prepare(message: pb.NBestList) -> PreparedList:
+        check_list(message, settings)
+        check_list_response_size(message, request, ranker, options, settings.max_response_bytes)
+        with phase(Phase.PARSE):
+            nbest = messages.list_from_proto(message)
+        return ranker.prepare(nbest, options, budget.spend)
 
-    lists, tokens = limits.limit_words(
-        [prepare(message) for message in request.lists],
+    lists, tokens = limit_words(
+        budget.each(request.lists, prepare),
         settings.max_request_words,
         backward=bool(ranker.bundle.backward),
     )
@@ -127,10 +118,10 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
     )
     # One request must not fill a server.
     tokens = max(tokens, min(tokens + asked, settings.max_request_words))
-    lists, steps = limits.limit_steps(lists, options, settings.max_decision_steps)
+    lists, steps = limit_steps(lists, options, settings.max_decision_steps)
     decision_tokens = steps // STEPS_PER_TOKEN
     if options.decision.kind == "confusion_network":
-        # It reads the times of words, which may be most of a request.
+        # This rule reads the times of words, which may be most of a request.
         decision_tokens += request.ByteSize() // BYTES_PER_TOKEN
     return PreparedRequest(ranker, options, lists, tokens, decision_tokens)
 
@@ -149,7 +140,7 @@ def prepare_texts(
     options = ranker.bind(RescoreOptions(weights=read_weights(request, ranker.bundle)))
     prepared = [ranker.prepare_texts(nbest, options)] if request.texts else []
     backward = bool(ranker.bundle.backward)
-    lists, tokens = limits.limit_words(prepared, settings.max_request_words, "texts", backward=backward)
+    lists, tokens = limit_words(prepared, settings.max_request_words, "texts", backward=backward)
     for error in lists:
         if isinstance(error, InputError):
             raise error
@@ -161,7 +152,7 @@ def read_options(request: RescoreRequest, bundle: Bundle) -> RescoreOptions:
 
     Raises:
         ConfigError: a value of the weights or of the decision rule is unknown or out of range, or the
-            weights are a name that stands in the wrong field.
+            name of weights stands in the wrong field.
     """
     return RescoreOptions(
         weights=read_weights(request, bundle),
@@ -175,18 +166,18 @@ def read_options(request: RescoreRequest, bundle: Bundle) -> RescoreOptions:
 
 
 def read_weights(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) -> Weighting:
-    """The weights of a request, or their name; None for the default ones.
+    """The weights of a request, or their name; None: the default weights.
 
     Raises:
-        ConfigError: a value is out of range, or the weights are a name that stands in the wrong field.
+        ConfigError: a value is out of range, or the name of weights stands in the wrong field.
     """
     weighting = request.WhichOneof("weighting")
     if weighting != "weights":
         return request.weights_name if weighting else None
     name = request.weights.name
     if name and request.weights.ByteSize() == pb.Weights(name=name).ByteSize():
-        # Weights with nothing but a name would rank by language models alone. Refuse them if the name is
-        # that of weights of the bundle, or if scores of the recogniser would go unused.
+        # Weights with nothing but a name would rank by language models alone. Refuse them if the bundle has
+        # weights of this name, or if scores of the recogniser would go unused.
         lists = () if isinstance(request, pb.ScoreTextRequest) else request.lists
         if name in bundle.weights or any(message.streams for message in lists):
             raise ConfigError(only_name_message(name, bundle.weights))
@@ -280,19 +271,18 @@ ADVICE = "weigh the scores alone, lm: {mixture: 0}, and find the weight of langu
 
 
 class UntunedWeightsLog:
-    """Warn in the log about weights of a bundle that were never tuned for the scores that clients send.
+    """Warn in the log if the weights of a bundle were never tuned for such scores as clients send.
 
-    An answer has no place for warnings, and who runs the server chooses the weights of its bundles: so the
-    log has a line, once for each model and set of weights, after its first lists were judged. Weights that a
-    client sends are the client's choice.
+    There is one warning for each model and set of weights, after its first lists were judged. The warning is
+    for the operator, who chooses the bundles. Weights that a client sends are not judged.
     """
 
     def __init__(self) -> None:
         self._lists: dict[tuple[str, str], list[NBestList] | None] = {}
-        """The first lists by model and weights; None once they were judged."""
+        """The first lists by model and weights; None after they were judged."""
 
     def add(self, request: RescoreRequest, prepared: PreparedRequest) -> None:
-        """Keep the lists of a request until there are enough to judge; then write the line if it is due."""
+        """Keep the lists of a request until there are enough to judge; then judge, and warn if necessary."""
         if request.WhichOneof("weighting") == "weights":
             return
         model, weights = prepared.ranker.bundle.label, prepared.options.weights
@@ -315,222 +305,11 @@ class UntunedWeightsLog:
             )
 
 
-MAX_WAITING_LISTS = 64
-"""Largest number of lists that wait for the shadow, each with its request in memory; others are dropped."""
-
-
-class AnsweredList(NamedTuple):
-    """A list that the primary bundle has answered."""
-
-    request: RescoreRequest
-    list_index: int
-    """0-based index of the list in the request."""
-    answer: pb.RescoredList
-    request_id: str
-
-
-class Shadow:
-    """A second bundle that is compared with the primary one; create it in the event loop.
-
-    Args:
-        models: repository that contains only the shadow, loaded by ``pool``.
-        primary: returns the label of the primary bundle.
-        is_busy: whether requests wait for the primary bundle.
-    """
-
-    def __init__(
-        self,
-        models: ModelRepository,
-        pool: WorkerPool,
-        primary: Callable[[], str],
-        is_busy: Callable[[], bool],
-        settings: ServiceSettings,
-        metrics: Metrics,
-    ) -> None:
-        self.models, self.pool = models, pool
-        self._primary, self.is_busy = primary, is_busy
-        self._settings, self._metrics = settings, metrics
-        self._thread = ThreadPoolExecutor(1, "shadow")
-        self._batcher = Batcher(pool, Offloader(self._thread, small_tokens=0), settings.max_batch_tokens)
-        self._waiting: asyncio.Queue[AnsweredList] = asyncio.Queue(MAX_WAITING_LISTS)
-        self._running: asyncio.Task[None] | None = None
-        self._reloading: asyncio.Task[None] | None = None
-        self._is_started = False
-
-    @property
-    def n_waiting(self) -> int:
-        """Number of lists that wait to be compared."""
-        return self._waiting.qsize()
-
-    def start(self) -> None:
-        """Load the bundle in the background, then compare lists until ``stop``."""
-        self._running = asyncio.create_task(self._run())
-
-    async def stop(self) -> None:
-        """Stop immediately, without comparing the waiting lists."""
-        tasks = [task for task in (self._running, self._reloading) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._batcher.stop()
-        await self.pool.stop()
-        self._thread.shutdown(wait=False, cancel_futures=True)
-
-    def reload(self, *, retry_refused: bool) -> None:
-        """Reload the bundle in the background; errors are logged.
-
-        Args:
-            retry_refused: try bundles again that were refused and have not changed since.
-        """
-        if self._is_started and (self._reloading is None or self._reloading.done()):
-            self._reloading = asyncio.create_task(self._reload(retry_refused))
-
-    def offer(
-        self,
-        request: RescoreRequest,
-        response: pb.RescoreResponse | pb.RescoreStreamResponse,
-        request_id: str,
-    ) -> None:
-        """Queue the chosen share of the lists of an answered request. Never raises."""
-        try:
-            if response.model != self._primary():
-                return
-            for index, answer in enumerate(response.lists):
-                is_complete = not answer.status.code and not answer.degradation
-                if not (is_complete and is_chosen(request_id, answer.id, self._settings.shadow_share)):
-                    continue
-                if self.is_busy() or self._waiting.full():
-                    self._metrics.shadow_lists.labels("dropped").inc()
-                else:
-                    self._waiting.put_nowait(AnsweredList(request, index, answer, request_id))
-        except Exception as error:
-            self._record_failure(request_id, error)
-
-    async def _reload(self, retry_refused: bool) -> None:
-        try:
-            await self.models.reload(again=retry_refused)
-        except RescorerError as error:
-            log.error("the shadow cannot be loaded", error=str(error))
-
-    async def _run(self) -> None:
-        try:
-            await self.pool.start()
-            await self.models.start()
-        except (RescorerError, OSError) as error:  # continue: a reload may succeed later
-            log.error("the shadow cannot be loaded", error=str(error))
-        self.pool.open()
-        self._batcher.start()
-        self._is_started = True
-        while True:
-            answered = await self._waiting.get()
-            if self.is_busy():
-                self._metrics.shadow_lists.labels("dropped").inc()
-                continue
-            try:
-                await self._compare(answered)
-            except Exception as error:
-                self._record_failure(answered.request_id, error)
-
-    async def _compare(self, answered: AnsweredList) -> None:
-        began_at = time.perf_counter()
-        with self.models.lease() as ranker:
-            prepared_request = await self._run_in_thread(prepare_list, ranker, answered)
-            items = await self._score(prepared_request, answered.request_id)
-            agreement = await self._run_in_thread(compare_with_answer, prepared_request, items, answered)
-        self._metrics.record_shadow_list(ranker.bundle.label, *agreement, time.perf_counter() - began_at)
-
-    async def _score(self, prepared_request: PreparedRequest, request_id: str) -> list[WorkItem]:
-        """Score the request's only list and return its finished work items.
-
-        Raises:
-            DeadlineExceeded: the list was not scored in time.
-        """
-        timeout_s = self.pool.timeout_s
-        deadline = time.monotonic() + timeout_s
-        (prepared,) = prepared_request.valid_lists
-        bundle = prepared_request.ranker.bundle
-        items = [
-            WorkItem(part, bundle.label, deadline, request_id=request_id)
-            for part in split(prepared, self._settings.max_batch_tokens, backward=bool(bundle.backward))
-        ]
-        for item in items:
-            self._batcher.put(item, "")
-        try:
-            _, unfinished = await asyncio.wait([item.future for item in items], timeout=timeout_s)
-        finally:
-            self._batcher.cancel(items)
-        if unfinished:
-            raise DeadlineExceeded(f"not scored within {timeout_s:g} s")
-        return items
-
-    async def _run_in_thread(self, job: Callable[..., Result], *arguments: Any) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, job, *arguments)
-
-    def _record_failure(self, request_id: str, error: Exception) -> None:
-        self._metrics.shadow_lists.labels("failed").inc()
-        log.warning("the shadow failed", request_id=request_id, error=repr(error))
-
-
-def is_chosen(request_id: str, list_id: str, share: float) -> bool:
-    """Whether a list is chosen for comparison; the choice depends only on the ids."""
-    digest = blake2b(f"{request_id}\0{list_id}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest) < share * 2**64
-
-
-def prepare_list(ranker: ListRanker, answered: AnsweredList) -> PreparedRequest:
-    """Prepare an answered list for scoring by the shadow.
-
-    Raises:
-        ConfigError: the request's weights do not fit the shadow, or it lacks phrases of a name.
-        InvalidList: the shadow cannot score the list.
-    """
-    request = answered.request
-    nbest = messages.list_from_proto(request.lists[answered.list_index])
-    options = ranker.bind(read_options(request, ranker.bundle))
-    prepared = ranker.prepare(nbest, options)
-    return PreparedRequest(ranker, options, (prepared,), limits.count_tokens(prepared))
-
-
-def compare_with_answer(
-    prepared_request: PreparedRequest, items: Sequence[WorkItem], answered: AnsweredList
-) -> tuple[bool, float]:
-    """Rank the list by the shadow's scores and compare the order with the answer.
-
-    Returns:
-        Whether the best hypothesis is the same, and the share of the pairs of hypotheses that are in the same
-        order in both: (1 + Kendall's τ) / 2.
-    """
-    outcome = ListOutcome(tuple(item.future.result() for item in items))
-    (prepared,) = prepared_request.valid_lists
-    ranked = rank_list(prepared_request, prepared, outcome)
-    first = [hypothesis.original_rank - 1 for hypothesis in answered.answer.hypotheses]
-    best = ranked.order[0]
-    return first[0] in (best, *ranked.members[best]), compute_pairs_alike(first, ranked.order)
-
-
-def compute_pairs_alike(first: Sequence[int], second: Sequence[int]) -> float:
-    """Return the share of pairs that both orders agree on, of the items in both; 1 if there are no pairs.
-
-    >>> compute_pairs_alike([2, 0, 1], [0, 2, 1])
-    0.6666666666666667
-    """
-    ranks = {item: rank for rank, item in enumerate(second)}
-    sorted_ranks: list[int] = []
-    n_discordant = 0
-    for item in first:
-        if item in ranks:
-            position = bisect(sorted_ranks, ranks[item])
-            n_discordant += len(sorted_ranks) - position
-            sorted_ranks.insert(position, ranks[item])
-    n_pairs = len(sorted_ranks) * (len(sorted_ranks) - 1) // 2
-    return 1.0 - n_discordant / n_pairs if n_pairs else 1.0
-
-
 class RescorerService(RescorerServiceServicer):
-    """Errors are raised as they are; the interceptor turns them into statuses.
+    """Rescore lists and score texts; errors that a method raises are turned into statuses by the interceptor.
 
     Args:
-        shadow: receives the answered lists; None: there is no shadow.
+        on_answered: called with each answered request, its response and its id; None: not needed.
     """
 
     def __init__(
@@ -540,21 +319,20 @@ class RescorerService(RescorerServiceServicer):
         engine: ScoringEngine,
         drain: Drain,
         metrics: Metrics,
-        shadow: Shadow | None = None,
+        on_answered: Callable[[RescoreRequest, RescoredResponse, str], None] | None = None,
     ) -> None:
         self._settings, self._models, self._engine = settings, models, engine
-        self._drain, self._metrics, self._shadow = drain, metrics, shadow
+        self._drain, self._metrics, self._on_answered = drain, metrics, on_answered
         self._response_time, self._untuned = ResponseTime(), UntunedWeightsLog()
-        names = "max_streams", "max_client_streams"
-        self.streams = StreamSlots("streams", settings.max_streams, settings.max_client_streams, names)
+        self.streams = StreamSlots("streams", settings.max_streams, settings.max_client_streams)
 
     async def Rescore(  # noqa: N802 (the name in the proto)
         self, request: pb.RescoreRequest, context: grpc.aio.ServicerContext
     ) -> pb.RescoreResponse:
         response = await self._rescore(request, pb.RescoreResponse(), context, wait=False)
-        if (shadow := self._shadow) is not None:
+        if (on_answered := self._on_answered) is not None:
             request_id = current_request.get()
-            on_call_done(lambda _: shadow.offer(request, response, request_id))
+            on_call_done(lambda _: on_answered(request, response, request_id))
         return response
 
     async def RescoreStream(  # noqa: N802
@@ -566,13 +344,13 @@ class RescorerService(RescorerServiceServicer):
                 async for request in received:
                     response = await self._rescore(request, pb.RescoreStreamResponse(), context, wait=True)
                     yield response
-                    if self._shadow is not None:
-                        self._shadow.offer(request, response, current_request.get())
+                    if self._on_answered is not None:
+                        self._on_answered(request, response, current_request.get())
 
     async def ScoreText(  # noqa: N802
         self, request: pb.ScoreTextRequest, context: grpc.aio.ServicerContext
     ) -> pb.ScoreTextResponse:
-        limits.check_texts(request, self._settings)
+        check_texts(request, self._settings)
         if self._settings.log_texts:
             log.info("texts", texts=list(request.texts))
         call = self._call_context(context)
@@ -582,7 +360,7 @@ class RescorerService(RescorerServiceServicer):
                 prepared_request = await self._run(
                     lambda: prepare_texts(ranker, request, self._settings), n_tokens, call.client
                 )
-                response_bytes = limits.check_text_response_size(
+                response_bytes = check_text_response_size(
                     request, prepared_request.valid_lists, ranker.bundle, self._settings.max_response_bytes
                 )
                 current_memory.get().shrink(current_call.get().request_bytes + response_bytes)
@@ -604,19 +382,19 @@ class RescorerService(RescorerServiceServicer):
         *,
         wait: bool,
     ) -> RescoreResponse:
-        """Admit a request and fill its response; if it is refused, use the fallback that it permits.
+        """Admit a request and fill its response; if it is refused, use the fallback that the client permits.
 
         Args:
             wait: wait for admission instead of refusing the request.
         """
-        limits.check_request(request, self._settings)
+        check_request(request, self._settings)
         if self._settings.log_texts:
             texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in request.lists]
             log.info("texts", lists=texts)
         call = replace(self._call_context(context), fallback=request.fallback)
         with self._models.lease(request.model) as ranker:
             request_bytes = current_call.get().request_bytes
-            response_bytes = limits.check_response_size(
+            response_bytes = check_response_size(
                 request, request_bytes, ranker, self._settings.max_response_bytes
             )
             current_memory.get().shrink(request_bytes + response_bytes)

@@ -1,54 +1,506 @@
-"""Decide which calls are admitted, and in which order lists are scored: quotas, fair queues, deadlines.
+"""Decide which calls are admitted: the sizes of requests and answers, the work they ask for, and quotas.
 
-Queues use start-time fair queueing (Goyal, Vin and Cheng 1996): each client has a tag, the virtual time at
-which its share of the service reaches its next item, and the client with the smallest tag is served first. A
-client that sends much work delays only itself, and what precedes a new item follows from the tags. Urgent
-items, which fallbacks need shortly before a deadline, are served first, but get at most half of the service:
-otherwise a client that sends more than the server can do and permits a fallback would keep all others from
-being served.
+A request is checked before costly work is done for it. The elements that a client sends are counted first,
+then the steps of searching and deciding and the words to score, which components state before anything is
+built. A response repeats the name of every component for every hypothesis, so it can be thousands of times as
+large as its request. The bound of its size follows from the request and the bundle alone. It is at most a few
+times too high, except for lists of a few hypotheses, since their status could be an error.
 
-Calls are admitted by what is in flight, whose it is, and whether a deadline can be met. How long a call would
-take follows from its client's turn in the fair queue: other clients may have more work in flight than that,
-which is scored later. Calls are counted here rather than by gRPC, whose own limit would also refuse health
+Then a call is admitted by what is in flight, whose it is, and whether its deadline can be met. How long a
+call would take follows from its client's turn in the fair queue: other clients may have more work in flight
+that is scored later. Calls are counted here rather than by gRPC, whose own limit would also refuse health
 checks.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import math
 import random
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
-from rescorer.errors import Overloaded
+from google.protobuf.struct_pb2 import Value
+
+from rescorer.decision import estimate_steps
+from rescorer.errors import InputError, LimitExceeded, Overloaded
+from rescorer.models.bundle import Bundle
+from rescorer.phrases import check_set_names
+from rescorer.protocol.messages import MAX_TEXT_CHARS
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.scoring.batch import count_distinct
+from rescorer.scoring.components import BoundOptions, Outline, PreparedList
+from rescorer.scoring.ranker import ListRanker
+from rescorer.service.settings import ServiceSettings
+from rescorer.text import utf8_bytes
+from rescorer.types import DecisionRule, Weights
+from rescorer.weights import MIXTURE
+
+Item = TypeVar("Item")
+RescoreRequest = pb.RescoreRequest | pb.RescoreStreamRequest
+Lists = Sequence[PreparedList | InputError]
+"""The lists of a request: each prepared, or the error for which it cannot be scored."""
+
+NAMES_OF_WEIGHTS = ("streams", "lm", "mixture", "rerankers", "components", "tuned_on")
+"""Fields of weights that are, or have, names."""
+MAX_WEIGHT_NAMES = 131_072
+"""Largest number of all these names. Most are fingerprints of the lists that weights were tuned on."""
+
+
+def check_request(request: RescoreRequest, settings: ServiceSettings) -> None:
+    """Check the numbers of elements in a request, and the lengths of names.
+
+    A message of a few megabytes can have millions of empty elements, which take far more memory and time than
+    the size of the message suggests. So the elements are counted before any of them is looked at.
+
+    Raises:
+        LimitExceeded: a repeated field has too many elements, or a name is too long.
+    """
+    _check_count(len(request.lists), "lists", settings, "max_lists")
+    n_lists = settings.max_lists
+    for field, setting in (("hypotheses", "max_hypotheses"), ("streams", "max_score_streams")):
+        # A list that alone has too many gets its own error later; until then it is in memory.
+        count = sum(len(getattr(nbest, field)) for nbest in request.lists)
+        if count > (limit := n_lists * getattr(settings, setting)):
+            expected = f"expected at most {limit} in {n_lists} lists ({setting}, max_lists)"
+            raise LimitExceeded(f"{count} {field}; {expected}", field=field)
+    n_previous = sum(len(nbest.previous) for nbest in request.lists)
+    if n_previous > settings.max_previous:
+        expected = f"expected at most {settings.max_previous} (max_previous); send the newest of each list"
+        raise LimitExceeded(f"{n_previous} utterances; {expected}", field="previous")
+    phrases = [request.phrases, *(nbest.phrases for nbest in request.lists)]
+    n_phrases = sum(map(len, phrases))
+    _check_count(n_phrases, "phrases", settings, "max_phrases")
+    n_phrases += sum(len(phrase.spellings) for phrase in chain.from_iterable(phrases))
+    _check_count(n_phrases, "phrases", settings, "max_phrases")
+    check_set_names(request.phrase_lists)
+    if (n_values := count_values(request, settings.max_field_values)) > settings.max_field_values:
+        expected = f"expected at most {settings.max_field_values} (max_field_values)"
+        raise LimitExceeded(f"at least {n_values} values in lists and hypotheses; {expected}", field="fields")
+    _check_names(request, settings.max_name_chars)
+    _check_each(request.phrase_lists, settings.max_name_chars, "phrase_lists[{}]")
+
+
+def count_values(request: RescoreRequest, limit: int) -> int:
+    """Count the values in the clients' fields of lists and hypotheses, values within values included.
+
+    Counting ends as soon as there are more than the limit.
+    """
+    hypotheses = chain.from_iterable(nbest.hypotheses for nbest in request.lists)
+    owners: Iterable[pb.NBestList | pb.Hypothesis] = chain(request.lists, hypotheses)
+    waiting: list[Iterable[Value]] = []
+    count = 0
+    for owner in owners:
+        if owner.HasField("fields"):
+            count += len(owner.fields.fields)
+            waiting.append(owner.fields.fields.values())
+        while waiting and count <= limit:
+            for value in waiting.pop():
+                kind = value.WhichOneof("kind")
+                if kind == "struct_value":
+                    count += len(value.struct_value.fields)
+                    waiting.append(value.struct_value.fields.values())
+                elif kind == "list_value":
+                    count += len(value.list_value.values)
+                    waiting.append(value.list_value.values)
+        if count > limit:
+            break
+    return count
+
+
+def check_list(nbest: pb.NBestList, settings: ServiceSettings) -> None:
+    """Check the size of one list.
+
+    Raises:
+        LimitExceeded: the list has too many hypotheses or streams, a text has too many words, or a name is
+            too long.
+    """
+    _check_count(len(nbest.hypotheses), "hypotheses", settings, "max_hypotheses")
+    _check_count(len(nbest.streams), "streams", settings, "max_score_streams")
+    names, texts = settings.max_name_chars, settings.max_words
+    _check_each([nbest.id], names, "id")
+    _check_each((stream.name for stream in nbest.streams), names, "streams[{}].name")
+    _check_texts((hypothesis.text for hypothesis in nbest.hypotheses), texts, "hypotheses[{}].text")
+    _check_words(nbest.context, texts, "context")
+    _check_texts((utterance.text for utterance in nbest.previous), texts, "previous[{}].text")
+    _check_each((utterance.speaker for utterance in nbest.previous), names, "previous[{}].speaker")
+
+
+def check_texts(request: pb.ScoreTextRequest, settings: ServiceSettings) -> None:
+    """Check the size of a request to score texts.
+
+    Raises:
+        LimitExceeded: there are too many texts, a text has too many words, or a name is too long.
+    """
+    _check_count(len(request.texts), "texts", settings, "max_hypotheses")
+    _check_names(request, settings.max_name_chars)
+    _check_texts(request.texts, settings.max_words, "texts[{}]")
+    _check_words(request.context, settings.max_words, "context")
+
+
+def _check_count(count: int, field: str, settings: ServiceSettings, setting: str) -> None:
+    limit = getattr(settings, setting)
+    if count > limit:
+        raise LimitExceeded(f"{count} {field}; expected at most {limit} ({setting})", field=field)
+
+
+def _check_names(request: RescoreRequest | pb.ScoreTextRequest, limit: int) -> None:
+    """Check the names of the model and of the weights."""
+    n_names = sum(len(getattr(request.weights, field)) for field in NAMES_OF_WEIGHTS)
+    if n_names > MAX_WEIGHT_NAMES:
+        raise LimitExceeded(f"{n_names} names; expected at most {MAX_WEIGHT_NAMES}", field="weights")
+    _check_each([request.model], limit, "model")
+    _check_each([request.weights_name], limit, "weights_name")
+    if request.HasField("weights"):
+        _check_each([request.weights.name], limit, "weights.name")
+        for field in NAMES_OF_WEIGHTS:
+            _check_each(getattr(request.weights, field), limit, f"a name in weights.{field}")
+
+
+def _check_each(names: Iterable[str], limit: int, field: str) -> None:
+    """Check the lengths of names; ``field`` says where they are, with a place for the index."""
+    for index, name in enumerate(names):
+        if len(name) > limit:
+            expected = f"expected at most {limit} (max_name_chars)"
+            raise LimitExceeded(f"{len(name)} characters; {expected}", field=field.format(index))
+
+
+def _check_texts(texts: Iterable[str], limit: int, field: str) -> None:
+    """Count the words of texts; ``field`` says where they are, with a place for the index."""
+    for index, text in enumerate(texts):
+        if 2 * len(text) > limit:  # seldom; no character counts more than twice
+            _check_words(text, limit, field.format(index))
+
+
+def _check_words(text: str, limit: int, field: str) -> None:
+    # The normaliser may split words at hyphens and underscores: count them too, so that a long token cannot
+    # get around the limit.
+    words = len(text.split()) + text.count("-") + text.count("_")
+    if words > limit:
+        raise LimitExceeded(f"{words} words; expected at most {limit} (max_words)", field=field)
+
+
+class RequestTooCostly(LimitExceeded):
+    """The lists of a request exceed a limit together, although none does alone."""
+
+
+class RequestBudget:
+    """Work that the lists of a request may cost, each alone and all together.
+
+    Args:
+        alone, field: the error of a list that costs too much alone: message, and field of the list.
+        together: message about all lists so far. Both messages have places for ``{amount}`` and for
+            ``{what}`` is costly, this one also for ``{lists}``.
+    """
+
+    def __init__(self, n_lists: int, limit: int, alone: str, field: str, together: str) -> None:
+        self._n_lists, self._limit = n_lists, limit
+        self._alone, self._field, self._together = alone, field, together
+        self._n_begun = self._of_list = 0
+        self.total = 0
+
+    def spend(self, amount: int, what: str = "") -> None:
+        """Count work for the current list, before the work is done.
+
+        Raises:
+            LimitExceeded: the list costs too much alone.
+            RequestTooCostly: all lists so far cost too much together.
+        """
+        self._of_list += amount
+        if self._of_list > self._limit:
+            message = self._alone.format(amount=self._of_list, what=what)
+            raise LimitExceeded(message, field=self._field)
+        if self.total + amount > self._limit:
+            lists = f"the first {self._n_begun} of {self._n_lists} lists"
+            message = self._together.format(amount=self.total + amount, what=what, lists=lists)
+            raise RequestTooCostly(message, field=f"lists[{self._n_begun - 1}]")
+        self.total += amount
+
+    def each(self, lists: Iterable[Item], prepare: Callable[[Item], PreparedList | InputError]) -> Lists:
+        """Prepare the lists of a request one by one; an error takes the place of a list that raises it.
+
+        Args:
+            prepare: prepares a list, and spends what this costs.
+
+        Raises:
+            RequestTooCostly: all lists so far cost too much together.
+        """
+        prepared = list[PreparedList | InputError]()
+        for one in lists:
+            self._n_begun += 1
+            self._of_list = 0
+            try:
+                prepared.append(prepare(one))
+            except RequestTooCostly:
+                raise
+            except InputError as error:
+                prepared.append(error)
+        return prepared
+
+
+def search_budget(n_lists: int, limit: int) -> RequestBudget:
+    """Return a budget for searching lists for phrases, and for words that sound like them."""
+    expected = f"expected at most {limit} (max_search_steps); send fewer hypotheses or phrases"
+    return RequestBudget(
+        n_lists,
+        limit,
+        f"finding its phrases could take {{amount}} steps; {expected}",
+        "phrases",
+        f"finding the phrases of {{lists}} could take {{amount}} steps; {expected} per message",
+    )
+
+
+def limit_words(
+    lists: Lists, limit: int, field: str = "hypotheses", *, backward: bool = False
+) -> tuple[Lists, int]:
+    """Return the lists, with an error in place of each that has too many words, and the number of all words.
+
+    Args:
+        backward: whether a backward model scores the lists too; see ``count_distinct``.
+
+    Raises:
+        RequestTooCostly: the lists have too many words together.
+    """
+    tokens = sum(count_tokens(prepared) for prepared in lists if isinstance(prepared, PreparedList))
+    if tokens <= limit:
+        return lists, tokens
+    expected = f"expected at most {limit} (max_request_words)"
+    expected += "" if backward else "; words shared from the start count once"
+    alone, together = f"{{amount}} words; {expected}", f"{{lists}} have {{amount}} words; {expected}"
+    budget = RequestBudget(len(lists), limit, alone, field, together)
+
+    def count(prepared: PreparedList | InputError) -> PreparedList | InputError:
+        if isinstance(prepared, PreparedList):
+            budget.spend(count_distinct(prepared.words, prepared.history, backward=backward))
+        return prepared
+
+    return budget.each(lists, count), budget.total
+
+
+def limit_steps(lists: Lists, options: BoundOptions, limit: int) -> tuple[Lists, int]:
+    """Return the lists, with an error in place of each that takes too long to decide, and the steps of all.
+
+    Raises:
+        RequestTooCostly: the lists take too long together.
+    """
+    decision = options.decision
+    costly: list[str] = [decision.kind]
+    advice = "" if decision.kind == "maximum" else "use the rule maximum, or "
+    expected = f"expected at most {limit} (max_decision_steps); {advice}send fewer hypotheses"
+
+    alone = f"{{what}} takes {{amount}} steps; {expected}"
+    together = f"{{what}} of {{lists}} takes {{amount}} steps; {expected} per message"
+    budget = RequestBudget(len(lists), limit, alone, "hypotheses", together)
+
+    def count(prepared: PreparedList | InputError) -> PreparedList | InputError:
+        if isinstance(prepared, PreparedList):
+            steps = estimate_steps(decision, prepared.compared)
+            for component in prepared.components:
+                if own_steps := component.steps_to_rank(prepared, options.weights):
+                    steps += own_steps
+                    costly.extend(component.columns)
+            budget.spend(steps, " and ".join(dict.fromkeys(costly)))
+        return prepared
+
+    return budget.each(lists, count), budget.total
+
+
+def count_tokens(prepared: PreparedList) -> int:
+    """Count the words of a list, the ends of its sentences and the words of its context."""
+    return sum(map(len, prepared.words)) + len(prepared.words) + len(prepared.history)
+
+
+HYPOTHESIS_BYTES = 80
+"""Upper bound of a rescored hypothesis, without components and without text that is copied from the request:
+ranks, total, posterior, confidence, expected errors, place in the merged ranks, and lengths."""
+WORD_BYTES = 24
+"""Upper bound of the confidence of a word, without the word."""
+CONSENSUS_WORD_BYTES = 48
+"""Upper bound of a word of a consensus, without the word itself."""
+COMPONENT_BYTES = 24
+"""Upper bound of a component, or of a model's log-probabilities of a text, without name and values."""
+LIST_BYTES = 256
+"""Upper bound of a rescored list, without hypotheses and without text that is copied from the request."""
+LIST_STATUS_BYTES = 6 * 4 * MAX_TEXT_CHARS
+"""Upper bound of the status of a list; a status contains each of its texts up to six times."""
+EMPTY_WEIGHTS_BYTES = 96
+"""Upper bound of weights without names, with a default value for each part."""
+RESPONSE_BYTES = 2048
+"""Upper bound of a response without lists, texts and weights: timing and the model's label."""
+
+
+def check_response_size(request: RescoreRequest, request_bytes: int, ranker: ListRanker, limit: int) -> int:
+    """Return an upper bound of the size of a response in bytes.
+
+    Raises:
+        LimitExceeded: the bound is above the limit. A list that exceeds the limit alone counts little here,
+            because its answer will be an error, see ``check_list_response_size``.
+    """
+    weights, parts = requested_parts(request, ranker.bundle)
+    total = RESPONSE_BYTES + weights_bytes(request, ranker.bundle) + request_bytes
+    for index, nbest in enumerate(request.lists):
+        list_bytes = list_response_bytes(Outline(nbest, weights, request), ranker, parts, limit)
+        total += LIST_STATUS_BYTES if list_bytes > limit else list_bytes
+        if total > limit:
+            raise LimitExceeded(
+                f"the answers to the first {index + 1} of {len(request.lists)} lists could have {total} "
+                f"bytes; expected at most {limit} (max_response_bytes); send fewer lists per message, or "
+                "shorter names of streams",
+                field=f"lists[{index}]",
+            )
+    return total
+
+
+def check_list_response_size(
+    nbest: pb.NBestList, request: RescoreRequest, ranker: ListRanker, options: BoundOptions, limit: int
+) -> None:
+    """Check the size of the answer to one list.
+
+    Args:
+        options: the options of the request.
+
+    Raises:
+        LimitExceeded: the answer could exceed the limit.
+    """
+    parts = AnswerParts.of(options.weights, options.decision)
+    outline = Outline(nbest, options.weights, request)
+    if (size := list_response_bytes(outline, ranker, parts, limit)) > limit:
+        raise LimitExceeded(
+            f"the answer to {len(nbest.hypotheses)} hypotheses with {len(nbest.streams)} streams could have "
+            f"{size} bytes; expected at most {limit} (max_response_bytes); send fewer hypotheses or streams, "
+            "or shorter names",
+            field="hypotheses",
+        )
+
+
+def check_text_response_size(
+    request: pb.ScoreTextRequest, prepared: Sequence[PreparedList], bundle: Bundle, limit: int
+) -> int:
+    """Return an upper bound of the size of a response to ScoreText in bytes.
+
+    Raises:
+        LimitExceeded: the bound is above the limit.
+    """
+    names = (*bundle.model_kinds, MIXTURE)
+    per_text = HYPOTHESIS_BYTES + names_bytes(names)
+    total = RESPONSE_BYTES + weights_bytes(request, bundle) + len(request.texts) * per_text
+    for nbest in prepared:
+        for hypothesis, words in zip(nbest.nbest.hypotheses, nbest.words, strict=True):
+            # A word has its text, a flag, and a value of 8 bytes per model; one more value is for </s>.
+            total += utf8_bytes(hypothesis.text) + (8 * len(names) + 4) * (len(words) + 1)
+            total += sum(map(len, words)) if hypothesis.text.isascii() else sum(map(utf8_bytes, words))
+    if total > limit:
+        raise LimitExceeded(
+            f"the scores of {len(request.texts)} texts could have {total} bytes; expected at most {limit} "
+            "(max_response_bytes); send fewer or shorter texts per request",
+            field="texts",
+        )
+    return total
+
+
+def list_response_bytes(outline: Outline, ranker: ListRanker, parts: AnswerParts, limit: int) -> int:
+    """Return an upper bound of the size of the answer to a list, without text that is copied from the list.
+
+    Args:
+        parts: parts that the answer may have.
+        limit: if the numbers of hypotheses and streams alone exceed this limit, nothing else is looked at.
+    """
+    nbest = outline.nbest
+    least = len(nbest.hypotheses) * (HYPOTHESIS_BYTES + COMPONENT_BYTES * len(nbest.streams))
+    if least > limit:
+        return max(least, LIST_STATUS_BYTES)
+    names = [name for component in ranker.components for name in component.column_names(outline)]
+    row_bytes = HYPOTHESIS_BYTES + names_bytes(names)
+    total = LIST_BYTES + len(nbest.hypotheses) * row_bytes
+    added = [growth for component in ranker.components if (growth := component.growth(outline))]
+    has_words = parts.confidences or parts.consensus or added
+    texts = [hypothesis.text for hypothesis in nbest.hypotheses] if has_words else []
+    for growth in added:
+        total += growth.n_hypotheses * (row_bytes + growth.bytes_each)
+        texts += [growth.text] * growth.n_hypotheses
+    if parts.confidences:
+        total += max((WORD_BYTES * len(text.split()) + utf8_bytes(text) for text in texts), default=0)
+    if parts.consensus:
+        # A slot of the network gets a word only if words have half of its posterior probability or more. So
+        # a consensus has at most twice the words of the longest hypothesis, which has at most half as many
+        # words as bytes. Each word is sent in its canonical form and as it is written.
+        normaliser = ranker.text_normaliser
+        words_bytes = [utf8_bytes(text) * normaliser.max_growth(text) for text in texts]
+        total += CONSENSUS_WORD_BYTES * (max(words_bytes, default=0) + 1) + 2 * sum(words_bytes)
+    return max(total, LIST_STATUS_BYTES)
+
+
+class AnswerParts(NamedTuple):
+    """Whether an answer has parts that not all answers have, besides columns of components."""
+
+    confidences: bool
+    """The words of the best hypothesis, with confidences."""
+    consensus: bool
+    """Words of any hypotheses."""
+
+    @classmethod
+    def of(cls, weights: Weights, decision: DecisionRule) -> AnswerParts:
+        has_word_confidences = weights.calibration is not None and weights.calibration.word is not None
+        return cls(has_word_confidences, decision.kind == "confusion_network")
+
+
+def requested_parts(request: RescoreRequest, bundle: Bundle) -> tuple[Weights | pb.Weights, AnswerParts]:
+    """Return the weights of a request, not checked yet, and the parts of an answer that it asks for."""
+    weights: Weights | pb.Weights
+    network = pb.DECISION_KIND_CONFUSION_NETWORK
+    if request.WhichOneof("weighting") == "weights":
+        weights = request.weights
+        parts = AnswerParts(weights.calibration.HasField("word"), weights.decision.kind == network)
+    else:
+        weights = bundle.weights.get(request.weights_name or "default", Weights())
+        parts = AnswerParts.of(weights, weights.decision)
+    if request.HasField("decision"):
+        parts = parts._replace(consensus=request.decision.kind == network)
+    return weights, parts
+
+
+def weights_bytes(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) -> int:
+    """Return an upper bound of the size of the weights in a response, which may have those of the bundle."""
+    if request.WhichOneof("weighting") == "weights":
+        return EMPTY_WEIGHTS_BYTES + request.weights.ByteSize() + names_bytes(bundle.model_kinds)
+    weights = bundle.weights.get(request.weights_name or "default")
+    if weights is None:  # the request will be refused
+        return 0
+    maps = (weights.streams, weights.lm, weights.mixture, weights.rerankers, weights.components)
+    names = (*(name for part in maps for name in part), *weights.tuned_on, weights.name)
+    total = EMPTY_WEIGHTS_BYTES + names_bytes(names)
+    if weights.calibration is not None:  # two numbers per point, and the temperature
+        parts = [part for part in (weights.calibration.utterance, weights.calibration.word) if part]
+        total += EMPTY_WEIGHTS_BYTES + sum(EMPTY_WEIGHTS_BYTES + 16 * len(part.posteriors) for part in parts)
+    return total
+
+
+def names_bytes(names: Iterable[str]) -> int:
+    return sum(COMPONENT_BYTES + utf8_bytes(name) for name in names)
+
 
 SETTINGS = {
     "lists": ("max_in_flight_lists", "max_client_lists"),
     "tokens": ("max_in_flight_tokens", "max_in_flight_tokens"),
     "bytes": ("max_in_flight_bytes", "max_client_bytes"),
 }
-"""Names of the settings that bound each quantity, over all clients and per client, for the messages of
-refusals."""
+"""Names of the settings that bound each quantity, over all clients and per client, for error messages."""
 
 
 class Quota:
     """A bounded quantity that clients share.
 
-    While several clients are active, none may hold more than is still free (dynamic thresholds, Choudhury and
-    Hahne 1998). If n clients take as much as they can, each holds 1/(n+1) of the capacity, and the same
-    amount stays free for another client.
+    While several clients are active, none may hold more than the amount that is still free (dynamic
+    thresholds, Choudhury and Hahne 1998). If n clients take as much as they can, each holds 1/(n+1) of the
+    capacity, and the same amount stays free for another client.
 
     Args:
         name: name of the quantity, a key of ``SETTINGS``.
-        capacity: bound over all clients; a single larger amount is admitted if nothing else is held.
+        capacity: bound over all clients. A single amount above it is admitted if nothing else is held.
         per_client: bound per client, with the same exception; None: the capacity.
     """
 
@@ -87,8 +539,10 @@ class Quota:
 
     @property
     def max_reserved(self) -> int:
-        """Largest amount that is kept free for a client that waits: half of the capacity, lest large requests
-        that follow one another leave too little to all other clients."""
+        """Largest amount that is kept free for a client that waits: half of the capacity.
+
+        Otherwise large requests that follow one another would leave too little to all other clients.
+        """
         return self.capacity // 2
 
     def has(self, client: Hashable) -> bool:
@@ -114,12 +568,6 @@ def has_other_keys(mapping: Mapping[Hashable, object], key: Hashable) -> bool:
     return len(mapping) > (key in mapping)
 
 
-Item = TypeVar("Item")
-
-MAX_REMEMBERED_CLIENTS = 1024
-"""Number of remembered clients above which those without influence on future tags are forgotten."""
-
-
 class Work(NamedTuple):
     """The cost of some items, and their number."""
 
@@ -132,9 +580,9 @@ class Work(NamedTuple):
     def due_within(self, span: float) -> float:
         """Return the cost of the items that are due within a span of virtual time, its end included.
 
-        The first item is due at the beginning, and each of the others when the previous one is paid. They are
-        assumed to cost the same. A cost without items, such as that of a large request without lists, is due
-        never.
+        All items are assumed to cost the same. The first is due at the beginning of the span, and each of the
+        others when the cost of the previous one has passed. A cost without items, such as that of a large
+        request without lists, is never due.
         """
         if span < 0 or not self.cost or not self.items:
             return 0.0
@@ -145,291 +593,23 @@ class Work(NamedTuple):
 NO_WORK = Work()
 
 
-class Flow(Generic[Item]):
-    """The waiting items of one client, by kind and in the order of their arrival."""
-
-    def __init__(self, client: Hashable) -> None:
-        self.client = client
-        self.tag = 0
-        """Virtual time at which the next item is due."""
-        self.waiting = NO_WORK
-        self.entries: dict[Hashable, deque[Entry[Item]]] = {}
-
-
-class Entry(Generic[Item]):
-    """The place of an item in the queue."""
-
-    __slots__ = ("cost", "flow", "item", "kind", "number")
-
-    def __init__(self, number: int, item: Item, cost: int, kind: Hashable, flow: Flow[Item]) -> None:
-        self.number, self.item, self.cost, self.kind = number, item, cost, kind
-        self.flow: Flow[Item] | None = flow
-        """None: the item no longer waits."""
-
-
-class FairQueue(Generic[Item]):
-    """A queue of items of several clients and kinds.
-
-    Args:
-        is_finished: whether an item no longer needs to be served; such an item is skipped.
-    """
-
-    def __init__(self, is_finished: Callable[[Item], bool] = lambda item: False) -> None:
-        self._is_finished = is_finished
-        self._virtual_time = 0
-        self._flows: dict[Hashable, Flow[Item]] = {}  # by client
-        self._busy: dict[Hashable, Flow[Item]] = {}  # by client: those with waiting items
-        self._heaps: dict[Hashable, list[tuple[int, int, Flow[Item]]]] = {}
-        """By kind: the flows that have had such items since they were last looked at, with their tags and the
-        numbers of their first items, both of which may have grown since."""
-        self._numbers = itertools.count()
-        self._n_waiting = 0
-        self.waiting_cost = self.taken_cost = 0
-        """Cost of the waiting items, and of all that have ever been taken."""
-
-    def __len__(self) -> int:
-        """Number of items, including finished ones that have not been skipped yet."""
-        return self._n_waiting
-
-    def put(self, item: Item, cost: int, *, client: Hashable = "", kind: Hashable = "") -> Callable[[], None]:
-        """Add an item; return a function that removes it, if it still waits, at no cost to its client.
-
-        Args:
-            cost: cost of serving the item, above 0.
-            kind: only items of the same kind are taken together.
-        """
-        flow = self._flow_of(client)
-        if not flow.waiting.items:
-            flow.tag = max(flow.tag, self._virtual_time)
-            self._busy[client] = flow
-        entry = Entry(next(self._numbers), item, cost, kind, flow)
-        if kind not in flow.entries:
-            flow.entries[kind] = deque()
-            heapq.heappush(self._heaps.setdefault(kind, []), (flow.tag, entry.number, flow))
-        flow.entries[kind].append(entry)
-        flow.waiting = flow.waiting.plus(cost, 1)
-        self._n_waiting += 1
-        self.waiting_cost += cost
-        return partial(self._remove, entry)
-
-    def take(self, budget: int) -> list[Item]:
-        """Remove and return the next items, all of one kind, that cost at most ``budget`` together.
-
-        The first item is returned even if it alone costs more. The result is empty if nothing is waiting.
-        """
-        return self._take(self.next_kind(), budget, at_least=1)
-
-    def take_more(self, kind: Hashable, budget: int) -> list[Item]:
-        """Remove and return the next items if they are of this kind and cost at most ``budget`` together."""
-        return self._take(kind, budget, at_least=0) if kind == self.next_kind() else []
-
-    def next_kind(self) -> Hashable:
-        """Return the kind of the next item; None if nothing is waiting."""
-        firsts = {kind: flow for kind in list(self._heaps) if (flow := self._first_flow(kind))}
-        return min(
-            firsts, key=lambda kind: (firsts[kind].tag, firsts[kind].entries[kind][0].number), default=None
-        )
-
-    def cost_before(
-        self, client: Hashable, work: Work, expected: Mapping[Hashable, Work] | None = None
-    ) -> float:
-        """Predict the cost of everything that will be served before the last of some new items.
-
-        Of another client, that is what is due by its tag until the last new item is due. If all items of a
-        client cost the same and nothing else arrives, the prediction is exact; otherwise it is off by less
-        than an item per client.
-
-        Args:
-            work: the new items. All but the last are included in the result.
-            expected: work that clients will add before the new items.
-        """
-        expected = expected or {}
-        own = self._work_of(client, expected)
-        first_items_cost = work.cost * (work.items - 1) / work.items if work.items else 0.0
-        before = own.cost + first_items_cost
-        due = self._tag_of(client) + before
-        for other in (self._busy.keys() | expected.keys()) - {client}:
-            before += self._work_of(other, expected).due_within(due - self._tag_of(other))
-        return before
-
-    def _work_of(self, client: Hashable, expected: Mapping[Hashable, Work]) -> Work:
-        flow = self._busy.get(client)
-        return (flow.waiting if flow else NO_WORK).plus(*expected.get(client, NO_WORK))
-
-    def _tag_of(self, client: Hashable) -> int:
-        """Virtual time at which the next item of a client is due."""
-        flow = self._flows.get(client)
-        if flow is None:
-            return self._virtual_time
-        return flow.tag if flow.waiting.items else max(flow.tag, self._virtual_time)
-
-    def _flow_of(self, client: Hashable) -> Flow[Item]:
-        if client not in self._flows:
-            if len(self._flows) >= MAX_REMEMBERED_CLIENTS:
-                self._flows = {
-                    name: flow
-                    for name, flow in self._flows.items()
-                    if flow.waiting.items or flow.tag > self._virtual_time
-                }
-            self._flows[client] = Flow(client)
-        return self._flows[client]
-
-    def _take(self, kind: Hashable, budget: int, at_least: int) -> list[Item]:
-        items: list[Item] = []
-        while (flow := self._first_flow(kind)) is not None:
-            entry = flow.entries[kind][0]
-            if len(items) >= at_least and entry.cost > budget:
-                break
-            items.append(entry.item)
-            self._pop(flow, kind)
-            self._virtual_time = max(self._virtual_time, flow.tag)
-            flow.tag += entry.cost
-            budget -= entry.cost
-            self.taken_cost += entry.cost
-        self._start_over_if_empty()
-        return items
-
-    def _first_flow(self, kind: Hashable) -> Flow[Item] | None:
-        """Return the flow with the smallest tag among those with unfinished items of a kind."""
-        heap = self._heaps.get(kind, [])
-        while heap:
-            tag, number, flow = heap[0]
-            entries = flow.entries[kind]
-            while entries and self._is_finished(entries[0].item):
-                self._pop(flow, kind)
-            if not entries:
-                del flow.entries[kind]
-                heapq.heappop(heap)
-            elif (tag, number) != (flow.tag, entries[0].number):
-                heapq.heapreplace(heap, (flow.tag, entries[0].number, flow))
-            else:
-                return flow
-        self._heaps.pop(kind, None)
-        return None
-
-    def _remove(self, entry: Entry[Item]) -> None:
-        if entry.flow is not None:
-            entry.flow.entries[entry.kind].remove(entry)
-            self._leave(entry, entry.flow)
-            self._start_over_if_empty()
-
-    def _start_over_if_empty(self) -> None:
-        """Forget what clients have used once no client waits."""
-        if not self._n_waiting:
-            self._flows.clear()
-            self._heaps.clear()
-            self._virtual_time = 0
-
-    def _pop(self, flow: Flow[Item], kind: Hashable) -> None:
-        self._leave(flow.entries[kind].popleft(), flow)
-
-    def _leave(self, entry: Entry[Item], flow: Flow[Item]) -> None:
-        """Stop counting an item as waiting."""
-        entry.flow = None
-        del entry.item  # which has the function that removes it: no cycle may keep a request in memory
-        self._n_waiting -= 1
-        self.waiting_cost -= entry.cost
-        flow.waiting = flow.waiting.plus(-entry.cost, -1)
-        if not flow.waiting.items:
-            del self._busy[flow.client]
-
-
-class TwoLevelQueue(Generic[Item]):
-    """A queue of urgent and normal items, each level fair to all clients; see ``FairQueue``."""
-
-    def __init__(self, is_finished: Callable[[Item], bool] = lambda item: False) -> None:
-        self._urgent: FairQueue[Item] = FairQueue(is_finished)
-        self._normal: FairQueue[Item] = FairQueue(is_finished)
-        self._urgent_lead = 0
-        """Cost of what the urgent level has been served more than the normal one while both had items."""
-
-    def __len__(self) -> int:
-        return len(self._urgent) + len(self._normal)
-
-    def put(
-        self, item: Item, cost: int, *, client: Hashable = "", kind: Hashable = "", urgent: bool = False
-    ) -> Callable[[], None]:
-        """Add an item; return a function that removes it, if it still waits."""
-        level = self._urgent if urgent else self._normal
-        return level.put(item, cost, client=client, kind=kind)
-
-    def take(self, budget: int) -> list[Item]:
-        """Remove and return the next items, all of one kind and level; see ``FairQueue.take``."""
-        return self._take_by(lambda level: level.take(budget))
-
-    def take_more(self, kind: Hashable, budget: int) -> list[Item]:
-        """Remove and return the next items if they are of this kind; see ``FairQueue.take_more``."""
-        return self._take_by(lambda level: level.take_more(kind, budget))
-
-    def cost_before(
-        self, client: Hashable, work: Work, expected: Mapping[Hashable, Work] | None = None
-    ) -> float:
-        """Predict the cost of everything that precedes the last of some new normal items."""
-        before = self._normal.cost_before(client, work, expected)
-        return before + min(self._urgent.waiting_cost, before + work.cost)
-
-    def _take_by(self, take: Callable[[FairQueue[Item]], list[Item]]) -> list[Item]:
-        has_urgent, has_normal = (level.next_kind() is not None for level in (self._urgent, self._normal))
-        is_urgent = has_urgent and (self._urgent_lead <= 0 or not has_normal)
-        level = self._urgent if is_urgent else self._normal
-        taken_before = level.taken_cost
-        items = take(level)
-        if has_urgent and has_normal:
-            cost = level.taken_cost - taken_before
-            self._urgent_lead += cost if is_urgent else -cost
-        else:
-            self._urgent_lead = 0
-        return items
-
-
-DECAY = 0.9
-"""Factor by which the weight of earlier responses shrinks with each new one."""
-MIN_TOKENS = 1024
-"""Smallest response that is recorded. What smaller ones take, a few milliseconds, hardly depends on their
-size, so that it does not predict the time of large ones."""
-SAFETY_FACTOR = 1.5
-"""Factor of the prediction above the mean, because a late answer is worth nothing."""
-
-
-class ResponseTime:
-    """Moving average of the time per token of deciding and writing responses, waiting included.
-
-    Every call with a fallback gives up this time of its scoring, so that its answer, however degraded, is
-    sent before the deadline.
-    """
-
-    def __init__(self) -> None:
-        self._tokens = self._seconds = 0.0
-
-    def record(self, tokens: int, seconds: float) -> None:
-        """Record a response whose decisions and text cost as much as ``tokens`` tokens."""
-        if tokens < MIN_TOKENS:
-            return
-        self._tokens = DECAY * self._tokens + tokens
-        self._seconds = DECAY * self._seconds + seconds
-
-    def seconds_for(self, tokens: int) -> float:
-        """Predict how long a response takes, generously; 0 before anything is recorded."""
-        return SAFETY_FACTOR * tokens * self._seconds / self._tokens if self._tokens else 0.0
-
-
 REFUSED_MEMORY_S = 10.0
-"""Time after a refusal for which other clients leave capacity for the refused client."""
+"""For this time after a refusal, other clients leave capacity for the refused client."""
 AVERAGING_TIME_S = 2.0
 """Time constant of the moving average of the throughput."""
 USABLE_DEADLINE_SHARE = 2 / 3
-"""Largest predicted scoring time, as a share of the time to the deadline. Predictions are uncertain, and
-under overload every admitted call takes about as long as this limit permits; a call that misses its deadline
-has delayed others for nothing."""
+"""Largest predicted scoring time, as a share of the time to the deadline. Predictions are uncertain, and a
+call that misses its deadline has delayed others for nothing. Under overload, every admitted call takes about
+as long as this limit permits."""
 RETRY_BOUNDS_S = (0.05, 5.0)
-"""Bounds of the time after which a refused caller should try again."""
+"""Least and greatest time after which a refused caller should try again."""
 
 
 class Throughput:
-    """Estimate of the amount scored per second, a moving average over the time in which there is work.
+    """Estimate the amount scored per second: a moving average over the time in which there is work.
 
-    Large amounts count more than small ones: under load, batches are large and more efficient, while a list
-    of a few words takes its time whatever the throughput is.
+    Large amounts count more than small ones. Under load, batches are large and more efficient, while the time
+    of a list of a few words hardly depends on the throughput.
 
     Args:
         clock: returns the time in seconds.
@@ -464,8 +644,8 @@ class Throughput:
 
 
 CostBefore = Callable[[Hashable, Work, Mapping[Hashable, Work]], float]
-"""Predicts the cost of everything that is scored before the last of some new items of a client, given the
-work that clients will add before them."""
+"""Predicts the cost of everything that is scored before the last of some new items of a client. The last
+argument is work that clients will add before these items."""
 
 
 @dataclass(eq=False, slots=True)
@@ -489,7 +669,7 @@ class Admission:
     Args:
         lists: quota of lists in flight.
         tokens: quota of tokens in flight.
-        min_tokens: number of tokens before a call below which it is not refused because of its deadline.
+        min_tokens: if fewer tokens than this precede a call, its deadline is no reason to refuse it.
         cost_before: predicts the number of tokens before a call from the queue.
         throughput: estimate of the tokens scored per second.
     """
@@ -564,8 +744,10 @@ class Admission:
         ticket.tokens = tokens
 
     def retry_after_s(self, client: Hashable) -> float:
-        """Return how long a refused client should wait before retrying: until its present work will have been
-        scored. It is randomised so that callers do not all return together."""
+        """Return how long a refused client should wait before retrying, with jitter.
+
+        By then the work that the client has in flight should be scored.
+        """
         wait_s = self.throughput.seconds_for(self._cost_before(client, NO_WORK, self._expected))
         low, high = RETRY_BOUNDS_S
         return min(max(wait_s, low), high) * random.uniform(0.8, 1.2)
@@ -589,9 +771,9 @@ class Admission:
         return ""
 
     async def _wait_for_capacity(self, ticket: Ticket) -> None:
-        """Wait until a call fits; meanwhile other clients have to leave some capacity for it.
+        """Wait until there is capacity for a call; meanwhile other clients have to leave some of it.
 
-        Capacity is reserved for the first call whose client has nothing in flight, at most half of it.
+        For the first waiting call whose client has nothing in flight, up to half of the capacity is reserved.
         """
         try:
             while self._reason_to_refuse(ticket, math.inf):
@@ -633,3 +815,34 @@ class Admission:
         while refused_at and now - refused_at[oldest := next(iter(refused_at))] > REFUSED_MEMORY_S:
             del refused_at[oldest]
         return self.lists.has_others(client) or has_other_keys(refused_at, client)
+
+
+DECAY = 0.9
+"""Factor by which the weight of earlier responses shrinks with each new one."""
+MIN_TOKENS = 1024
+"""Smallest response that is recorded. Smaller ones take a few milliseconds whatever their size is, so that
+their time does not predict that of large ones."""
+SAFETY_FACTOR = 1.5
+"""Factor of the prediction above the mean, because a late answer is worth nothing."""
+
+
+class ResponseTime:
+    """Moving average of the time per token of deciding and writing responses, waiting included.
+
+    A call with a fallback stops scoring this long before its deadline, so that its answer, however degraded,
+    is sent in time.
+    """
+
+    def __init__(self) -> None:
+        self._tokens = self._seconds = 0.0
+
+    def record(self, tokens: int, seconds: float) -> None:
+        """Record a response that costs as much to decide and write as ``tokens`` tokens."""
+        if tokens < MIN_TOKENS:
+            return
+        self._tokens = DECAY * self._tokens + tokens
+        self._seconds = DECAY * self._seconds + seconds
+
+    def seconds_for(self, tokens: int) -> float:
+        """Predict how long a response takes, generously; 0 before anything is recorded."""
+        return SAFETY_FACTOR * tokens * self._seconds / self._tokens if self._tokens else 0.0

@@ -1,11 +1,12 @@
 """Bound what each client may take: memory, streams, time and refusals.
 
-gRPC ends a call, and continues with a stream, when the client's flow control has let all of the answer
-through. Until then the answer stays in memory, although the method that made it has returned.
+An answer stays in memory until the client's flow control has let all of it through, although the method that
+made it has returned. Only then does gRPC end the call, or continue with the stream.
 
 A refusal costs a front end about a millisecond of its core. A client that repeats refused calls at once would
-keep the front end from reading the calls of others, however fairly these are scored. A refusal that waits
-costs nothing, and since HTTP/2 bounds the calls that a connection may have open, it slows the client down.
+keep the front end from reading the calls of others, however fairly these are scored. So refusals are delayed.
+A refusal that waits costs nothing, and slows the client down, because HTTP/2 bounds the calls that a
+connection may have open.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from google.protobuf.message import DecodeError
 
 from rescorer.errors import Overloaded
 from rescorer.service.engine.admission import Quota
-from rescorer.service.net import current_call_canceller, on_call_done
+from rescorer.service.listener import current_call_canceller, on_call_done
 
 log = structlog.get_logger()
 
 MIN_ARRIVAL_S = 1.0
-"""A request may take this long to arrive even if others wait for its place."""
+"""A request may take this long to arrive, even if other requests wait for its place."""
 
 
 class Arrivals:
-    """Places for requests that are being received; calls without one wait, longest wait first.
+    """Places for requests that are being received; calls without a place wait, longest wait first.
 
-    gRPC keeps at most ``WINDOW_BYTES`` of a request before it is asked for, and then all of it. If all
-    places are taken, the request that has been arriving longest loses its place after ``MIN_ARRIVAL_S``, so
-    that clients that send half a request keep no others out.
+    Of a request that no method has asked for yet, gRPC keeps at most ``WINDOW_BYTES``; then it keeps all of
+    it. If all places are taken, the request that has been arriving longest loses its place, after at least
+    ``MIN_ARRIVAL_S``. So clients that send half a request keep no others out.
 
     Args:
         capacity: number of places.
@@ -55,7 +56,7 @@ class Arrivals:
         """Take a place for the duration of the ``with`` block.
 
         Args:
-            timeout: surrounds the block; it expires at once if the place is lost.
+            timeout: surrounds the block, and expires at once if the place is lost.
         """
         self._n_waiting += 1
         self._plan_to_revoke()
@@ -72,7 +73,7 @@ class Arrivals:
             self._places.release()
 
     def _plan_to_revoke(self) -> None:
-        """End the oldest arrival when it may be ended, if anyone still waits then."""
+        """Plan to take the place of the oldest arrival as soon as it may be taken, if a call waits for it."""
         if self._revoking is None and self._n_waiting and self._places.locked() and self._arriving:
             due = next(iter(self._arriving.values())) + MIN_ARRIVAL_S
             self._revoking = asyncio.get_running_loop().call_at(due, self._revoke)
@@ -90,13 +91,13 @@ class Arrivals:
 CALL_BYTES = 16_384
 """Memory of an open call in addition to its messages."""
 RETRY_AFTER_S = 1.0
-"""When a refused caller should try again."""
+"""Time after which a refused caller should try again."""
 GC_DELAY_S, COLLECTIONS = 0.1, 2
-"""Time after which a cancelled call's memory is collected, and number of times: gRPC leaves streams in
-reference cycles, which the first collection only ends."""
+"""When, and how many times, garbage is collected after a call was cancelled. gRPC leaves streams in reference
+cycles; the first collection only ends them."""
 
 current_memory: ContextVar[Reservation] = ContextVar("memory")
-"""The reservation of the call that this task handles."""
+"""The reservation of the call that the current task handles."""
 
 
 class CallMemory:
@@ -119,7 +120,7 @@ class CallMemory:
         self._n_collections = 0
 
     async def open(self, client: Hashable) -> Reservation:
-        """Reserve memory for the call that this task handles, until gRPC has finished the call.
+        """Reserve memory for the call that the current task handles, until gRPC has finished the call.
 
         Raises:
             Overloaded: there is not enough memory left.
@@ -195,7 +196,7 @@ class Reservation:
         self._held += n_bytes
 
     def shrink(self, n_bytes: int) -> None:
-        """Give back what exceeds the call itself and ``n_bytes`` of messages."""
+        """Keep memory for the call itself and for ``n_bytes`` of messages, and give back the rest."""
         excess = self._held - CALL_BYTES - n_bytes
         if excess > 0:
             self._memory.give_back(self._client, excess)
@@ -233,14 +234,14 @@ class Reservation:
 
 
 MAX_PER_CLIENT_PER_S, MAX_PER_S = 100.0, 400.0
-"""Refusals per second to one client, and to all clients that are being refused, which share it equally."""
+"""Refusals per second: of one client, and of all clients that are being refused, in equal shares."""
 BURST = 50
-"""Refusals that a client gets at once before its further ones are spaced out."""
+"""Number of refusals that a client gets at once; later ones are spaced out."""
 MAX_DELAY_S = 5.0
 
 
 class RefusalPacer:
-    """Decides how long the next refusal of a client should wait.
+    """Decide how long the next refusal of a client should wait.
 
     Args:
         clock: returns the time in seconds.
@@ -267,14 +268,15 @@ Requests = AsyncIterator[Any]
 
 
 class SlowClientInterceptor(grpc.aio.ServerInterceptor):
-    """Bound the time that calls wait for their clients; the first interceptor, because it reads the requests.
+    """Bound the time that calls wait for their clients.
 
-    gRPC waits for ever, and reads the request of a unary call before the method and its limits are reached.
+    gRPC waits for ever, and reads the request of a unary call before any other interceptor or the method is
+    reached. So this interceptor is the first, and reads the requests itself.
 
     Args:
         max_request_s: longest time until the request of a call that is not a stream has arrived.
         max_idle_s: longest time for which a message of a stream may wait to be read.
-        max_arriving: largest number of requests of calls that are not streams that arrive at the same time.
+        max_arriving: largest number of requests that arrive at the same time, except those of streams.
         silent_services: services whose streams end without an error after ``max_idle_s`` without a request.
     """
 
@@ -381,7 +383,10 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
 
 
 async def read_or_abort(read: Awaitable[Any], context: grpc.aio.ServicerContext) -> Any:
-    """Return the next message; gRPC itself would send the exception of one that cannot be decoded."""
+    """Return the next message; abort the call if the message cannot be decoded.
+
+    gRPC itself would send the text of the exception.
+    """
     try:
         return await read
     except DecodeError:
@@ -391,16 +396,16 @@ async def read_or_abort(read: Awaitable[Any], context: grpc.aio.ServicerContext)
 def without_frames(error: grpc.aio.AbortError) -> grpc.aio.AbortError:
     """Remove the frames of an aborted call from its error.
 
-    gRPC keeps the error in a reference cycle. With its frames, the request would stay in memory until the
-    next full garbage collection, which counts objects and not bytes: thousands of refused requests later.
+    gRPC keeps the error in a reference cycle. With the frames, the request would stay in memory until the
+    next full garbage collection, perhaps thousands of refused requests later: it counts objects, not bytes.
     """
     error.__context__ = None
     return error.with_traceback(None)
 
 
 REVOKED_S = 1.0
-"""Time that a stream that has lost its place may take to end. A client that does not read can make it wait
-for ever; then the stream is reset."""
+"""Time that a stream may take to end after it has lost its place. A client that does not read could make it
+wait for ever, so the stream is reset then."""
 
 
 class StreamSlot:
@@ -409,7 +414,7 @@ class StreamSlot:
     def __init__(self, client: Hashable) -> None:
         self.client = client
         self.idle_since: float | None = time.monotonic()
-        """Since when the stream waits for its client; None while a message is being answered."""
+        """Time since which the stream waits for its client; None while a message is being answered."""
         self.revoked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Resolved when another client gets this place; the stream should then end."""
         self._task = asyncio.current_task()
@@ -434,18 +439,16 @@ class StreamSlot:
 class StreamSlots:
     """The places for open streams of one kind.
 
-    When all are taken and a client asks for one more, a client that would keep at least as many as the asking
-    one loses a place: the client with the most, and of its streams the one that has been idle longest.
+    When all places are taken and a client asks for one more, the client with the most streams loses a place,
+    if it then still has at least as many as the asking client. Its stream that has been idle longest ends.
 
     Args:
-        name: what the streams are called in messages.
+        name: what the streams are called in messages, and in the names of settings.
         capacity, per_client: largest number of streams, over all clients and per client.
-        settings: names of the settings that bound them, for the messages.
     """
 
-    def __init__(self, name: str, capacity: int, per_client: int, settings: tuple[str, str]) -> None:
+    def __init__(self, name: str, capacity: int, per_client: int) -> None:
         self._name, self._capacity, self._per_client = name, capacity, per_client
-        self._capacity_setting, self._client_setting = settings
         self._by_client: dict[Hashable, set[StreamSlot]] = {}
         self.held = 0
 
@@ -459,7 +462,7 @@ class StreamSlots:
         own = len(self._by_client.get(client, ()))
         if own >= self._per_client:
             reason = f"this client has {own} {self._name} open; expected at most {self._per_client} "
-            raise Overloaded(reason + f"({self._client_setting})", retry_after_s=RETRY_AFTER_S)
+            raise Overloaded(reason + f"(max_client_{self._name})", retry_after_s=RETRY_AFTER_S)
         if self.held >= self._capacity:
             self._revoke_from_largest(own)
         slot = StreamSlot(client)
@@ -482,9 +485,7 @@ class StreamSlots:
         ]
         if not candidates:
             reason = f"{self.held} {self._name} are open; expected at most {self._capacity} "
-            raise Overloaded(
-                f"{reason}({self._capacity_setting}); try again later", retry_after_s=RETRY_AFTER_S
-            )
+            raise Overloaded(f"{reason}(max_{self._name}); try again later", retry_after_s=RETRY_AFTER_S)
         _, _, slot = max(candidates, key=lambda candidate: candidate[:2])
         self._remove(slot)
         slot.revoke()

@@ -1,21 +1,31 @@
-"""Score lists for requests: collect work items into batches, have the workers score them, and meet deadlines.
+"""Score lists for requests: queue them fairly, form batches, have the workers score them, and meet deadlines.
+
+A list is scored as one or more work items, parts that fit into a batch. Queues use start-time fair queueing
+(Goyal, Vin and Cheng 1996): each client has a tag, the virtual time at which its share of the service reaches
+its next item, and the client with the smallest tag is served first. A client that sends much work delays only
+itself, and the tags tell what will be served before a new item. Urgent items, which fallbacks need shortly
+before a deadline, are served first, but get at most half of the service. Otherwise a client that sends more
+than the server can do, and permits a fallback, would keep all others from being served.
 
 There are twice as many lanes (tasks that each serve one batch at a time) as workers: while the batch of one
-lane is being scored, another lane prepares the next one, and items that arrive meanwhile join it. Small jobs
-of conversion and tries run in the event loop, large ones in threads: handing a job to a thread and back takes
-as long as processing a short list, and threads compete for Python's global interpreter lock.
+lane is being scored, another lane prepares the next batch, and items that arrive meanwhile join it. Small
+jobs, such as building tries or converting messages, run in the event loop, and large ones in threads. Handing
+a job to a thread and back takes as long as processing a short list, and threads compete for Python's global
+interpreter lock.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import heapq
+import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import structlog
 
@@ -25,16 +35,264 @@ from rescorer.runtime import ContextWords
 from rescorer.scoring.batch import Batch, Part, ScoredPart, ScoreRequest, split
 from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker
-from rescorer.service.engine.admission import Admission, Quota, TwoLevelQueue, Work
-from rescorer.service.logs import QUEUE, PhaseTiming, run_timed, timings_from_seconds
+from rescorer.service.engine.admission import NO_WORK, Admission, Quota, Work
 from rescorer.service.metrics import Metrics
 from rescorer.service.settings import ServiceSettings
-from rescorer.service.workers.frames import WorkerScores
+from rescorer.service.tracing import QUEUE, PhaseTiming, run_timed, timings_from_seconds
+from rescorer.service.workers.frames import ScoreJob, WorkerScores
 from rescorer.service.workers.pool import Worker, WorkerPool, run_within
 
 log = structlog.get_logger()
 
 Result = TypeVar("Result")
+
+Item = TypeVar("Item")
+
+MAX_REMEMBERED_CLIENTS = 1024
+"""If more clients than this are remembered, those that no longer influence future tags are forgotten."""
+
+
+@dataclass(eq=False, slots=True)
+class Flow(Generic[Item]):
+    """The waiting items of one client."""
+
+    client: Hashable
+    tag: int = 0
+    """Virtual time at which the next item is due."""
+    waiting: Work = NO_WORK
+    entries: dict[Hashable, deque[Entry[Item]]] = field(default_factory=dict)
+    """The items by kind, in the order of their arrival."""
+
+
+@dataclass(eq=False, slots=True)
+class Entry(Generic[Item]):
+    """The place of an item in the queue."""
+
+    number: int
+    item: Item
+    cost: int
+    kind: Hashable
+    flow: Flow[Item] | None
+    """None: the item no longer waits."""
+
+
+class FairQueue(Generic[Item]):
+    """A queue of items of several clients and kinds.
+
+    Args:
+        is_finished: whether an item no longer needs to be served; such an item is skipped.
+    """
+
+    def __init__(self, is_finished: Callable[[Item], bool] = lambda item: False) -> None:
+        self._is_finished = is_finished
+        self._virtual_time = 0
+        self._flows: dict[Hashable, Flow[Item]] = {}  # by client
+        self._busy: dict[Hashable, Flow[Item]] = {}  # by client: those with waiting items
+        self._heaps: dict[Hashable, list[tuple[int, int, Flow[Item]]]] = {}
+        """Flows with items of each kind, with their tags and the numbers of their first items.
+
+        Entries are brought up to date when they come first: until then tags and numbers may be too small, and
+        a flow may have no such items any more.
+        """
+        self._numbers = itertools.count()
+        self._n_waiting = 0
+        self.waiting_cost = self.taken_cost = 0
+        """Cost of the waiting items, and of all that have ever been taken."""
+
+    def __len__(self) -> int:
+        """Number of items, including finished ones that have not been skipped yet."""
+        return self._n_waiting
+
+    def put(self, item: Item, cost: int, *, client: Hashable = "", kind: Hashable = "") -> Callable[[], None]:
+        """Add an item; return a function that removes the item, at no cost to its client, if it still waits.
+
+        Args:
+            cost: cost of serving the item, above 0.
+            kind: only items of the same kind are taken together.
+        """
+        flow = self._flow_of(client)
+        if not flow.waiting.items:
+            flow.tag = max(flow.tag, self._virtual_time)
+            self._busy[client] = flow
+        entry = Entry(next(self._numbers), item, cost, kind, flow)
+        if kind not in flow.entries:
+            flow.entries[kind] = deque()
+            heapq.heappush(self._heaps.setdefault(kind, []), (flow.tag, entry.number, flow))
+        flow.entries[kind].append(entry)
+        flow.waiting = flow.waiting.plus(cost, 1)
+        self._n_waiting += 1
+        self.waiting_cost += cost
+        return functools.partial(self._remove, entry)
+
+    def take(self, budget: int) -> list[Item]:
+        """Remove and return the next items, all of one kind, that cost at most ``budget`` together.
+
+        The first item is returned even if it alone costs more. The result is empty if nothing is waiting.
+        """
+        return self._take(self.next_kind(), budget, at_least=1)
+
+    def take_more(self, kind: Hashable, budget: int) -> list[Item]:
+        """Remove and return the next items if they are of this kind and cost at most ``budget`` together."""
+        return self._take(kind, budget, at_least=0) if kind == self.next_kind() else []
+
+    def next_kind(self) -> Hashable:
+        """Return the kind of the next item; None if nothing is waiting."""
+        firsts = {kind: flow for kind in list(self._heaps) if (flow := self._first_flow(kind))}
+        return min(
+            firsts, key=lambda kind: (firsts[kind].tag, firsts[kind].entries[kind][0].number), default=None
+        )
+
+    def cost_before(
+        self, client: Hashable, work: Work, expected: Mapping[Hashable, Work] | None = None
+    ) -> float:
+        """Predict the cost of everything that will be served before the last of some new items.
+
+        From each other client, this includes the items that are due, by its tag, before the last new item. If
+        all items of a client cost the same and nothing else arrives, the prediction is exact; otherwise it is
+        off by less than an item per client.
+
+        Args:
+            work: the new items. All but the last are included in the result.
+            expected: work that clients will add before the new items.
+        """
+        expected = expected or {}
+        own = self._work_of(client, expected)
+        first_items_cost = work.cost * (work.items - 1) / work.items if work.items else 0.0
+        before = own.cost + first_items_cost
+        due = self._tag_of(client) + before
+        for other in (self._busy.keys() | expected.keys()) - {client}:
+            before += self._work_of(other, expected).due_within(due - self._tag_of(other))
+        return before
+
+    def _work_of(self, client: Hashable, expected: Mapping[Hashable, Work]) -> Work:
+        flow = self._busy.get(client)
+        return (flow.waiting if flow else NO_WORK).plus(*expected.get(client, NO_WORK))
+
+    def _tag_of(self, client: Hashable) -> int:
+        """Virtual time at which the next item of a client is due."""
+        flow = self._flows.get(client)
+        if flow is None:
+            return self._virtual_time
+        return flow.tag if flow.waiting.items else max(flow.tag, self._virtual_time)
+
+    def _flow_of(self, client: Hashable) -> Flow[Item]:
+        if client not in self._flows:
+            if len(self._flows) >= MAX_REMEMBERED_CLIENTS:
+                self._flows = {
+                    name: flow
+                    for name, flow in self._flows.items()
+                    if flow.waiting.items or flow.tag > self._virtual_time
+                }
+            self._flows[client] = Flow(client)
+        return self._flows[client]
+
+    def _take(self, kind: Hashable, budget: int, at_least: int) -> list[Item]:
+        items: list[Item] = []
+        while (flow := self._first_flow(kind)) is not None:
+            entry = flow.entries[kind][0]
+            if len(items) >= at_least and entry.cost > budget:
+                break
+            items.append(entry.item)
+            self._pop(flow, kind)
+            self._virtual_time = max(self._virtual_time, flow.tag)
+            flow.tag += entry.cost
+            budget -= entry.cost
+            self.taken_cost += entry.cost
+        self._start_over_if_empty()
+        return items
+
+    def _first_flow(self, kind: Hashable) -> Flow[Item] | None:
+        """Return the flow with the smallest tag among those with unfinished items of a kind."""
+        heap = self._heaps.get(kind, [])
+        while heap:
+            tag, number, flow = heap[0]
+            entries = flow.entries[kind]
+            while entries and self._is_finished(entries[0].item):
+                self._pop(flow, kind)
+            if not entries:
+                del flow.entries[kind]
+                heapq.heappop(heap)
+            elif (tag, number) != (flow.tag, entries[0].number):
+                heapq.heapreplace(heap, (flow.tag, entries[0].number, flow))
+            else:
+                return flow
+        self._heaps.pop(kind, None)
+        return None
+
+    def _remove(self, entry: Entry[Item]) -> None:
+        if entry.flow is not None:
+            entry.flow.entries[entry.kind].remove(entry)
+            self._leave(entry, entry.flow)
+            self._start_over_if_empty()
+
+    def _start_over_if_empty(self) -> None:
+        """Forget what clients have used once no client waits."""
+        if not self._n_waiting:
+            self._flows.clear()
+            self._heaps.clear()
+            self._virtual_time = 0
+
+    def _pop(self, flow: Flow[Item], kind: Hashable) -> None:
+        self._leave(flow.entries[kind].popleft(), flow)
+
+    def _leave(self, entry: Entry[Item], flow: Flow[Item]) -> None:
+        """Stop counting an item as waiting."""
+        entry.flow = None
+        del entry.item  # which has the function that removes it: no cycle may keep a request in memory
+        self._n_waiting -= 1
+        self.waiting_cost -= entry.cost
+        flow.waiting = flow.waiting.plus(-entry.cost, -1)
+        if not flow.waiting.items:
+            del self._busy[flow.client]
+
+
+class TwoLevelQueue(Generic[Item]):
+    """A queue of urgent and normal items, each level fair to all clients; see ``FairQueue``."""
+
+    def __init__(self, is_finished: Callable[[Item], bool] = lambda item: False) -> None:
+        self._urgent: FairQueue[Item] = FairQueue(is_finished)
+        self._normal: FairQueue[Item] = FairQueue(is_finished)
+        self._urgent_lead = 0
+        """Cost that the urgent level has been served more than the normal one, while both had items."""
+
+    def __len__(self) -> int:
+        return len(self._urgent) + len(self._normal)
+
+    def put(
+        self, item: Item, cost: int, *, client: Hashable = "", kind: Hashable = "", urgent: bool = False
+    ) -> Callable[[], None]:
+        """Add an item; return a function that removes the item if it still waits."""
+        level = self._urgent if urgent else self._normal
+        return level.put(item, cost, client=client, kind=kind)
+
+    def take(self, budget: int) -> list[Item]:
+        """Remove and return the next items, all of one kind and level; see ``FairQueue.take``."""
+        return self._take_by(lambda level: level.take(budget))
+
+    def take_more(self, kind: Hashable, budget: int) -> list[Item]:
+        """Remove and return the next items if they are of this kind; see ``FairQueue.take_more``."""
+        return self._take_by(lambda level: level.take_more(kind, budget))
+
+    def cost_before(
+        self, client: Hashable, work: Work, expected: Mapping[Hashable, Work] | None = None
+    ) -> float:
+        """Predict the cost of everything that precedes the last of some new normal items."""
+        before = self._normal.cost_before(client, work, expected)
+        return before + min(self._urgent.waiting_cost, before + work.cost)
+
+    def _take_by(self, take: Callable[[FairQueue[Item]], list[Item]]) -> list[Item]:
+        has_urgent, has_normal = (level.next_kind() is not None for level in (self._urgent, self._normal))
+        is_urgent = has_urgent and (self._urgent_lead <= 0 or not has_normal)
+        level = self._urgent if is_urgent else self._normal
+        taken_before = level.taken_cost
+        items = take(level)
+        if has_urgent and has_normal:
+            cost = level.taken_cost - taken_before
+            self._urgent_lead += cost if is_urgent else -cost
+        else:
+            self._urgent_lead = 0
+        return items
+
 
 SMALL_TOKENS = 4096
 """Largest job that runs in the event loop, in tokens. It takes one to three milliseconds."""
@@ -70,8 +328,8 @@ class Offloader:
 
         Args:
             tokens: number of tokens that the job processes.
-            client: the client for whom it is done.
-            urgent: do it before waiting jobs that are not urgent, for up to half of the time.
+            client: the client for whom the job is done.
+            urgent: run the job before waiting jobs that are not urgent, for up to half of the time.
         """
         if tokens <= self._small_tokens:
             return run_timed(job)
@@ -104,13 +362,13 @@ class Offloader:
 
 
 class ScoredBatch(NamedTuple):
-    """A batch that has its scores, and what they took."""
+    """A batch that has been scored."""
 
     batch: Batch
     timings: Sequence[PhaseTiming]
     """Phases of the batch, starting with building its trie."""
     context_words: ContextWords
-    """Context words that the networks needed."""
+    """How many words of contexts the networks read, or recalled from the cache."""
 
 
 class ItemScores(NamedTuple):
@@ -149,6 +407,16 @@ class WorkItem:
         return self.part.cost
 
     @property
+    def outcome(self) -> str:
+        """The outcome so far, one of ``metrics.OUTCOMES``."""
+        if not self.future.done():
+            return "expired" if time.monotonic() >= self.deadline else "cancelled"
+        error = self.future.exception()
+        if error is None:
+            return "scored"
+        return "expired" if isinstance(error, DeadlineExceeded) else "failed"
+
+    @property
     def kind(self) -> tuple[str, tuple[str, ...]]:
         """Bundle and models; only items of the same kind can be scored together."""
         return self.label, self.models
@@ -171,7 +439,7 @@ LANES_PER_WORKER = 2
 
 
 StartedBatch = tuple[Batch, ScoreRequest, list[PhaseTiming]]
-"""A batch whose trie has been built, and what has to be scored first."""
+"""A batch whose trie has been built, its first request, and the timings of building."""
 
 
 class Batcher:
@@ -261,7 +529,7 @@ class Batcher:
                 return items
 
     async def _serve(self, items: list[WorkItem]) -> None:
-        """Score a batch, including items that join it; if that fails, score each item individually, once."""
+        """Score a batch, with items that join it; if that fails, score each item individually, once."""
         error = await self._score_batch(items)
         if error is None:
             return
@@ -289,7 +557,7 @@ class Batcher:
     async def _score_batch(self, items: list[WorkItem]) -> Exception | None:
         """Score the unfinished items, and return the error if that fails.
 
-        Compatible items that arrived before a worker was free join the batch and are appended to ``items``: a
+        Compatible items that arrive before a worker is free join the batch, and are appended to ``items``: a
         list costs about 1.5 times as much alone as in a batch, and rebuilding the trie costs very little.
         """
         unfinished = [item for item in items if not item.is_finished()]
@@ -309,7 +577,7 @@ class Batcher:
     async def _try_to_score(
         self, worker: Worker, items: list[WorkItem], started: StartedBatch | None = None
     ) -> Exception | None:
-        """Score items; if that fails, return the error, and stop the worker if the worker caused it.
+        """Score items; if that fails, return the error, and stop the worker if it caused the error.
 
         Args:
             started: the batch of the items; None: start one.
@@ -322,7 +590,7 @@ class Batcher:
         return None
 
     def _take_compatible(self, items: Sequence[WorkItem]) -> list[WorkItem]:
-        """Take waiting items that fit into a batch with these."""
+        """Take waiting items that fit into a batch together with some items."""
         if not items:
             return []
         budget = self._max_batch_tokens - sum(item.cost for item in items)
@@ -340,15 +608,15 @@ class Batcher:
         return batch, request, timings
 
     async def _score(self, worker: Worker, items: Sequence[WorkItem], started: StartedBatch) -> None:
-        """Have a worker score what a batch asks for, and give each item its part of the scores."""
+        """Have a worker answer all requests of a batch, and give each item its part of the scores."""
         began_at = time.perf_counter()
         batch, first_request, timings = started
         request: ScoreRequest | None = first_request
         first: WorkerScores | None = None
         try:
             while request is not None:
-                asked = worker.score(items[0].label, request.trie, request.models, sorted(request.encoders))
-                scores = await run_within(self._pool.timeout_s, asked)
+                job = ScoreJob(items[0].label, request.trie, request.models, sorted(request.encoders))
+                scores = await run_within(self._pool.timeout_s, worker.score(job))
                 if first is None:
                     first = scores
                     self._pool.record_success()
@@ -368,9 +636,9 @@ class Batcher:
 
 
 FALLBACK_SHARE, FALLBACK_BOUNDS_S = 0.2, (0.03, 0.25)
-"""Time reserved for the fallback: this share of the time to the deadline, within these bounds in seconds."""
+"""Time kept for the fallback: this share of the time to the deadline, but not outside of these bounds."""
 MAX_RESPONSE_SHARE = 0.5
-"""Largest share of the time to the deadline that is kept for the response of a call with a fallback."""
+"""If a fallback is permitted, at most this share of the time to the deadline is kept for the response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,10 +672,19 @@ class ListOutcome:
 
 
 class Dispatcher:
-    """Score lists by means of a batcher."""
+    """Score lists by means of a batcher: divide them into work items, and use fallbacks before a deadline.
 
-    def __init__(self, batcher: Batcher, max_batch_tokens: int, metrics: Metrics) -> None:
-        self._batcher, self._max_batch_tokens, self._metrics = batcher, max_batch_tokens, metrics
+    Args:
+        record_item: called with the outcome of each item, and how long it was queued if it was scored.
+    """
+
+    def __init__(
+        self,
+        batcher: Batcher,
+        max_batch_tokens: int,
+        record_item: Callable[[str, float | None], None] = lambda outcome, queue_s: None,
+    ) -> None:
+        self._batcher, self._max_batch_tokens, self._record_item = batcher, max_batch_tokens, record_item
 
     async def score_lists(
         self,
@@ -491,20 +768,16 @@ class Dispatcher:
                 )
             }
         finally:
-            now = time.monotonic()
             for item in all_items:
-                if not item.future.done():
-                    self._metrics.record_item("expired" if now >= item.deadline else "cancelled")
-                elif error := item.future.exception():
-                    is_late = isinstance(error, DeadlineExceeded)
-                    self._metrics.record_item("expired" if is_late else "failed")
-                else:
-                    self._metrics.record_item("scored", item.future.result().queue.seconds)
+                outcome = item.outcome
+                queue_s = item.future.result().queue.seconds if outcome == "scored" else None
+                self._record_item(outcome, queue_s)
             self._batcher.cancel(all_items)
 
 
 def make_outcome(items: Sequence[WorkItem], degradation: pb.Degradation) -> ListOutcome:
-    """Combine the results of a list's work items, all of them finished; the first error counts."""
+    """Combine the results of a list's work items, which are finished; the first error, if any, is that of the
+    list."""
     for item in items:
         error = item.future.exception()
         if isinstance(error, Exception):
@@ -520,7 +793,7 @@ CLIENT_SHARE = 3 / 4
 
 
 class ScoringEngine:
-    """Admits requests and has their lists scored by the workers of a pool."""
+    """Admits requests, and has their lists scored by the workers of a pool."""
 
     def __init__(self, settings: ServiceSettings, pool: WorkerPool, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -538,10 +811,10 @@ class ScoringEngine:
         self.admission = create_admission(settings, self.batcher)
         self.late_admission = create_admission(settings, self.batcher)
         """Admits refused calls whose caller permits a fallback."""
-        self.dispatcher = Dispatcher(self.batcher, settings.max_batch_tokens, metrics)
+        self.dispatcher = Dispatcher(self.batcher, settings.max_batch_tokens, metrics.record_item)
 
     async def stop(self) -> None:
-        """Stop scoring, whatever waits."""
+        """Stop scoring; waiting items get no answer."""
         await self.batcher.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
 

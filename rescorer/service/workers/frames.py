@@ -2,18 +2,22 @@
 
     4 bytes magic, 4 bytes header length, 8 bytes body length, header, body
 
-The header is a JSON object. Its ``arrays`` list the name, type and shape of each array; the body holds the
-arrays in the same order, each aligned to 8 bytes. Nothing is pickled.
+The header is a JSON object. Its entry ``arrays`` lists the name, type and shape of each array; the body holds
+the arrays in the same order, each aligned to 8 bytes. Nothing is pickled.
+
+A request says in its header what to ``do``, and has an ``id``, which the reply repeats.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import struct
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -35,7 +39,7 @@ MAGIC = b"RSF1"
 MAX_FRAME_BYTES = 1 << 32
 """Largest frame in bytes, without its prefix."""
 HAS_WORKED = 0
-"""Id of the frame by which a process reports that it has done some work. It answers no request."""
+"""Id of the frame by which a process reports that it has done some work; this frame answers no request."""
 UNEXPECTED_ERROR = "unexpected error in a process of the server; its log has the details"
 ARRAY_TYPES = {"<i8", "<f8", "|b1", "|u1"}
 
@@ -51,7 +55,11 @@ class MachineSettings(NamedTuple):
     """Precision of matrix products."""
     context_cache_bytes: int
     load_timeout_s: float = 600.0
-    """Longest time that a bundle may take that is loaded while the process serves several clients."""
+    """Longest time that loading a bundle may take while the process serves several clients."""
+
+    def pack(self) -> str:
+        """Return the settings as an argument of a command line, which ``json.loads`` reads."""
+        return json.dumps(self._asdict())
 
 
 class Frame(NamedTuple):
@@ -79,7 +87,7 @@ def pack(header: Mapping[str, Any], arrays: Arrays | None = None) -> bytes:
     return PREFIX.pack(MAGIC, len(head), len(body)) + head + body
 
 
-def parse_prefix(prefix: bytes | bytearray) -> tuple[int, int]:
+def parse_prefix(prefix: bytes) -> tuple[int, int]:
     """Return the lengths in bytes of a frame's header and body.
 
     Raises:
@@ -87,11 +95,11 @@ def parse_prefix(prefix: bytes | bytearray) -> tuple[int, int]:
     """
     magic, head, body = PREFIX.unpack(prefix)
     if magic != MAGIC or head + body > MAX_FRAME_BYTES:
-        raise ValueError(f"invalid frame prefix {bytes(prefix)!r}")
+        raise ValueError(f"invalid frame prefix {prefix!r}")
     return head, body
 
 
-def unpack(head: bytes | bytearray, body: bytes | bytearray) -> Frame:
+def unpack(head: bytes, body: bytes | bytearray) -> Frame:
     """Deserialise a frame from its header and body.
 
     Raises:
@@ -112,9 +120,12 @@ def unpack(head: bytes | bytearray, body: bytes | bytearray) -> Frame:
     return Frame(header, arrays)
 
 
-def error_header(error: Exception) -> dict[str, str]:
-    """Describe an error in the header of a reply. Errors that are not ours become a ScoringError, with their
-    traceback for the log only: the message of a ScoringError may become the reason for a refused model."""
+def error_header(error: Exception) -> dict[str, Any]:
+    """Describe an error in the header of a reply.
+
+    An error that is not ours becomes a ScoringError. Its traceback is for the log only, and not in the
+    message, because that may become the reason for a refused model.
+    """
     if isinstance(error, RescorerError):
         return {"fault": type(error).__name__, "message": str(error)}
     traceback = "".join(format_exception(error))
@@ -122,7 +133,7 @@ def error_header(error: Exception) -> dict[str, str]:
 
 
 def error_from_header(header: Mapping[str, Any]) -> RescorerError | None:
-    """Rebuild the error that a reply's header describes; return None if it describes none."""
+    """Rebuild the error that the header of a reply describes; None if the header describes none."""
     if "fault" not in header:
         return None
     kind = getattr(errors, header["fault"], ScoringError)
@@ -134,7 +145,7 @@ def error_from_header(header: Mapping[str, Any]) -> RescorerError | None:
 
 
 class WorkerLost(Unavailable):
-    """A process has exited or was terminated; its request may be sent to another one."""
+    """A process has exited or was terminated; the request may be sent to another process."""
 
 
 def load_timeout_error(label: str, timeout_s: float) -> BundleError:
@@ -213,7 +224,7 @@ class Peer:
 
 
 class Child(Peer):
-    """A child process, spawned and never forked. It exits when the socket that it inherited is closed."""
+    """A child process, spawned and never forked; it exits when the socket that it has inherited is closed."""
 
     def __init__(
         self,
@@ -249,39 +260,63 @@ class Child(Peer):
         await self._process.wait()
 
 
+async def answer_requests(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    perform: Callable[[Frame], Awaitable[tuple[dict[str, Any], Arrays]]],
+) -> set[asyncio.Task[None]]:
+    """Answer the requests of a peer until it disconnects, and return the tasks of unanswered requests.
+
+    Args:
+        perform: carries out a request, and returns the header and the arrays of the reply. Each request is
+            carried out as soon as it arrives, even if earlier ones are not answered yet.
+    """
+    unanswered: set[asyncio.Task[None]] = set()
+
+    async def answer(frame: Frame) -> None:
+        arrays: Arrays = {}
+        try:
+            header, arrays = await perform(frame)
+        except Exception as error:
+            header = error_header(error)
+        writer.write(pack({**header, "id": frame.header["id"]}, arrays))
+        with suppress(ConnectionError):  # the peer is gone
+            await writer.drain()
+
+    with suppress(asyncio.IncompleteReadError, OSError, ValueError):  # disconnected, or an invalid frame
+        while True:
+            unanswered.add(task := asyncio.create_task(answer(await read_frame(reader))))
+            task.add_done_callback(unanswered.discard)
+    return unanswered
+
+
+async def spawn_worker(
+    machine: MachineSettings, niceness: int = 0, listening: socket.socket | None = None
+) -> Child:
+    """Start a worker process; see ``rescorer.service.workers.host``.
+
+    Args:
+        niceness: niceness of the process; higher values let other processes go first.
+        listening: socket on which the process accepts clients, who share the loaded bundles; None: the
+            process serves its parent only.
+    """
+    descriptors = [] if listening is None else [listening.fileno()]
+    arguments = machine.pack(), *map(str, descriptors)
+    child = await Child.spawn(HOST_MODULE, *arguments, pass_fds=descriptors)
+    with suppress(OSError):  # it has exited already; the next request raises WorkerLost
+        os.setpriority(os.PRIO_PROCESS, child.pid, niceness)
+    return child
+
+
 async def read_frame(reader: asyncio.StreamReader) -> Frame:
-    """Read the next frame.
+    """Read the next frame; its arrays are writable, because torch warns about read-only ones.
 
     Raises:
         IncompleteReadError: the connection was closed.
         ValueError: the frame is invalid.
     """
     head_bytes, body_bytes = parse_prefix(await reader.readexactly(PREFIX.size))
-    return unpack(await reader.readexactly(head_bytes), await reader.readexactly(body_bytes))
-
-
-def read_frames(connection: socket.socket) -> Iterator[Frame]:
-    """Yield frames until the peer disconnects, even mid-frame."""
-    while prefix := receive_exactly(connection, PREFIX.size):
-        sizes = parse_prefix(prefix)
-        head, body = (receive_exactly(connection, size) for size in sizes)
-        if (len(head), len(body)) == sizes:
-            yield unpack(head, body)
-
-
-def receive_exactly(connection: socket.socket, size: int) -> bytearray:
-    """Receive ``size`` bytes; none if the peer disconnects before the last one.
-
-    The buffer is writable, because torch warns about read-only arrays.
-    """
-    buffer = bytearray(size)
-    filled = 0
-    while filled < size:
-        received = connection.recv_into(memoryview(buffer)[filled:])
-        if not received:
-            return bytearray()
-        filled += received
-    return buffer
+    return unpack(await reader.readexactly(head_bytes), bytearray(await reader.readexactly(body_bytes)))
 
 
 def pack_trie(trie: HypothesisTrie) -> Arrays:
@@ -324,8 +359,10 @@ def unpack_trie(arrays: Arrays) -> HypothesisTrie:
 
 
 def pack_scores(scores: Mapping[str, EdgeScores]) -> Arrays:
-    """Convert edge scores by model to flat arrays: three per model, one if it has a neural cache, and
-    one per encoding of words by it."""
+    """Convert edge scores by model to flat arrays.
+
+    Each model has three, one more if it has a neural cache, and one for each of its encodings of words.
+    """
     arrays = {f"log_probs {name}": edges.log_probs for name, edges in scores.items()}
     arrays |= {f"unknown {name}": edges.unknown for name, edges in scores.items()}
     arrays |= {f"backward {name}": np.array([edges.backward]) for name, edges in scores.items()}
@@ -357,6 +394,28 @@ def unpack_scores(arrays: Arrays) -> dict[str, EdgeScores]:
     }
 
 
+class ScoreJob(NamedTuple):
+    """A trie that a worker has to score with a bundle."""
+
+    label: str
+    """The bundle, as ``name/version``."""
+    trie: HypothesisTrie
+    models: Sequence[str] = ()
+    """Names of the models to score with; empty: all models of the bundle."""
+    encoders: Sequence[str] = ()
+    """Names of the rerankers of the bundle for which words are encoded."""
+
+    def pack(self) -> tuple[dict[str, Any], Arrays]:
+        """Return the header and the arrays of the request."""
+        header = {"do": "score", "label": self.label, "models": [*self.models], "encoders": [*self.encoders]}
+        return header, pack_trie(self.trie)
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> ScoreJob:
+        header = frame.header
+        return cls(header["label"], unpack_trie(frame.arrays), header["models"], header["encoders"])
+
+
 class WorkerScores(NamedTuple):
     """Edge scores of a trie, with the time and memory that scoring took."""
 
@@ -368,24 +427,17 @@ class WorkerScores(NamedTuple):
     device_bytes: Mapping[str, int]
     """Memory on a GPU in bytes, by kind; empty on a CPU."""
 
+    def pack(self) -> tuple[dict[str, Any], Arrays]:
+        """Return the header and the arrays of the reply to a ``ScoreJob``."""
+        header = {
+            "seconds": self.seconds,
+            "context_words": asdict(self.context_words),
+            "device_bytes": self.device_bytes,
+        }
+        return header, pack_scores(self.scores)
 
-def score_request(label: str, only: Sequence[str], encode: Sequence[str]) -> dict[str, Any]:
-    """Return the header of a request to score a trie, which the frame holds."""
-    return {"do": "score", "label": label, "only": list(only), "encode": list(encode)}
-
-
-def score_reply(result: WorkerScores) -> tuple[dict[str, Any], Arrays]:
-    """Return the header and the arrays of the reply to such a request."""
-    header = {
-        "seconds": result.seconds,
-        "context_words": asdict(result.context_words),
-        "device_bytes": result.device_bytes,
-    }
-    return header, pack_scores(result.scores)
-
-
-def parse_worker_scores(frame: Frame) -> WorkerScores:
-    """Rebuild the scores that ``score_reply`` converted."""
-    header = frame.header
-    context_words = ContextWords(**header["context_words"])
-    return WorkerScores(unpack_scores(frame.arrays), header["seconds"], context_words, header["device_bytes"])
+    @classmethod
+    def unpack(cls, frame: Frame) -> WorkerScores:
+        header, scores = frame.header, unpack_scores(frame.arrays)
+        context_words = ContextWords(**header["context_words"])
+        return cls(scores, header["seconds"], context_words, header["device_bytes"])

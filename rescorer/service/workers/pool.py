@@ -1,9 +1,9 @@
 """The workers of a server: what each can do, and the pool that lends them to batches and replaces lost ones.
 
-A worker holds all loaded bundles and scores one trie at a time. Where a server has one front end, each worker
-is a group of processes: loading keeps a process busy, because reading an ARPA file needs Python's global
-interpreter lock, so a bundle that is loaded during service gets a process for itself. A process that scores
-never loads, and a bundle that kills the process that loads it harms no other.
+A worker holds all loaded bundles and scores one trie at a time. In a server with one front end, each worker
+is a group of processes. Loading a bundle keeps a process busy, because reading an ARPA file needs Python's
+global interpreter lock. So a bundle that is loaded during service gets a process for itself: a process that
+scores never loads, and a bundle that kills the process that loads it harms no other.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
@@ -22,26 +21,28 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from rescorer.errors import ModelError, RescorerError, ScoringError, Unavailable
-from rescorer.service.workers import frames
 from rescorer.service.workers.frames import (
     Arrays,
     Child,
     Frame,
     MachineSettings,
     Peer,
+    ScoreJob,
     WorkerLost,
     WorkerScores,
+    load_timeout_error,
+    loader_died_error,
+    spawn_worker,
 )
-from rescorer.trie import HypothesisTrie
 
 log = structlog.get_logger()
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped a process; false if it has ended, or if this is not Linux.
+    """Whether a signal has stopped a process; false if the process has ended, or if this is not Linux.
 
-    What the kernel says does not depend on how busy the process or the machine is. An unanswered heartbeat
-    does: a process that computes, loads, or waits for a busy core would seem to be stopped.
+    The kernel is asked rather than the process: one that computes, loads, or waits for a busy core would not
+    answer in time either.
     """
     try:
         status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
@@ -53,17 +54,18 @@ def is_stopped(pid: int) -> bool:
 Result = TypeVar("Result")
 
 PARTS = 10
-"""Number of parts into which a time limit is divided."""
+"""Number of parts into which ``run_within`` divides a time limit."""
 
 
 async def run_within(timeout_s: float, work: Coroutine[Any, Any, Result]) -> Result:
-    """Await a result like ``asyncio.wait_for``, but hardly count the time in which the event loop is blocked.
+    """Await a result like ``asyncio.wait_for``, but do not let a blocked event loop use up the time limit.
 
-    With ``workers = 0`` it may be blocked while a model is loaded, and so is the thread that scores. The time
-    is waited for in parts, of which such a pause uses up one, however long it is.
+    With ``workers = 0``, loading a model may block the event loop, and the thread that scores as well. So the
+    limit is divided into parts. A pause of the event loop ends the part in which it begins, however long the
+    pause is, and the other parts remain.
 
     Raises:
-        TimeoutError: it takes longer than ``timeout_s``.
+        TimeoutError: the work takes longer than ``timeout_s``.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -96,29 +98,26 @@ class Worker(Protocol):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a signal has stopped a process of the worker, which could be continued."""
+        """Whether a signal has stopped a process of the worker; another signal could continue it."""
 
     async def start(self) -> None:
         """Start or restart the worker; bundles that were lost are not loaded again."""
 
     async def load(self, label: str, folder: Path) -> None:
-        """Load a bundle in a worker that is not in service."""
+        """Load a bundle while the worker is not in service."""
 
     async def load_beside(self, label: str, folder: Path) -> None:
-        """Load a bundle in a worker that is in service."""
+        """Load a bundle while the worker is in service."""
 
     async def unload(self, label: str) -> None: ...
 
     async def probe(self) -> None:
         """Raise an error if the worker's device no longer works."""
 
-    async def score(
-        self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str] = ()
-    ) -> WorkerScores:
-        """Score a trie as ``ModelHost.score`` does."""
+    async def score(self, job: ScoreJob) -> WorkerScores: ...
 
     async def stop(self) -> None:
-        """Stop the worker, whatever it is doing; disconnect from a worker that others share."""
+        """Stop the worker, whatever it is doing; if others share the worker, only disconnect from it."""
 
     async def terminate(self) -> None:
         """Stop a worker that hangs or fails, even if others share it."""
@@ -150,12 +149,11 @@ class RemoteWorker:
     def is_stopped(self) -> bool:
         return any(map(is_stopped, self.pids))
 
-    async def load(self, label: str, folder: Path, operation: str = "load") -> None:
-        request = {"do": operation, "label": label, "folder": str(folder.resolve())}
-        self._pid_by_label[label] = (await self._ask(request)).header["pid"]
+    async def load(self, label: str, folder: Path) -> None:
+        await self._load("load", label, folder)
 
     async def load_beside(self, label: str, folder: Path) -> None:
-        await self.load(label, folder, "load_beside")
+        await self._load("load_beside", label, folder)
 
     async def unload(self, label: str) -> None:
         self._pid_by_label.pop(label, None)
@@ -164,13 +162,14 @@ class RemoteWorker:
     async def probe(self) -> None:
         await self._ask({"do": "probe"})
 
-    async def score(
-        self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str] = ()
-    ) -> WorkerScores:
-        request = frames.score_request(label, only, encode)
-        result = frames.parse_worker_scores(await self._ask(request, frames.pack_trie(trie)))
+    async def score(self, job: ScoreJob) -> WorkerScores:
+        result = WorkerScores.unpack(await self._ask(*job.pack()))
         self.device_bytes = result.device_bytes
         return result
+
+    async def _load(self, operation: str, label: str, folder: Path) -> None:
+        request = {"do": operation, "label": label, "folder": str(folder.resolve())}
+        self._pid_by_label[label] = (await self._ask(request)).header["pid"]
 
     async def _ask(self, header: dict[str, Any], arrays: Arrays | None = None) -> Frame:
         if self._peer is None:
@@ -179,47 +178,46 @@ class RemoteWorker:
 
 
 class ProcessWorker(RemoteWorker):
-    """A worker that is a child process, and can be restarted.
+    """A worker that is a child process.
 
     Args:
         niceness: niceness of the process; higher values let other processes go first.
-        listening: socket on which the process accepts further clients, who share the loaded bundles; None:
-            the process serves its parent only.
     """
 
-    def __init__(
-        self, machine: MachineSettings, niceness: int = 0, listening: socket.socket | None = None
-    ) -> None:
+    def __init__(self, machine: MachineSettings, niceness: int = 0) -> None:
         super().__init__()
         self._machine, self._niceness = machine, niceness
-        self._descriptors = [] if listening is None else [listening.fileno()]
         self._child: Child | None = None
 
     async def start(self) -> None:
-        await self.stop()
-        arguments = map(str, (*self._machine, *self._descriptors))
-        self._peer = self._child = await Child.spawn(
-            frames.HOST_MODULE, *arguments, pass_fds=self._descriptors
-        )
+        self._peer = self._child = await spawn_worker(self._machine, self._niceness)
         self.pid = self._child.pid
-        with suppress(OSError):  # it has exited already; the next request raises WorkerLost
-            os.setpriority(os.PRIO_PROCESS, self.pid, self._niceness)
+
+    async def start_with(self, label: str, folder: Path) -> None:
+        """Start the process and load a bundle; if that fails, stop the process.
+
+        Raises:
+            BundleError: the bundle cannot be used, or the process dies.
+        """
+        try:
+            await self.start()
+            await self.load(label, folder)
+        except BaseException as error:
+            await self.stop()
+            if isinstance(error, WorkerLost):
+                raise loader_died_error(folder) from None
+            raise
+
+    async def wait_closed(self) -> None:
+        """Wait until the process has died or was stopped."""
+        if self._child is not None:
+            await self._child.wait_closed()
 
     async def stop(self) -> None:
         child, self._peer, self._child = self._child, None, None
         self.pid, self._pid_by_label = 0, {}
         if child is not None:
             await child.kill()
-
-    async def terminate(self) -> None:
-        await self.stop()
-
-    async def wait_until_exit(self) -> bool:
-        """Wait until the process has exited; return whether it had scored for any client."""
-        if self._child is None:
-            return False
-        await self._child.wait_closed()
-        return self._child.has_worked
 
 
 class SharedWorker(RemoteWorker):
@@ -260,17 +258,17 @@ class SharedWorker(RemoteWorker):
 
 
 class WorkerGroup:
-    """One worker for its users, who lend it as a whole; each bundle is in one of its processes.
+    """A worker of one or more child processes, which is lent as a whole; each bundle is in one of them.
 
     Args:
-        create: creates a process, which is not started yet.
+        niceness: niceness of the processes.
     """
 
-    def __init__(self, create: Callable[[], Worker]) -> None:
-        self._create = create
-        self._members: list[Worker] = []
-        self._loading: list[Worker] = []  # not members until they have loaded their bundle
-        self._last_used: Worker | None = None
+    def __init__(self, machine: MachineSettings, niceness: int = 0) -> None:
+        self._machine, self._niceness = machine, niceness
+        self._members: list[ProcessWorker] = []
+        self._loading: list[ProcessWorker] = []  # not members until they have loaded their bundle
+        self._last_used: ProcessWorker | None = None
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -294,12 +292,12 @@ class WorkerGroup:
         return any(member.is_stopped for member in self._members)
 
     async def start(self) -> None:
-        """Replace the processes that have died; the others keep their bundles."""
+        """Remove the processes that have died; the others keep their bundles. If none is left, start one."""
         dead = [member for member in self._members if not member.alive]
         self._members = [member for member in self._members if member.alive]
         await asyncio.gather(*(member.stop() for member in dead))
         if not self._members:
-            member = self._create()
+            member = ProcessWorker(self._machine, self._niceness)
             self._members.append(member)
             await member.start()
 
@@ -309,21 +307,11 @@ class WorkerGroup:
         await self._members[-1].load(label, folder)
 
     async def load_beside(self, label: str, folder: Path) -> None:
-        """Load a bundle in a new process, while the others serve.
-
-        Raises:
-            BundleError: the bundle cannot be used, or the process dies.
-        """
-        member = self._create()
+        """Load a bundle in a new process, while the others serve; raises like ``start_with``."""
+        member = ProcessWorker(self._machine, self._niceness)
         self._loading.append(member)
         try:
-            await member.start()
-            await member.load(label, folder)
-        except BaseException as error:
-            await member.stop()
-            if isinstance(error, WorkerLost):
-                raise frames.loader_died_error(folder) from None
-            raise
+            await member.start_with(label, folder)
         finally:
             self._loading.remove(member)
         self._members.append(member)
@@ -339,14 +327,12 @@ class WorkerGroup:
             self._last_used = member
             await member.probe()
 
-    async def score(
-        self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str] = ()
-    ) -> WorkerScores:
-        members = self._members_with(label)
+    async def score(self, job: ScoreJob) -> WorkerScores:
+        members = self._members_with(job.label)
         if not members:
-            raise Unavailable(f"{label} is not loaded")
+            raise Unavailable(f"{job.label} is not loaded")
         self._last_used = members[0]
-        return await members[0].score(label, trie, only, encode)
+        return await members[0].score(job)
 
     async def stop(self) -> None:
         members = (*self._members, *self._loading)
@@ -354,15 +340,15 @@ class WorkerGroup:
         await asyncio.gather(*(member.stop() for member in members))
 
     async def terminate(self) -> None:
-        """Stop the processes that are stopped by a signal, otherwise the one that was used last."""
+        """Stop the processes that a signal has stopped; if there are none, the one that was used last."""
         stopped = [member for member in self._members if member.is_stopped]
         for member in stopped or [self._last_used or self._members[0]]:
-            await member.terminate()
+            await member.stop()
 
-    def _members_with(self, label: str) -> list[Worker]:
+    def _members_with(self, label: str) -> list[ProcessWorker]:
         return [member for member in self._members if label in member.labels]
 
-    async def _stop_if_unused(self, member: Worker) -> None:
+    async def _stop_if_unused(self, member: ProcessWorker) -> None:
         """Stop a process without bundles, unless it is the only one."""
         if not member.labels and len(self._members) > 1 and member in self._members:
             self._members.remove(member)
@@ -370,10 +356,10 @@ class WorkerGroup:
 
 
 class IdleWorkers:
-    """Fair queue of idle workers; contains None when there will be no more workers.
+    """Queue of idle workers, first come, first served; contains None when there will be no more workers.
 
-    ``asyncio.Queue`` is not fair: a caller that arrives while a waiting one wakes up takes the item that the
-    other was woken for. With that queue, batches waited for minutes under a steady load.
+    ``asyncio.Queue`` is not fair: a caller that arrives while another is being woken up for an item takes
+    that item. With it, batches waited for minutes under a steady load.
     """
 
     def __init__(self) -> None:
@@ -412,11 +398,11 @@ class IdleWorkers:
 
 
 MAX_CONSECUTIVE_LOSSES = 5
-"""Maximum number of times that one worker may be lost soon after its start, without scoring a batch in
-between. After more losses, the cause must be the device or the machine, not the requests. Many workers may
-die at once when memory runs out, and recover, so losses are counted per worker."""
+"""Maximum number of times in a row that a worker may be lost soon after its start, without scoring a batch in
+between. If it is lost more often, the device or the machine must be the cause, not the requests. Losses are
+counted per worker, because many workers may die at once when memory runs out, and recover."""
 STABLE_AFTER_S = 10.0
-"""When a worker or front end dies after it has run for this long, the count of consecutive losses starts
+"""If a worker or front end has run for this long before it dies, the count of consecutive losses starts
 again."""
 RESTART_DELAY_S = 0.2
 """Delay before the second restart in a row; it doubles with each further restart."""
@@ -425,8 +411,25 @@ RELOAD_DELAY_S = 1.0
 WATCH_INTERVAL_S = 0.5
 """Interval between looks at the workers' processes."""
 MAX_STOPPED_S = 5.0
-"""Time for which a worker may be stopped by a signal before it is replaced. Somebody may stop and continue a
-whole server, whose processes do not continue at the same instant."""
+"""How long a worker may be stopped by a signal before it is replaced. If somebody stops and continues a whole
+server, its processes do not continue at the same instant."""
+
+
+async def wait_to_restart(what: str, losses: int) -> None:
+    """Log that a process has died, and wait before it is restarted.
+
+    Args:
+        losses: how many times in a row it has died.
+
+    Raises:
+        ScoringError: it has died too often.
+    """
+    log.warning(f"a {what} has died", consecutive_losses=losses)
+    if losses > MAX_CONSECUTIVE_LOSSES:
+        raise ScoringError(f"a {what} died {losses} times in a row")
+    if losses > 1:
+        await asyncio.sleep(RESTART_DELAY_S * 2 ** (losses - 2))
+
 
 Load = Callable[[str, Path], Coroutine[Any, Any, None]]
 """Loads a bundle by its label and folder."""
@@ -456,7 +459,7 @@ class WorkerPool:
         self._idle = IdleWorkers()
         self._is_open = False
         self._in_service: dict[Worker, float] = {}
-        """Workers that can be lent or are, with the time at which they were ready."""
+        """Workers in service, lent or idle, each with the time at which it became ready."""
         self._stopped_since: dict[Worker, float] = {}
         self._set_aside: set[Worker] = set()  # stopped while they were idle
         self._some_in_service = asyncio.Event()
@@ -488,11 +491,12 @@ class WorkerPool:
             self._put_in_service(worker)
 
     async def load(self, label: str, folder: Path) -> None:
-        """Load a bundle in all workers, one after the other if they are in service; if one of them fails,
-        unload it from all. Workers that are being restarted follow.
+        """Load a bundle in all workers; if one of them fails, unload the bundle from all.
+
+        Workers in service load one after the other. Workers that are being restarted load the bundle later.
 
         Raises:
-            BundleError, ConfigError, ScoringError: see ``ModelHost.load``.
+            BundleError, ConfigError, ScoringError: see ``LoadedModels.load``.
         """
         async with self._loading:
             try:
@@ -533,7 +537,7 @@ class WorkerPool:
             self._release(worker)
 
     async def check(self, worker: Worker, error: Exception) -> None:
-        """Terminate a worker after an error unless the batch caused it."""
+        """Terminate a worker after an error, unless the batch caused the error."""
         if isinstance(error, TimeoutError):
             log.error("terminating a worker that does not respond", after_s=self.timeout_s)
             await worker.terminate()
@@ -563,7 +567,7 @@ class WorkerPool:
         try:
             await asyncio.wait_for(loading, self._load_timeout_s)
         except TimeoutError:
-            raise frames.load_timeout_error(label, self._load_timeout_s) from None
+            raise load_timeout_error(label, self._load_timeout_s) from None
 
     async def _unload(self, label: str) -> None:
         self._loaded.pop(label, None)
@@ -599,7 +603,7 @@ class WorkerPool:
         self._release(worker)
 
     def _release(self, worker: Worker) -> None:
-        """Pass on a worker that is not lent any longer."""
+        """Decide what a worker that is not lent any longer does next: restart, be set aside, or serve."""
         if not worker.alive:
             ready_at = self._in_service.pop(worker, 0.0)
             if time.monotonic() - ready_at > STABLE_AFTER_S:
@@ -620,15 +624,9 @@ class WorkerPool:
     async def _restart(self, worker: Worker) -> None:
         while True:
             self._consecutive_losses[worker] += 1
-            losses = self._consecutive_losses[worker]
             self._on_worker_lost()
-            log.warning("a worker has died", consecutive_losses=losses)
-            if losses > MAX_CONSECUTIVE_LOSSES:
-                self._fail(f"a worker died {losses} times in a row")
-                return
-            if losses > 1:
-                await asyncio.sleep(RESTART_DELAY_S * 2 ** (losses - 2))
             try:
+                await wait_to_restart("worker", self._consecutive_losses[worker])
                 await worker.start()
                 await self._load_all(worker)
                 return
@@ -639,10 +637,11 @@ class WorkerPool:
                 return
 
     async def _load_all(self, worker: Worker) -> None:
-        """Load the bundles that the other workers have, and put the worker in service.
+        """Load the bundles that the other workers have into a restarted worker, and put it in service.
 
-        A bundle that cannot be loaded, because it is missing on disk, is tried again until it is loaded or
-        unloaded. If no other worker is in service, the worker meanwhile serves the bundles that it has.
+        If a bundle cannot be loaded, because it is missing on disk, try again until it can be, or until the
+        pool unloads it. Meanwhile the worker is not in service, unless no other worker is: then it serves the
+        bundles that it has.
         """
         reported: set[str] = set()
         while lacking := self._find_lacking(worker):
@@ -657,14 +656,14 @@ class WorkerPool:
         self._put_in_service(worker)
 
     async def _complete(self, worker: Worker, reported: set[str]) -> None:
-        """Load what a worker in service still lacks."""
+        """Load the bundles that a worker in service still lacks."""
         while worker in self._in_service and self._find_lacking(worker):
             await asyncio.sleep(RELOAD_DELAY_S)
             async with self._loading:
                 await self._try_to_load(worker.load_beside, self._find_lacking(worker), reported)
 
     async def _try_to_load(self, load: Load, labels: Sequence[str], reported: set[str]) -> None:
-        """Load bundles, and log those that cannot be loaded unless they have been reported."""
+        """Load bundles; log each that cannot be loaded, once: ``reported`` has those that were logged."""
         for label in labels:
             folder = self._loaded.get(label)
             if folder is None:  # unloaded in the meantime

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
 from rescorer.errors import ConfigError
 from rescorer.evaluation.report.build import ReportedFile, ReportSettings, build_report_data
 from rescorer.evaluation.report.pages import render_html, render_markdown
-from rescorer.evaluation.significance import Significance
+from rescorer.evaluation.run import judge_file
 from rescorer.evaluation.systems import compare_file, compare_rules, compare_systems
 from rescorer.types import Weights
 from tests.support.scored_lists import make_scored_lists
@@ -23,9 +24,10 @@ def normalise(text: str) -> tuple[str, ...]:
 
 
 def describe(n_lists: int = 12, n_groups: int = 3, **settings):
-    comparison = compare_systems(make_scored_lists(n_lists, n_groups=n_groups), SYSTEMS, with_tuning=False)
-    file = ReportedFile("folder/a.jsonl", "a.jsonl", comparison, Significance(comparison), WEIGHTS)
-    return comparison, build_report_data([file], normalise, ReportSettings("Title", **settings))
+    compare = partial(compare_systems, systems=SYSTEMS, with_tuning=False)
+    results = judge_file("folder/a.jsonl", compare, make_scored_lists(n_lists, n_groups=n_groups))
+    file = ReportedFile(results, "a.jsonl", WEIGHTS)
+    return results.comparison, build_report_data([file], normalise, ReportSettings("Title", **settings))
 
 
 def test_rows_are_those_of_the_comparison():
@@ -107,8 +109,9 @@ def test_lists_without_groups_have_no_section_of_groups():
 def test_several_files_are_named_apart():
     files = []
     for name in ("a.jsonl", "b.jsonl"):
-        comparison = compare_file(make_scored_lists(), name=f"folder/{name}")
-        files.append(ReportedFile(f"folder/{name}", name, comparison, Significance(comparison)))
+        path = f"folder/{name}"
+        results = judge_file(path, partial(compare_file, name=path), make_scored_lists())
+        files.append(ReportedFile(results, name))
     data = build_report_data(files, normalise, ReportSettings("Title"))
     assert [row.name for row in data.systems] == [
         "a.jsonl: first pass", "a.jsonl", "b.jsonl: first pass", "b.jsonl",
@@ -118,8 +121,8 @@ def test_several_files_are_named_apart():
 
 
 def test_a_file_without_scores_is_its_own_baseline():
-    comparison = compare_rules(make_scored_lists(), name="folder/a.jsonl")
-    file = ReportedFile("folder/a.jsonl", "a.jsonl", comparison, Significance(comparison))
+    path = "folder/a.jsonl"
+    file = ReportedFile(judge_file(path, partial(compare_rules, name=path), make_scored_lists()), "a.jsonl")
     data = build_report_data([file], normalise, ReportSettings("Title"))
     assert all(not item.tables for item in data.utterances.rows)
     assert render_html(data)
@@ -138,9 +141,8 @@ def test_data_is_json():
 
 
 def test_one_list_is_enough():
-    scored = make_scored_lists(3)
-    comparison = compare_rules(scored[:1], name="a")
-    file = ReportedFile("a", "a", comparison, Significance(comparison))
+    results = judge_file("a", partial(compare_rules, name="a"), make_scored_lists(3)[:1])
+    file = ReportedFile(results, "a")
     data = build_report_data([file], normalise, ReportSettings("One list"))
     assert render_html(data)
     json.dumps(data.to_dict(), allow_nan=False)

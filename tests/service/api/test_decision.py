@@ -10,7 +10,6 @@ import grpc
 import pytest
 
 from rescorer import Calibration, ConfidenceMap, ConfigError, DecisionRule, Hypothesis, NBestList, Weights
-from rescorer.combination import weights_to_dict
 from rescorer.extensions import make_ranker
 from rescorer.models.bundle import read_bundle
 from rescorer.protocol.messages import decision_from_proto, decision_to_proto, rescored_from_proto
@@ -19,6 +18,7 @@ from rescorer.service.api.rescoring import prepare_lists
 from rescorer.service.engine.engine import SMALL_TOKENS
 from rescorer.service.settings import load_settings
 from rescorer.types import MAXIMUM
+from rescorer.weights import weights_to_dict
 from tests.support.clients import rescore_async
 from tests.support.rescored_lines import encode_rescored_list
 from tests.support.stubs import make_list_message

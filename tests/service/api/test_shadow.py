@@ -20,7 +20,7 @@ from rescorer.protocol.v1 import models_pb2
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.service.api.rescoring import MAX_WAITING_LISTS, compute_pairs_alike, is_chosen
+from rescorer.service.api.shadow import MAX_WAITING_LISTS, compute_pairs_alike, is_chosen
 from rescorer.service.server import Server
 from rescorer.service.settings import load_settings
 from rescorer.types import Weights

@@ -9,7 +9,8 @@ import random
 import pytest
 
 from rescorer.errors import Overloaded
-from rescorer.service.engine.admission import Admission, FairQueue, Quota, Throughput
+from rescorer.service.engine.admission import Admission, Quota, Throughput
+from rescorer.service.engine.engine import FairQueue
 
 
 def test_active_clients_leave_room_for_another():

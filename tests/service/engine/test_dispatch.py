@@ -12,7 +12,6 @@ from rescorer.errors import DeadlineExceeded
 from rescorer.protocol.messages import list_from_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.service.engine.engine import CallContext, Dispatcher
-from rescorer.service.metrics import Metrics
 from rescorer.types import Weights
 from tests.support.random_lists import make_list, make_request
 
@@ -33,7 +32,7 @@ class IdleBatcher:
 def dispatch(library, batcher, call):
     (message,) = make_request(make_list("u", random.Random(3))).lists
     prepared = library.ranker.prepare(list_from_proto(message), library.ranker.bind(Weights()))
-    dispatcher = Dispatcher(batcher, 10_000, Metrics())
+    dispatcher = Dispatcher(batcher, 10_000)
     return asyncio.run(dispatcher.score_lists(library.ranker, [prepared], call))
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from rescorer.errors import LimitExceeded
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.service.engine.admission import SETTINGS, Quota
-from rescorer.service.engine.request_limits import (
+from rescorer.service.engine.admission import (
     MAX_WEIGHT_NAMES,
+    SETTINGS,
+    Quota,
     check_list,
     check_request,
     check_texts,

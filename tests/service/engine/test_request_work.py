@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from rescorer.errors import LimitExceeded
+from rescorer.errors import InputError, LimitExceeded
 from rescorer.extensions import Phrases, make_ranker
 from rescorer.models.bundle import read_bundle
 from rescorer.phrases import PhraseSearch, compile_phrases, fill_slots, read_slots
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.scoring.components import PreparedList
 from rescorer.service.api.rescoring import prepare_lists
-from rescorer.service.engine.request_limits import SearchBudget
+from rescorer.service.engine.admission import search_budget
 from rescorer.service.settings import load_settings
 from rescorer.trie import Words
 from rescorer.types import Hypothesis, NBestList, Phrase
@@ -83,15 +84,21 @@ def test_lists_without_phrases_spend_nothing(ranker):
 
 
 def test_a_list_that_was_refused_leaves_the_rest_to_others():
-    budget = SearchBudget(2, 100)
-    budget.begin_list()
-    budget.spend(60)
-    with pytest.raises(LimitExceeded, match="finding its phrases could take 120 steps"):
-        budget.spend(60)
-    budget.begin_list()
-    budget.spend(40)
+    def limit(*lists: list[int]) -> Sequence[PreparedList | InputError]:
+        budget = search_budget(len(lists), 100)
+
+        def prepare(steps: list[int]) -> InputError:
+            for amount in steps:
+                budget.spend(amount)
+            return InputError("prepared")
+
+        return budget.each(lists, prepare)
+
+    refused, prepared = limit([60, 60], [40])
+    assert "finding its phrases could take 120 steps" in str(refused)
+    assert str(prepared) == "prepared"
     with pytest.raises(LimitExceeded, match="the first 2 of 2 lists could take 101 steps"):
-        budget.spend(1)
+        limit([60, 60], [40, 1])
 
 
 def split(text: str) -> Words:

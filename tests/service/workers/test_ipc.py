@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import socket
+import asyncio
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -11,11 +12,12 @@ from hypothesis import strategies as st
 
 from rescorer.service.workers.frames import (
     PREFIX,
+    Frame,
     pack,
     pack_scores,
     pack_trie,
     parse_prefix,
-    read_frames,
+    read_frame,
     unpack,
     unpack_scores,
     unpack_trie,
@@ -78,13 +80,20 @@ def test_rejects_invalid_frames():
         unpack(b'{"arrays": [["a", "|O", [1]]]}', b"12345678")
 
 
+async def read_all(data: bytes) -> list[Frame]:
+    reader = asyncio.StreamReader()
+    reader.feed_data(data)
+    reader.feed_eof()
+    frames = []
+    with suppress(asyncio.IncompleteReadError):
+        while True:
+            frames.append(await read_frame(reader))
+    return frames
+
+
 def test_received_arrays_are_writable():
-    sender, receiver = socket.socketpair()
-    with sender, receiver:
-        for number in range(2):
-            sender.sendall(pack({"id": number}, {"ids": np.arange(5)}))
-        sender.shutdown(socket.SHUT_WR)
-        received = list(read_frames(receiver))
+    data = b"".join(pack({"id": number}, {"ids": np.arange(5)}) for number in range(2))
+    received = asyncio.run(read_all(data))
     assert [frame.header["id"] for frame in received] == [0, 1]
     # torch warns about read-only arrays
     assert all(frame.arrays["ids"].flags.writeable for frame in received)
@@ -93,8 +102,4 @@ def test_received_arrays_are_writable():
 def test_a_truncated_frame_ends_the_stream():
     frame = pack({"id": 1}, {"ids": np.arange(5)})
     for size in range(len(frame)):
-        sender, receiver = socket.socketpair()
-        with sender, receiver:
-            sender.sendall(frame[:size])
-            sender.shutdown(socket.SHUT_WR)
-            assert list(read_frames(receiver)) == []
+        assert asyncio.run(read_all(frame[:size])) == []

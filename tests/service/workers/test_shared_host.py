@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import socket
+import asyncio
+import functools
 import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import BundleError
-from rescorer.service.workers.frames import pack, read_frames
-from rescorer.service.workers.host import WorkerHost, serve
+from rescorer.service.workers.frames import ScoreJob, pack, read_frame
+from rescorer.service.workers.host import SharedModels, serve
 
 
-class CountingHost:
-    """A host that counts loads and allows one scorer at a time."""
+def in_event_loop(test):
+    @functools.wraps(test)
+    def run(*arguments, **options):
+        asyncio.run(test(*arguments, **options))
+
+    return run
+
+
+class CountingModels:
+    """Models that count loads and allow one scorer at a time."""
 
     def __init__(self) -> None:
         self.loaded: list[str] = []
@@ -26,7 +33,7 @@ class CountingHost:
         self.unusable: set[str] = set()
         self.scoring = threading.Lock()
 
-    def load(self, label, folder, timeout_s=0.0):
+    def load(self, label, folder):
         if label in self.unusable:
             raise BundleError(f"{folder}: no such bundle folder")
         self.loads += 1
@@ -36,35 +43,39 @@ class CountingHost:
     def unload(self, label):
         self.loaded.remove(label)
 
-    def score_and_measure(self, label, trie, only, encode):
+    def score(self, job):
         assert self.scoring.acquire(blocking=False), "two calls at the same time"
         try:
-            assert label in self.loaded
-            return trie
+            assert job.label in self.loaded
+            return job.trie
         finally:
             self.scoring.release()
 
 
-class ChildStub(CountingHost):
-    """A child process of a host, which counts its bundle as the host's."""
+class ChildStub:
+    """A child process, which counts its bundle as one of some models."""
 
-    def __init__(self, host):
-        super().__init__()
-        self.loaded, self.scoring = host.loaded, host.scoring
+    pid = 2
 
-    def load(self, label, folder, timeout_s=0.0):
+    def __init__(self, models):
+        self.models, self.has_died = models, asyncio.Event()
+
+    async def start_with(self, label, folder):
         self.label = label
-        return super().load(label, folder) + 1
+        self.models.loaded.append(label)
 
-    def watch(self, on_lost):
-        pass
+    async def score(self, job):
+        return self.models.score(job)
 
-    def close(self):
-        self.loaded.remove(self.label)
+    async def wait_closed(self):
+        await self.has_died.wait()
+
+    async def stop(self):
+        self.models.unload(self.label)
 
 
-def share(host):
-    return WorkerHost(host, lambda: ChildStub(host), 30.0)
+def share(models):
+    return SharedModels(models, lambda: ChildStub(models), 30.0)
 
 
 STEPS = st.tuples(
@@ -75,114 +86,128 @@ STEPS = st.tuples(
 
 
 @given(st.lists(STEPS, max_size=30))
-def test_a_bundle_is_in_memory_once_while_any_client_has_it(steps):
-    host = CountingHost()
-    shared = share(host)
+@in_event_loop
+async def test_a_bundle_is_in_memory_once_while_any_client_has_it(steps):
+    models = CountingModels()
+    shared = share(models)
     loaded: list[set[str]] = [set(), set(), set()]
     loads = 0
     for step, number, label in steps:
         if step == "load":
             loads += not any(label in labels for labels in loaded)
-            shared.load(number, label, Path(label))
+            await shared.load(number, label, Path(label))
             loaded[number].add(label)
         elif step == "unload":
-            shared.unload(number, label)
+            await shared.unload(number, label)
             loaded[number].discard(label)
         else:
-            shared.unload_all(number)
+            await shared.unload_all(number)
             loaded[number].clear()
-        assert sorted(host.loaded) == sorted(set().union(*loaded))
-        assert host.loads == loads
+        assert sorted(models.loaded) == sorted(set().union(*loaded))
+        assert models.loads == loads
+    shared.close()
 
 
-def test_a_failed_load_is_not_recorded():
-    host = CountingHost()
-    shared = share(host)
+@in_event_loop
+async def test_a_failed_load_is_not_recorded():
+    models = CountingModels()
+    shared = share(models)
     first, second = "first", "second"
-    host.unusable.add("m/1")
+    models.unusable.add("m/1")
     with pytest.raises(BundleError):
-        shared.load(first, "m/1", Path("m/1"))
-    host.unusable.clear()
-    shared.load(second, "m/1", Path("m/1"))
-    shared.unload_all(first)
-    assert host.loaded == ["m/1"]
+        await shared.load(first, "m/1", Path("m/1"))
+    models.unusable.clear()
+    await shared.load(second, "m/1", Path("m/1"))
+    await shared.unload_all(first)
+    assert models.loaded == ["m/1"]
 
 
-def test_concurrent_clients_do_not_interfere():
-    host = CountingHost()
-    shared = share(host)
+@in_event_loop
+async def test_concurrent_clients_do_not_interfere():
+    models = CountingModels()
+    shared = share(models)
 
-    def use_host(number: int) -> None:
+    async def use(number: int) -> None:
         for turn in range(50):
             client = object()
-            shared.load(client, "m/1", Path("m/1"))
-            assert shared.score("m/1", (number, turn)).result() == (number, turn)
-            shared.unload_all(client)
+            await shared.load(client, "m/1", Path("m/1"))
+            assert await shared.score(ScoreJob("m/1", (number, turn))) == (number, turn)
+            await shared.unload_all(client)
 
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(use_host, range(4)))
-    assert (host.loaded, shared.labels) == ([], set())
+    await asyncio.gather(*map(use, range(4)))
+    assert (models.loaded, shared.labels) == ([], set())
 
 
-class SlowHost(CountingHost):
-    """A host whose ``load`` waits for an event."""
+class SlowModels(CountingModels):
+    """Models whose ``load`` waits for an event."""
 
     def __init__(self) -> None:
         super().__init__()
         self.loading, self.may_finish = threading.Event(), threading.Event()
 
-    def load(self, label, folder, timeout_s=0.0):
+    def load(self, label, folder):
         self.loading.set()
         assert self.may_finish.wait(30)
         return super().load(label, folder)
 
 
-def test_unloading_does_not_block_requests_while_another_client_loads():
-    host = SlowHost()
-    shared = share(host)
-    client, server = socket.socketpair()
-    with ThreadPoolExecutor(2) as pool, server, client:
-        loading = pool.submit(shared.load, object(), "m/2", Path("m/2"))
+@in_event_loop
+async def test_unloading_does_not_block_requests_while_another_client_loads(tmp_path):
+    models = SlowModels()
+    shared = share(models)
+    path = tmp_path / "socket"
+    served = asyncio.Event()
+
+    async def serve_once(*streams):
+        await serve(shared, *streams)
+        served.set()
+
+    async with await asyncio.start_unix_server(serve_once, path):
+        loading = asyncio.create_task(shared.load(object(), "m/2", Path("m/2")))
         try:
-            assert host.loading.wait(30)
-            pool.submit(serve, server, shared)
-            client.settimeout(30)
-            client.sendall(pack({"id": 1, "do": "unload", "label": "m/1"}) + pack({"id": 2, "do": "greet"}))
-            replies = read_frames(client)
-            assert next(replies).header["id"] == 2
+            assert await asyncio.to_thread(models.loading.wait, 30)
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(pack({"id": 1, "do": "unload", "label": "m/1"}) + pack({"id": 2, "do": "greet"}))
+            async with asyncio.timeout(30):
+                assert (await read_frame(reader)).header["id"] == 2
         finally:
-            host.may_finish.set()
-        assert next(replies).header["id"] == 1
-        client.shutdown(socket.SHUT_WR)
-        loading.result(30)
+            models.may_finish.set()
+        async with asyncio.timeout(30):
+            assert (await read_frame(reader)).header["id"] == 1
+            writer.close()
+            await writer.wait_closed()
+            await asyncio.gather(loading, served.wait())
 
 
-def test_bundles_are_loaded_by_other_processes_once_the_worker_is_in_service():
-    host = CountingHost()
-    shared = share(host)
+@in_event_loop
+async def test_bundles_are_loaded_by_other_processes_once_the_worker_is_in_service():
+    models = CountingModels()
+    shared = share(models)
     first, restarted = "first", "restarted"
-    assert shared.load(first, "m/1", Path("m/1")) == 1
-    assert shared.load(first, "m/2", Path("m/2"), beside=True) == 2
-    assert shared.load(first, "n/1", Path("n/1")) == 1  # nothing was scored yet
-    assert shared.score("m/2", "trie").result() == "trie"
+    assert await shared.load(first, "m/1", Path("m/1")) == 1
+    assert await shared.load(first, "m/2", Path("m/2"), beside=True) == 2
+    assert await shared.load(first, "n/1", Path("n/1")) == 1  # nothing was scored yet
+    assert await shared.score(ScoreJob("m/2", "trie")) == "trie"
     labels = "m/1", "m/2", "n/1", "n/2"
-    assert [shared.load(restarted, label, Path(label)) for label in labels] == [1, 2, 1, 2]
-    assert host.loads == 2
+    assert [await shared.load(restarted, label, Path(label)) for label in labels] == [1, 2, 1, 2]
+    assert models.loads == 2
     for client in (first, restarted):
-        shared.unload_all(client)
-    assert host.loaded == []
+        await shared.unload_all(client)
+    assert models.loaded == []
 
 
-def test_a_load_that_fails_fails_for_all_who_waited_for_it():
-    host = SlowHost()
-    host.unusable.add("m/1")
-    shared = share(host)
-    with ThreadPoolExecutor(2) as pool:
-        loads = [pool.submit(shared.load, object(), "m/1", Path("m/1"))]
-        assert host.loading.wait(30)
-        host.loading.clear()
-        loads.append(pool.submit(shared.load, object(), "m/1", Path("m/1")))
-        time.sleep(0.2)  # until the second one waits
-        host.may_finish.set()
-        assert all(isinstance(load.exception(30), BundleError) for load in loads)
-    assert not host.loading.is_set()
+@in_event_loop
+async def test_a_load_that_fails_fails_for_all_who_waited_for_it():
+    models = SlowModels()
+    models.unusable.add("m/1")
+    shared = share(models)
+    loads = [asyncio.create_task(shared.load(object(), "m/1", Path("m/1")))]
+    assert await asyncio.to_thread(models.loading.wait, 30)
+    models.loading.clear()
+    loads.append(asyncio.create_task(shared.load(object(), "m/1", Path("m/1"))))
+    await asyncio.sleep(0.2)  # until the second one waits
+    models.may_finish.set()
+    async with asyncio.timeout(30):
+        results = await asyncio.gather(*loads, return_exceptions=True)
+    assert all(isinstance(result, BundleError) for result in results)
+    assert not models.loading.is_set()

@@ -13,8 +13,9 @@ from rescorer.models.bundle import publish, read_bundle
 from rescorer.models.neural import save_model
 from rescorer.pipeline import Rescorer, load_bundle_models
 from rescorer.text import Normaliser
-from rescorer_training.adaptation import MixedModels, measure_texts
+from rescorer_training.adaptation import measure_texts
 from rescorer_training.cli import main
+from rescorer_training.evaluation.perplexity import ModelSet
 from rescorer_training.neural.checkpoint import find_precision
 from tests.support.domain_text import write_domain_lists, write_domain_text
 from tests.support.tiny_models import random_network, write_bundle
@@ -207,7 +208,8 @@ def test_perplexities_before_and_after_are_over_the_same_words(bundle, text):
     """The bundle's n-gram shares P(<unk>) out among <unk> and the words that only the others know."""
     models = load_bundle_models(read_bundle(bundle))
     ngram = {"ngram": models["ngram"]}
-    before, after = MixedModels(ngram, {"ngram": 1.0}), MixedModels(models, {"ngram": 0.5, "neural": 0.5})
+    before = ModelSet(ngram, Normaliser(), {"ngram": 1.0})
+    after = ModelSet(models, Normaliser(), {"ngram": 0.5, "neural": 0.5})
     lines = text.read_text().splitlines()
     judged = {"domain": ("domain.txt", list(map(Normaliser().normalise, lines)))}
     measured = measure_texts(before, after, judged)["domain"]

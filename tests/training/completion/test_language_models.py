@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from rescorer.combination import MIXTURE
 from rescorer.errors import ConfigError, FormatError
 from rescorer.models.neural import save_model
+from rescorer.weights import MIXTURE
 from rescorer_training.cli import app
 from rescorer_training.completion import answer, read_questions, score_sentences
 from rescorer_training.evaluation.perplexity import load_models, perplexity, score_tokens

@@ -11,9 +11,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from rescorer.combination import MIXTURE
 from rescorer.errors import FormatError, ScoringError
 from rescorer.models.neural import NeuralLanguageModel, save_model
+from rescorer.weights import MIXTURE
 from rescorer_training.cli import app
 from rescorer_training.evaluation import past_text
 from rescorer_training.evaluation.perplexity import load_models, measure, score_tokens

@@ -15,7 +15,12 @@ from rescorer.models.neural import load_model
 from rescorer_training.neural.optimisation import WeightAverage, compute_learning_rate
 from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.neural.prepare import perplexity
-from tests.support.toy_training import make_text, make_trainer, reports_without_seconds
+from tests.support.toy_training import (
+    call_after_validations,
+    make_text,
+    make_trainer,
+    reports_without_seconds,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -57,8 +62,9 @@ def test_resumes_exactly_with_all_options(tmp_path, text, options, network):
 
     killed = make_trainer(tmp_path / "killed", text, options, **network)
     killed.checkpoint_every_s = 0.0  # at every check of the loss, in the middle of an epoch
+    call_after_validations(killed, kill)
     with pytest.raises(Killed):
-        killed.train(text.train, text.validation, kill)
+        killed.train(text.train, text.validation)
     resumed = make_trainer(tmp_path / "killed", text, options, **network)
     resumed.resume()
     assert resumed.progress.batch > 0
@@ -145,9 +151,10 @@ def test_full_disk_leaves_the_previous_checkpoint(tmp_path, text):
         if len(trainer.progress.reports) == 2:
             resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
 
+    call_after_validations(trainer, fill_disk)
     try:
         with pytest.raises(ScoringError, match=r"cannot be written .* --resume"):
-            trainer.train(text.train, text.validation, fill_disk)
+            trainer.train(text.train, text.validation)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not list(tmp_path.glob("*partial*"))

@@ -28,7 +28,12 @@ from rescorer_training.evaluation.perplexity import fit_mixture
 from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.neural.prepare import perplexity
 from tests.support.reference_scorer import reference_log_probs
-from tests.support.toy_training import make_text, make_trainer, reports_without_seconds
+from tests.support.toy_training import (
+    call_after_validations,
+    make_text,
+    make_trainer,
+    reports_without_seconds,
+)
 
 OPTIONS = TrainingOptions(
     epochs=3, batch_words=64, warmup_steps=5, validations_an_epoch=2, learning_rate=0.01
@@ -105,8 +110,9 @@ def test_transformer_learns_and_resumes_exactly(tmp_path, text, carried):
         if entry["epoch"] == 3:
             raise Killed
 
+    call_after_validations(killed, kill)
     with pytest.raises(Killed):
-        killed.train(text.train, text.validation, kill)
+        killed.train(text.train, text.validation)
     resumed.resume()
     resumed.train(text.train, text.validation)
     assert reports_without_seconds(trainer) == reports_without_seconds(resumed)
@@ -126,8 +132,9 @@ def test_killed_run_resumes_exactly(tmp_path, text, kill_at_validation):
         if len(seen) == kill_at_validation:
             raise Killed
 
+    call_after_validations(killed, kill)
     with pytest.raises(Killed):
-        killed.train(text.train, text.validation, kill)
+        killed.train(text.train, text.validation)
     resumed = make_trainer(tmp_path / "killed", text, OPTIONS)
     if kill_at_validation == 1:  # killed before anything was saved
         with pytest.raises(ConfigError, match="no training state"):

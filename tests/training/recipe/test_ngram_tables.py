@@ -8,7 +8,7 @@ from rescorer.models.bundle import Bundle, read_bundle
 from rescorer.models.ngram_files import read_ngram
 from rescorer.pipeline import Rescorer
 from rescorer.safe_input import Folder
-from rescorer.service.models import read_model_facts
+from rescorer.service.repository import read_model_facts
 from rescorer.text import Normaliser
 from rescorer.trie import build_trie
 from rescorer.types import Hypothesis, NBestList, Weights

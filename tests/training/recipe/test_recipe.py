@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from rescorer.errors import ConfigError
 from rescorer.models.bundle import read_bundle
-from rescorer.service.models import read_model_facts
+from rescorer.service.repository import read_model_facts
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer_training.cli import app
 from rescorer_training.corpus import record_normaliser

@@ -56,8 +56,8 @@ def make_training(arrays: TrainingArrays, prior: PriorLists | None) -> NestedTra
 
 def make_prior(n_lists: int, others: TrainingArrays, **changes) -> PriorLists:
     arrays = draw_arrays(n_lists, 1, PRIOR_SETS, scales=5.0)
-    keys = replace(make_keys("b", n_lists), **changes)
-    return PriorLists.match(arrays, PRIOR_SETS, keys, make_keys("a", others.n_lists))
+    keys = make_keys("b", n_lists)._replace(**changes)
+    return PriorLists(arrays, PRIOR_SETS, keys, make_keys("a", others.n_lists))
 
 
 NO_GROUPS = {"groups": [""] * 300}
@@ -79,14 +79,16 @@ def test_features_that_the_prior_lists_lack_keep_their_prior():
     arrays = draw_arrays(20, 0)
     training = make_training(arrays, make_prior(300, arrays, **NO_GROUPS))
     strong = Candidate("all", "expected errors", 1e9, from_prior_lists=True)
-    weights = dict(zip(FEATURES, training.fit_all(strong).ensemble.linear[0], strict=True))
+    weights = dict(zip(FEATURES, training.fit_all(strong).ensemble.parameters["linear"][0], strict=True))
     assert weights["score:own"] == pytest.approx(0.0, abs=1e-6)
     assert np.sign([weights[f"score:m{number}"] for number in range(N_MODELS)]).tolist() == [1, -1] * (
         N_MODELS // 2
     )
     assert arrays.spread(training.fit_all(strong).score(arrays)) == pytest.approx(1.0)
     without = make_training(arrays, None).fit_all(replace(strong, from_prior_lists=False))
-    np.testing.assert_allclose(without.ensemble.linear[0], [1.0, *[0.0] * (len(FEATURES) - 1)], atol=1e-6)
+    np.testing.assert_allclose(
+        without.ensemble.parameters["linear"][0], [1.0, *[0.0] * (len(FEATURES) - 1)], atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("shared", ["ids", "groups", "references"])
@@ -118,7 +120,7 @@ def test_the_prior_is_that_of_the_base_weights_where_few_prior_lists_remain():
     arrays = draw_arrays(20, 0)
     training = make_training(arrays, make_prior(19, arrays, groups=[""] * 19))
     with_prior, without = (
-        training.fit_all(Candidate("all", from_prior_lists=choice)).ensemble.linear
+        training.fit_all(Candidate("all", from_prior_lists=choice)).ensemble.parameters["linear"]
         for choice in (True, False)
     )
     np.testing.assert_array_equal(with_prior, without)
@@ -130,7 +132,7 @@ labels = st.lists(st.tuples(*[st.sampled_from(["", "x", "y", "z"])] * 3), min_si
 @given(labels, labels, st.data())
 def test_allowed_lists_are_those_that_share_nothing_with_held_out_ones(own, others, data):
     used = data.draw(st.sets(st.sampled_from(range(len(others)))))
-    prior = PriorLists.match(
+    prior = PriorLists(
         draw_arrays(1, 0),
         SETS,
         ListKeys(*(list(part) for part in zip(*own, strict=True))),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rescorer.evaluation.scored_lists import score_lists
 from rescorer.models.bundle import read_bundle
 from rescorer.pipeline import Rescorer
-from rescorer.reranking.networks import Ensemble, TransformerSizes
+from rescorer.reranking.networks import PerceptronSizes, TransformerSizes
 from rescorer.trie import WordEncoder
 from rescorer.types import Hypothesis, NBestList
 from rescorer_training.reranker import arrays as arrays_module
@@ -30,7 +30,7 @@ from rescorer_training.reranker.training import (
     publish_with_reranker,
     train_reranker,
 )
-from tests.support.tiny_rerankers import random_transformer
+from tests.support.tiny_rerankers import random_ensemble
 
 N_FEATURES, VECTOR_SIZE = 3, 12
 
@@ -42,11 +42,8 @@ def networks(draw):
     units = draw(st.integers(0, 3))
     random = np.random.default_rng(draw(st.integers(0, 99)))
     inputs = N_FEATURES + size
-    if draw(st.booleans()):
-        ensemble = random_transformer(TransformerSizes(inputs, 0, 1, 4, 2, 3), members, random)
-    else:
-        shapes = ((members, inputs), (members, inputs, units), (members, units), (members, units))
-        ensemble = Ensemble(*(random.normal(size=shape) for shape in shapes))
+    transformer, perceptron = TransformerSizes(inputs, 0, 1, 4, 2, 3), PerceptronSizes(inputs, 0, units)
+    ensemble = random_ensemble(transformer if draw(st.booleans()) else perceptron, members, random)
     return ensemble, WordEncoder("neural", random.normal(size=(VECTOR_SIZE, size))), random
 
 
@@ -58,7 +55,7 @@ def test_exported_networks_score_as_in_training(problem):
     expected = ensemble.score(np.hstack([x, vectors @ encoder.projection]))
     found = compressed.score(x, vectors @ short.projection)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
-    assert compressed.encoding == short.projection.shape[1] <= encoder.projection.shape[1]
+    assert compressed.sizes.encoding == short.projection.shape[1] <= encoder.projection.shape[1]
 
 
 @given(st.integers(1, 8), st.integers(2, 20), st.integers(0, 99))
@@ -112,9 +109,9 @@ def test_published_rerankers_score_as_in_training(bundle, tmp_path, monkeypatch,
     own = TrainingLists(scored, base, list(rescorer.models))
     encoded = encode_lists(rescorer, lists)
     rules = compare_rules(own, rescorer)
-    result = train_reranker(own, rules, "words", encoded=encoded)
-    assert "encoding:neural" in {weight.name for weight in result.report.weights}
-    publish_with_reranker(rescorer.bundle, result.reranker, "", tmp_path / "mine" / "1")
+    reranker, report = train_reranker(own, rules, "words", encoded=encoded)
+    assert "encoding:neural" in {weight.name for weight in report.weights}
+    publish_with_reranker(rescorer.bundle, reranker, "", tmp_path / "mine" / "1")
     published = Rescorer.load(tmp_path / "mine" / "1")
     answers = published.rescore(lists, read_bundle(tmp_path / "mine" / "1").weights["words"])
     arrays = training.compute_features(own)[1]

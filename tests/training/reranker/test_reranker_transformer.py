@@ -30,7 +30,7 @@ from rescorer_training.reranker.fitting import (
     make_transformer_ensemble,
     score_batch,
 )
-from tests.support.tiny_rerankers import random_transformer
+from tests.support.tiny_rerankers import random_ensemble
 
 FEATURES = ("total", "tone")
 
@@ -43,7 +43,7 @@ def problems(draw):
         draw(st.integers(1, 4)), 0, draw(st.integers(1, 2)), heads * draw(st.integers(1, 3)), heads, 3
     )
     random = np.random.default_rng(draw(st.integers(0, 99)))
-    ensemble = random_transformer(sizes, members=1, random=random)
+    ensemble = random_ensemble(sizes, members=1, random=random)
     lengths = draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
     lists = [random.normal(size=(n, sizes.features)) for n in lengths]
     return ensemble, lists, random

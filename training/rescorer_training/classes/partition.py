@@ -13,12 +13,10 @@ from rescorer.models.network_files import END, START, UNKNOWN, Vocabulary
 from rescorer_training.classes.brown import find_brown_clusters
 
 MAX_ITERATIONS = 30
-"""Maximum number of iterations; assignments stop changing long before."""
+"""Maximum number of iterations. Assignments stop changing long before."""
 
 
-def kmeans(
-    vectors: np.ndarray, n_clusters: int, *, max_cluster_size: int | None = None, seed: int = 1
-) -> np.ndarray:
+def kmeans(vectors: np.ndarray, n_clusters: int, max_cluster_size: int | None, seed: int = 1) -> np.ndarray:
     """Cluster vectors by direction: spherical k-means (Dhillon & Modha 2001).
 
     Args:
@@ -46,9 +44,9 @@ def kmeans(
 
 
 def _pick_initial_centres(points: np.ndarray, n: int, random: np.random.Generator) -> np.ndarray:
-    """Draw initial centres, (n, D), each with probabilities that grow with the distance to the earlier ones.
+    """Draw initial centres, (n, D), by k-means++ (Arthur & Vassilvitskii 2007).
 
-    This is k-means++ (Arthur & Vassilvitskii 2007).
+    A point becomes a centre with a probability that grows with its distance from the earlier centres.
     """
     chosen = [int(random.integers(len(points)))]
     distance = np.full(len(points), np.inf)
@@ -64,7 +62,8 @@ def _pick_initial_centres(points: np.ndarray, n: int, random: np.random.Generato
 def _assign(similarity: np.ndarray, max_cluster_size: int) -> np.ndarray:
     """Assign each point to its most similar cluster.
 
-    A cluster that is full keeps the points most similar to it; the others go to their next best cluster.
+    A full cluster keeps the points that are most similar to it. Each other point goes to its next best
+    cluster.
     """
     similarity = similarity.copy()
     assigned = np.full(len(similarity), -1)
@@ -84,7 +83,7 @@ def _assign(similarity: np.ndarray, max_cluster_size: int) -> np.ndarray:
 
 
 def _fill_empty_clusters(assigned: np.ndarray, similarity: np.ndarray) -> None:
-    """Fill each empty cluster with the point least similar to its own cluster; empty no other cluster."""
+    """Fill each empty cluster with the point that is least similar to its cluster; empty no other cluster."""
     sizes = np.bincount(assigned, minlength=similarity.shape[1])
     fit = similarity[np.arange(len(assigned)), assigned]
     for empty in np.flatnonzero(sizes == 0):
@@ -107,10 +106,11 @@ class ClassOrder:
 
     @classmethod
     def from_classes(cls, class_of: np.ndarray, counts: np.ndarray) -> ClassOrder:
-        """Order the class of ``</s>`` first, then that of ``<unk>``, then the others by falling count.
+        """Put the class of ``</s>`` first, then that of ``<unk>``, then the others by falling count.
 
         Args:
-            class_of: (V,) class of each word, 0 … C-1, none empty; ``</s>`` is alone or only with ``<unk>``.
+            class_of: (V,) class of each word, from 0 to C-1. No class is empty, and ``</s>`` shares its class
+                with no word except ``<unk>``.
             counts: (V,) occurrences of each word.
         """
         mass = np.bincount(class_of, counts)
@@ -134,7 +134,7 @@ class ClassOrder:
 def order_vocabulary(counts: Mapping[str, int], words: Iterable[str]) -> Vocabulary:
     """Return a vocabulary of ``</s>``, ``<unk>``, the words by falling count, and ``<s>``.
 
-    In this order, classes of words of similar frequency are ranges of ids.
+    Classes of words of similar frequency are then ranges of ids.
     """
     regular = set(words) - {START, END, UNKNOWN}
     return Vocabulary((END, UNKNOWN, *sorted(regular, key=lambda word: (-counts.get(word, 0), word)), START))
@@ -146,16 +146,16 @@ def choose_class_count(n_words: int) -> int:
 
 
 def bin_by_frequency(counts: np.ndarray, n_classes: int, power: float = 0.5) -> tuple[int, ...]:
-    """Divide words, ordered by falling count, into classes of about equal Σ count^power.
+    """Divide words into classes that have about the same Σ count^power.
 
-    Power 1 gives classes of equal mass as in Mikolov et al. (2011), which leaves one huge class of rare
-    words. The default of 0.5, the ``-new`` binning of Mikolov's toolkit, gives far smaller classes.
+    Power 1 gives classes of equal mass as in Mikolov et al. (2011), among them one huge class of rare words.
+    The default of 0.5 is the ``-new`` binning of Mikolov's toolkit, whose classes are far smaller.
 
     Args:
-        counts: (V,) in vocabulary order.
+        counts: (V,) in vocabulary order, which is by falling count.
 
     Returns:
-        ``n_classes`` class sizes, each at least 1, that add up to V.
+        ``n_classes`` class sizes, each at least 1, which add up to V.
 
     Raises:
         ConfigError: there are fewer words than classes.
@@ -175,12 +175,12 @@ def bin_by_frequency(counts: np.ndarray, n_classes: int, power: float = 0.5) -> 
 def make_brown_classes(
     ids: np.ndarray, n_words: int, n_classes: int, *, max_class_size: int | None = None, seed: int = 1
 ) -> ClassOrder:
-    """Make Brown classes (see ``find_brown_clusters``); ``</s>`` is alone in a class.
+    """Make Brown classes (see ``find_brown_clusters``). ``</s>`` is alone in a class.
 
     Args:
-        ids: (T,) word ids by falling count, sentences closed by id 0.
+        ids: (T,) word ids by falling count, where id 0 closes every sentence.
         n_words: V, number of words that can be predicted.
-        max_class_size: maximum number of words per class, which bounds the time to score a word; None for no
+        max_class_size: maximum number of words per class, which bounds the time to score a word. None for no
             limit.
 
     Raises:
@@ -195,19 +195,14 @@ def make_brown_classes(
 
 
 def make_embedding_classes(
-    vectors: np.ndarray,
-    counts: np.ndarray,
-    n_classes: int,
-    *,
-    max_class_size: int | None = None,
-    seed: int = 1,
+    vectors: np.ndarray, counts: np.ndarray, n_classes: int, *, max_class_size: int | None = None
 ) -> ClassOrder:
-    """Make classes of words whose vectors have similar directions; ``</s>`` is alone in a class.
+    """Make classes of words whose vectors have similar directions. ``</s>`` is alone in a class.
 
     Args:
         vectors: (V, D) vectors that are similar for similar words, such as an embedding or the result of
-            ``compute_neighbour_vectors``. The output weights of a class-factored network are unsuitable
-            because they only distinguish words within a class.
+            ``compute_neighbour_vectors``. The output weights of a class-factored network are unsuitable,
+            because they distinguish only words of the same class.
         counts: (V,) occurrences of each word.
         max_class_size: as for ``make_brown_classes``.
 
@@ -215,12 +210,12 @@ def make_embedding_classes(
         ConfigError: there are fewer words than classes, or the classes cannot hold the words.
     """
     _check_class_count(len(counts), n_classes, max_class_size)
-    clusters = kmeans(vectors[1:], max(1, n_classes - 1), max_cluster_size=max_class_size, seed=seed)
+    clusters = kmeans(vectors[1:], max(1, n_classes - 1), max_class_size)
     return _separate_sentence_end(clusters, counts, n_classes)
 
 
 def _separate_sentence_end(clusters: np.ndarray, counts: np.ndarray, n_classes: int) -> ClassOrder:
-    """Add a class for ``</s>`` to the clusters of the other words, unless there is only one class at all."""
+    """Add a class for ``</s>`` to the clusters of the other words, unless there is only one class."""
     return ClassOrder.from_classes(np.concatenate([[0], clusters + (n_classes > 1)]), counts)
 
 

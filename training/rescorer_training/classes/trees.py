@@ -1,7 +1,7 @@
 """Build binary trees of words for a tree softmax: Huffman trees, and trees learned from word vectors.
 
-``rescorer.models.tree_softmax`` says how
-decisions and leaves are numbered.
+An inner node of a tree is a decision between two sides. ``rescorer.models.tree_softmax`` says how decisions
+and leaves are numbered.
 """
 
 from __future__ import annotations
@@ -14,20 +14,23 @@ import numpy as np
 from rescorer.errors import ConfigError
 
 MIN_SIDE_SHARE = 0.1
-"""Minimum share of a decision's words on either side, which limits the length of paths."""
+"""Minimum share of a decision's words that each side gets, which limits the length of paths."""
 MOST_PLACES = 8
 """Largest number of leaves that a learned tree gives one word."""
 MIN_SHARED_WORDS = 8
-"""Smallest set of words in which some may go to both sides."""
+"""Smallest set of words of which some may go to both sides."""
 SPLIT_ITERATIONS = 5
-"""Iterations of power iteration, and of two-means, per decision; few suffice for a good split."""
+"""Number of steps of power iteration, and of two-means, per decision. A few suffice for a good split."""
 
 
 def build_huffman_tree(counts: np.ndarray) -> np.ndarray:
     """Build the tree with the fewest decisions per word on average (Huffman 1952; Mikolov et al. 2013).
 
     Args:
-        counts: (V,) occurrences of each word; words that never occur count as 0.5.
+        counts: (V,) occurrences of each word. A word that never occurs counts as 0.5.
+
+    Returns:
+        (V-1, 2) children of each decision.
     """
     n_words = len(counts)
     heap = [(max(float(count), 0.5), n_words - 1 + word) for word, count in enumerate(counts)]
@@ -45,16 +48,17 @@ def build_vector_tree(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Build a tree whose decisions separate words with dissimilar vectors (Mnih & Hinton 2009).
 
-    Every set of words is split by weighted two-means that starts from the set's principal axis; the sizes of
-    the two sides follow from the data. This is the paper's ADAPTIVE(ε) rule, with two hard means instead of
-    two Gaussians, which give a word's responsibilities afterwards.
+    Every set of words is split by weighted two-means, which starts from the principal axis of the set. The
+    sizes of the two sides follow from the data. This is the paper's ADAPTIVE(ε) rule, except that the split
+    uses two hard means instead of two Gaussians. Gaussians only say afterwards with which probability a word
+    belongs to each side.
 
     Args:
         vectors: (V, D) vectors that are similar for similar words, such as an embedding or the result of
             ``compute_neighbour_vectors`` or ``compute_context_vectors``.
-        counts: (V,) occurrences of each word; a word is weighted with the square root of its count.
-        overlap: ε; a word whose responsibilities differ from 1/2 by at most ε goes to both sides, if it has
-            fewer than ``MOST_PLACES`` leaves. 0 gives every word one leaf.
+        counts: (V,) occurrences of each word. A word is weighted with the square root of its count.
+        overlap: ε. A word goes to both sides if its probability of belonging to a side differs from 1/2 by at
+            most ε, and it has fewer than ``MOST_PLACES`` leaves. 0 gives every word one leaf.
 
     Returns:
         (L-1, 2) children of each decision, and (V,) number of leaves of each word.
@@ -84,7 +88,7 @@ def build_vector_tree(
 
 
 def _number_leaves(sides: np.ndarray) -> np.ndarray:
-    """Replace each -1-w by the number of the next leaf of the word w."""
+    """Replace each entry -1-w, which stands for the word w, by the number of the next leaf of w."""
     children, flat = sides.copy(), sides.ravel()
     at = np.flatnonzero(flat < 0)
     children.ravel()[at[np.argsort(-flat[at], kind="stable")]] = len(sides) + np.arange(len(at))
@@ -94,9 +98,9 @@ def _number_leaves(sides: np.ndarray) -> np.ndarray:
 def _split(
     words: np.ndarray, vectors: np.ndarray, weights: np.ndarray, places: np.ndarray, overlap: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Split words by two-means of their vectors, with at least ``MIN_SIDE_SHARE`` of them on either side.
+    """Split words by two-means of their vectors, so that each side gets at least ``MIN_SIDE_SHARE`` of them.
 
-    Words that go to both sides get one more of ``places``, which is changed in place.
+    If a word goes to both sides, its number of leaves in ``places`` grows by one.
     """
     w = weights[words] / weights[words].sum()
     x = vectors[words] - w @ vectors[words]  # (n, D)
@@ -125,9 +129,9 @@ def _split(
 
 
 def _responsibilities(x: np.ndarray, w: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Probability of each vector's belonging to the second side, (n,).
+    """Compute the probability with which each vector belongs to the second side, (n,).
 
-    The sides are two equally probable Gaussians with one variance, the same in all directions.
+    The sides are modelled as two equally probable Gaussians, which share one variance for all directions.
 
     Args:
         x: (n, D) vectors.
@@ -143,7 +147,7 @@ def _responsibilities(x: np.ndarray, w: np.ndarray, first: np.ndarray, second: n
 
 
 def _squared_distances(x: np.ndarray, w: np.ndarray, side: np.ndarray) -> tuple[np.ndarray, float]:
-    """Squared distance of each vector from a side's mean, (n,), and their weighted sum over the side."""
+    """Return each vector's squared distance from a side's mean, (n,), and its weighted sum over the side."""
     mean = w[side] @ x[side] / w[side].sum()
     distances = ((x - mean) ** 2).sum(axis=1)
     return distances, float(w[side] @ distances[side])

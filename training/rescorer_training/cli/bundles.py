@@ -30,7 +30,7 @@ from rescorer_training.cli.options import (
     parse_shares,
 )
 from rescorer_training.corpus import choose_normaliser
-from rescorer_training.neural.options import TrainingOptions
+from rescorer_training.neural.options import RunOptions, TrainingOptions
 from rescorer_training.pipes import is_pipe
 from rescorer_training.progress import option
 
@@ -42,7 +42,7 @@ TEXT_NAMES = {"domain": "held-out text of the domain", "general": "general text"
 
 
 def print_report(report: AdaptationReport, target: Path) -> None:
-    """Print perplexities and λ before and after, and what else there is to know."""
+    """Print perplexities and λ before and after, and what was done to each model."""
     for name, text in report.texts.items():
         title = f"perplexity of {TEXT_NAMES[name]}: {text.file}, {text.tokens:,} tokens"
         table = FoldingTable("model", "before", "after", "change", "λ before", "λ after", title=title)
@@ -54,7 +54,7 @@ def print_report(report: AdaptationReport, target: Path) -> None:
 
 
 def format_change(change: Change) -> tuple[str, str, str]:
-    """A perplexity before and after, and the change in percent."""
+    """Format a perplexity before and after, and the change in percent."""
     percent = list_errors.UNKNOWN
     if change.before and change.after:
         percent = f"{list_errors.format_signed(100 * (change.after / change.before - 1), 1)} %"
@@ -66,7 +66,7 @@ def format_value(value: float | None, decimals: int) -> str:
 
 
 def describe_models(report: AdaptationReport) -> Iterator[str]:
-    """Say of each model what was done to it."""
+    """Yield lines that say what was done to each model."""
     ngram, text = report.adapted.ngram, report.adapted.text
     yield f"learnt from {text.name}: {text.n_words:,} words in {text.n_sentences:,} sentences"
     if ngram.shares:
@@ -149,7 +149,7 @@ class FurtherTraining:
     threads: ThreadsOption = None
 
     def to_options(self) -> TrainingOptions:
-        """Raises ConfigError if a value is out of range."""
+        """Make the training options; raises ConfigError if a value is out of range."""
         return TrainingOptions(
             self.epochs, batch_words=BATCH_WORDS, learning_rate=self.learning_rate, warmup_steps=WARMUP_STEPS,
             patience=PATIENCE, schedule="plateau", seed=self.seed,
@@ -158,7 +158,7 @@ class FurtherTraining:
 
 @dataclass(frozen=True)
 class ListsToRank:
-    """Lists to rank by both bundles, and the weights to do it by."""
+    """Lists that both bundles rank, and the weights for ranking."""
 
     lists: Sequence[NBestList]
     weights: Weights
@@ -169,7 +169,9 @@ class ListsToRank:
         from rescorer.pipeline import Rescorer
         from rescorer_training.adaptation import compare_bundles
 
-        before, after = (Rescorer.load(folder, inputs.device) for folder in (inputs.bundle, inputs.output))
+        before, after = (
+            Rescorer.load(folder, inputs.run.device) for folder in (inputs.bundle, inputs.output)
+        )
         compared = compare_bundles(before, after, self.lists, self.weights)
         for error in compared.rejected:
             self.rejected.add(error)
@@ -179,7 +181,7 @@ class ListsToRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingOptions:
-    """Lists to rank by both bundles, and the weights to do it by."""
+    """Options of the lists that both bundles rank, and of the weights for ranking."""
 
     lists: str | None = option(None, "N-best lists with references, to measure error rates before and after.")
     reference: ReferenceOption = None
@@ -187,7 +189,7 @@ class RankingOptions:
     weight_options: WeightOptions
 
     def read(self, bundle: Bundle) -> ListsToRank | None:
-        """Read the lists; None without any.
+        """Read the lists; return None if no lists are given.
 
         Raises:
             ConfigError: the lists do not have the streams of the weights, or the weights use rerankers.
@@ -253,8 +255,9 @@ def adapt(
     check_output(target)
     scorable = ranking.read(source)
     inputs = AdaptationInputs(
-        source.folder, text, target, measuring.valid, measuring.general, training.device, training.threads
-    )
+        source.folder, text, target, measuring.valid, measuring.general,
+        RunOptions(training.threads, training.device),
+    )  # fmt: skip
     report = adapt_bundle(inputs, training.to_options())
     compared = scorable.compare(inputs) if scorable else None
     if as_json:
@@ -306,14 +309,14 @@ class DefaultWeights:
     oov: float = option(0.0, "Score added per word that the n-gram model does not know.")
 
     def to_weights(self, shares: Mapping[str, float]) -> Weights:
-        """Raises ConfigError if a stream has no number."""
+        """Make the weights set ``default``; raises ConfigError if the weight of a stream is not a number."""
         streams = {name: parse_number(value) for name, value in parse_pairs(self.stream or ["acoustic=1"])}
         return Weights("default", streams, {"mixture": self.lm_weight}, self.word, self.oov, shares)
 
 
 @dataclass(frozen=True, slots=True)
 class ContentOptions:
-    """Contents of the bundle other than models and default weights, and how it is stored."""
+    """Contents of the bundle in addition to models and default weights, and how it is stored."""
 
     weight_set: list[Path] | None = option(
         None, "JSON file of a further weight set to include; repeat for more."

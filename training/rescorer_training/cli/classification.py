@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from rescorer.errors import ConfigError
-from rescorer.evaluation.statistics import mcnemar
+from rescorer.evaluation.statistics import PairedTest, mcnemar
 from rescorer.formats.io import text_io
 from rescorer.models.bundle import TEXT
 from rescorer.terminal.options import expand_options
 from rescorer.terminal.program import PLAIN_HELP
-from rescorer.terminal.tables import FoldingTable, print_out
-from rescorer_training.classification import ClassifierOptions, ClassifierTraining
-from rescorer_training.cli.options import JsonOption, NormaliserOption, check_run_output, parse_pairs
+from rescorer.terminal.tables import print_out
+from rescorer.text import Normaliser
+from rescorer_training import classification
+from rescorer_training.classification import Accuracy, ClassifierOptions, ClassifierTraining
+from rescorer_training.cli.options import (
+    JsonOption,
+    NormaliserOption,
+    check_run_output,
+    format_test,
+    make_table,
+    parse_pairs,
+)
 from rescorer_training.corpus import choose_normaliser
 from rescorer_training.evaluation.perplexity import resolve_model_folder
+from rescorer_training.neural.checkpoint import start_folder
 from rescorer_training.neural.options import RunOptions
 from rescorer_training.progress import option
-
-if TYPE_CHECKING:
-    from rescorer.text import Normaliser
-    from rescorer_training.classification import Accuracy
 
 
 def parse_texts(values: list[str]) -> dict[str, Path]:
@@ -78,36 +84,33 @@ def evaluate_command(
     if as_json:
         typer.echo(json.dumps({name: _describe(systems[name], tests.get(name)) for name in systems}))
         return
-    first = systems[measured]
-    print_out(
-        _make_systems_table(systems, tests), "", _make_classes_table(first), "",
-        _make_confusions_table(first), "", _make_lengths_table(systems),
-    )  # fmt: skip
+    print_systems(systems, tests)
+    print_classes(systems[measured])
+    groups = [accuracy.by_length() for accuracy in systems.values()]
+    lengths = (
+        (words, f"{n:,}", *(_percent(group[words][1]) for group in groups))
+        for words, (n, _) in groups[0].items()
+    )
+    print_out(make_table(("words", "sentences", *(f"accuracy %, {name}" for name in systems)), lengths))
 
 
 def _measure(
     run: Path, by_class: dict[str, Path], normaliser: Normaliser, *, with_baseline: bool
 ) -> dict[str, Accuracy]:
     """Measure the classifier of a run, and the naive Bayes classifier of its training text if asked for."""
-    from rescorer_training import classification
-    from rescorer_training.classification import load_classifier, predict
-
-    model, vocabulary = load_classifier(resolve_model_folder(run))
+    model, vocabulary = classification.load_classifier(resolve_model_folder(run))
     labels = model.config.labels
     text = classification.read_labelled(by_class, labels, normaliser, vocabulary)
-    measured = {str(run): classification.measure(text, labels, predict(model, text))}
+    measured = {str(run): classification.measure(text, labels, classification.predict(model, text))}
     if with_baseline and (run / classification.SPLIT_FILE).exists():
         trained = classification.load_prepared(run)
-        measured[NAIVE_BAYES] = classification.measure(
-            text, labels, classification.fit_baseline(trained).predict(text)
-        )
+        baseline = classification.fit_baseline(trained).predict(text)
+        measured[NAIVE_BAYES] = classification.measure(text, labels, baseline)
     return measured
 
 
 def _describe(accuracy: Accuracy, test: Any) -> dict[str, Any]:
     """The figures of one classifier as plain data."""
-    from dataclasses import asdict
-
     return {
         "sentences": len(accuracy.truth),
         "accuracy": accuracy.share,
@@ -123,43 +126,31 @@ def _describe(accuracy: Accuracy, test: Any) -> dict[str, Any]:
     }
 
 
-def _make_systems_table(systems: dict[str, Accuracy], tests: dict[str, Any]) -> FoldingTable:
-    table = FoldingTable(
-        "classifier", "accuracy %", "interval", "only it is right", "only the first is right", "p"
+def print_systems(systems: dict[str, Accuracy], tests: dict[str, PairedTest]) -> None:
+    """Print the accuracy of each classifier, and its comparison with the first one."""
+    headings = ("classifier", "accuracy %", "interval", "only it is right", "only the first is right", "p")
+    rows = (
+        (name, _percent(row.share), " … ".join(map(_percent, row.interval)), *format_test(tests.get(name)))
+        for name, row in systems.items()
     )
-    for name, accuracy in systems.items():
-        low, high = accuracy.interval
-        test = tests.get(name)
-        paired = (
-            (f"{test.only_first:,}", f"{test.only_second:,}", f"{test.p_value:.2g}") if test else ("", "", "")
-        )
-        table.add_row(name, _percent(accuracy.share), f"{_percent(low)} … {_percent(high)}", *paired)
-    return table
+    print_out(make_table(headings, rows), "")
 
 
-def _make_classes_table(accuracy: Accuracy) -> FoldingTable:
-    table = FoldingTable("class", "sentences", "recall %", "precision %")
+def print_classes(accuracy: Accuracy) -> None:
+    """Print recall and precision of each class, and how often each class was taken for each other one."""
     rows = zip(
-        accuracy.labels, accuracy.confusions.sum(axis=1), accuracy.recall(), accuracy.precision(), strict=True
+        accuracy.labels,
+        (f"{n:,}" for n in accuracy.confusions.sum(axis=1)),
+        map(_percent, accuracy.recall()),
+        map(_percent, accuracy.precision()),
+        strict=True,
     )
-    for name, n, recall, precision in rows:
-        table.add_row(name, f"{n:,}", _percent(recall), _percent(precision))
-    return table
-
-
-def _make_confusions_table(accuracy: Accuracy) -> FoldingTable:
-    table = FoldingTable("class \\ predicted", *accuracy.labels)
-    for name, row in zip(accuracy.labels, accuracy.confusions, strict=True):
-        table.add_row(name, *(f"{n:,}" for n in row))
-    return table
-
-
-def _make_lengths_table(systems: dict[str, Accuracy]) -> FoldingTable:
-    table = FoldingTable("words", "sentences", *(f"accuracy %, {name}" for name in systems))
-    groups = [accuracy.by_length() for accuracy in systems.values()]
-    for words, (n, _) in groups[0].items():
-        table.add_row(words, f"{n:,}", *(_percent(group[words][1]) for group in groups))
-    return table
+    confusions = (
+        (name, *(f"{n:,}" for n in row))
+        for name, row in zip(accuracy.labels, accuracy.confusions, strict=True)
+    )
+    print_out(make_table(("class", "sentences", "recall %", "precision %"), rows), "")
+    print_out(make_table(("class \\ predicted", *accuracy.labels), confusions), "")
 
 
 def _percent(share: float | None) -> str:
@@ -180,14 +171,13 @@ def predict_command(
 
     Example: echo "call me ishmael" | rescorer-train classify predict runs/kinds
     """
-    from rescorer_training.classification import load_classifier, predict_lines
-
     folder = resolve_model_folder(run)
-    model, vocabulary = load_classifier(folder)
+    model, vocabulary = classification.load_classifier(folder)
     lines = (line for _, line in text_io.read_lines_strict(text))
     if not as_json:
         typer.echo("\t".join(["class", *model.config.labels]))
-    for prediction in predict_lines(model, vocabulary, choose_normaliser(None, [folder]), lines):
+    normaliser = choose_normaliser(None, [folder])
+    for prediction in classification.predict_lines(model, vocabulary, normaliser, lines):
         if as_json:
             facts = {
                 "class": prediction.label,
@@ -240,10 +230,6 @@ def train_command(
 
     Example: rescorer-train classify train novels=books.txt.gz telephone=calls.txt.gz -o runs/kinds
     """
-    # deferred, because importing torch takes seconds
-    from rescorer_training import classification
-    from rescorer_training.neural.checkpoint import start_folder
-
     by_class = parse_texts(texts)
     if len(by_class) < 2:
         raise ConfigError("there is one class; expected two or more texts, each as NAME=FILE")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from rescorer.errors import ConfigError, pluralise
@@ -22,6 +23,8 @@ from rescorer_training.cli.options import (
     MixtureOptions,
     NormaliserOption,
     SeedOption,
+    format_test,
+    make_table,
     read_words,
     score_file,
 )
@@ -31,6 +34,7 @@ from rescorer_training.evaluation.past_text import (
     fit_share,
     measure_sessions,
     read_text_sessions,
+    score_past_texts,
 )
 from rescorer_training.evaluation.perplexity import (
     ModelSet,
@@ -39,10 +43,8 @@ from rescorer_training.evaluation.perplexity import (
     fit_mixture,
     measure,
 )
+from rescorer_training.evaluation.sample import Sampler, SamplingOptions
 from rescorer_training.progress import option
-
-if TYPE_CHECKING:
-    from rescorer_training.evaluation.sample import SamplingOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class AnsweringModels(MixtureOptions):
 
     @property
     def has_language_models(self) -> bool:
-        """Whether to load language models; without any models it is so too, and loading reports the lack."""
+        """Whether to load language models. True without any models, so that loading reports the lack."""
         return bool(self.bundle or self.ngram or self.neural or not self.vectors)
 
 
@@ -119,29 +121,24 @@ def make_answer_table(answers: Mapping[str, completion.Answers]) -> FoldingTable
     """Make a table with one row per model."""
     compared = any(row.test for row in answers.values())
     paired = ("only it is right", "only the combination is right", "p") if compared else ()
-    table = FoldingTable(
-        "model", "correct", "of", "accuracy", "interval", "candidates with unknown words", *paired
-    )
-    for name, row in answers.items():
-        low, high = row.interval
-        tested = (
-            (f"{row.test.only_first:,}", f"{row.test.only_second:,}", f"{row.test.p_value:.2g}")
-            if (row.test)
-            else ("",) * len(paired)
-        )
-        table.add_row(
+    headings = ("model", "correct", "of", "accuracy", "interval", "candidates with unknown words", *paired)
+    rows = [
+        (
             name, f"{row.n_correct:,}", f"{row.n_questions:,}", f"{row.accuracy:.1f} %",
-            f"{low:.1f} … {high:.1f}", f"{row.n_unknown:,}", *tested,
-        )  # fmt: skip
-    return table
+            "{:.1f} … {:.1f}".format(*row.interval), f"{row.n_unknown:,}",
+            *(format_test(row.test) if compared else ()),
+        )
+        for name, row in answers.items()
+    ]  # fmt: skip
+    return make_table(headings, rows)
 
 
 @dataclass(frozen=True, slots=True)
 class FittingOptions:
-    """Held-out text, and what is fitted on it in addition to λ.
+    """The held-out text, and models with a memory that are fitted on it in addition to λ.
 
     Raises:
-        ConfigError: something is to be fitted, but there is no held-out text.
+        ConfigError: such a model is asked for, but there is no held-out text.
     """
 
     validation: Path | None = option(
@@ -245,9 +242,7 @@ def show(
 def measure_past_text(
     models: ModelSet, scores: Mapping[Path, TokenScores], validation: Path, cache_words: int, *, dynamic: bool
 ) -> dict[str, dict[str, Any]]:
-    """Perplexity of each text, by its path, under each network that learns from the past of the text."""
-    from rescorer_training.evaluation.past_text import score_past_texts  # torch takes seconds to import
-
+    """Measure perplexities of texts, by path, under each network that learns from the past of a text."""
     texts = {str(path): read_words(models, path) for path in scores}
     others = {str(path): of_text for path, of_text in scores.items()}
     found = score_past_texts(models.models, texts, str(validation), cache_words=cache_words, dynamic=dynamic)
@@ -261,7 +256,7 @@ def measure_text_sessions(
     shares: Mapping[str, float],
     texts: Sequence[Path],
 ) -> SessionReport:
-    """Perplexity of each text with a cache of the lines before each line, under the mixture or only model.
+    """Measure each text with a cache of the lines before each line, under the mixture or the only model.
 
     Args:
         shares: λ of the mixture.
@@ -280,15 +275,12 @@ def measure_text_sessions(
 def make_session_table(report: SessionReport) -> FoldingTable:
     """Make a table with one row per text."""
     title = f"perplexity with a cache of the lines before each line, weights.cache = {report.share:g}"
-    table = FoldingTable("text", "without", "with", "other lines", title=title)
-    for path, measured in report.texts.items():
-        numbers = (measured.without, measured.with_session, measured.wrong_session)
-        table.add_row(path, *(format_size(value) for value in numbers))
-    return table
+    rows = [(path, *map(format_size, astuple(measured))) for path, measured in report.texts.items()]
+    return make_table(("text", "without", "with", "other lines"), rows, title)
 
 
 def describe_impossible(measured: TextPerplexity) -> Iterator[str]:
-    """Say for each model how many tokens have no probability, and the perplexity with and without them."""
+    """Yield a line for each model with impossible tokens: their number, and perplexities with and without."""
     for name, figures in measured.models.items():
         if not figures.n_impossible:
             continue
@@ -298,12 +290,11 @@ def describe_impossible(measured: TextPerplexity) -> Iterator[str]:
         else:
             what = f"{pluralise(figures.n_impossible, 'token has', 'tokens have')} no probability"
         with_them = format_size(figures.shared if figures.counted is None else figures.counted)
-        without = "–" if figures.possible is None else format_size(figures.possible)
-        yield f"{name}: {what}: perplexity {with_them} with them, {without} without"
+        yield f"{name}: {what}: perplexity {with_them} with them, {_format_known(figures.possible)} without"
 
 
 def _finite(values: Any) -> Any:
-    """Data for JSON, which has no infinite numbers: null in their place."""
+    """Replace numbers that are not finite by None, since JSON cannot hold them."""
     if isinstance(values, dict):
         return {key: _finite(value) for key, value in values.items()}
     return None if isinstance(values, float) and not math.isfinite(values) else values
@@ -312,48 +303,37 @@ def _finite(values: Any) -> Any:
 def make_past_table(past: Mapping[str, dict[str, Any]], paths: Iterable[str]) -> FoldingTable:
     """Make a table with one row per text and network."""
     title = "networks that learn from the past of the text, alone and mixed with the other models"
-    table = FoldingTable("network", "text", "perplexity", "mixture", title=title)
-    for name, facts in past.items():
-        for path in paths:
-            mixture = format_size(facts["mixture"][path]) if facts["mixture"] else "–"
-            table.add_row(name, path, format_size(facts["perplexity"][path]), mixture)
-    return table
+    rows = [
+        (name, path, format_size(facts["perplexity"][path]), _format_known(facts["mixture"].get(path)))
+        for name, facts in past.items()
+        for path in paths
+    ]
+    return make_table(("network", "text", "perplexity", "mixture"), rows, title)
 
 
 def make_perplexity_table(path: str, measured: TextPerplexity) -> FoldingTable:
     """Make a table with one row per model and one column per treatment of unknown words."""
     title = f"{path}: {measured.n_sentences:,} sentences, {measured.n_tokens:,} tokens"
     title += f", {measured.n_excluded:,} excluded" if measured.n_excluded else ""
-    table = FoldingTable("model", "unknown", "shared", "counted", "excluded", title=title)
-    for name, figures in measured.models.items():
-        values = (figures.shared, figures.counted, figures.excluded)
-        numbers = ("–" if value is None else format_size(value) for value in values)
-        table.add_row(name, f"{figures.n_unknown:,}", *numbers)
-    return table
+    rows = [
+        (name, f"{row.n_unknown:,}", *map(_format_known, (row.shared, row.counted, row.excluded)))
+        for name, row in measured.models.items()
+    ]
+    return make_table(("model", "unknown", "shared", "counted", "excluded"), rows, title)
 
 
-@dataclass(frozen=True, slots=True)
+def _format_known(perplexity: float | None) -> str:
+    return "–" if perplexity is None else format_size(perplexity)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SampleOptions:
     """Number of sentences to sample, and the way to do it."""
 
     number: int = option(5, "Number of sentences.", "-n", "--number", min=1)
     prompt: str = option("", "Words at the beginning of every sentence.")
-    temperature: float = option(
-        1.0,
-        "Sampling temperature: below 1 favours likely words, above 1 unlikely ones; 0 always takes "
-        "the likeliest word.",
-    )
-    top_k: int = option(0, "Number of likeliest words to choose from; 0 for all words.")
-    top_p: float = option(1.0, "Total probability of the likeliest words to choose from.")
-    longest: int = option(50, "Maximum number of words per sentence.")
-    unknown: bool = option(False, "Allow <unk> in sentences.", "--unknown")
+    sampling: SamplingOptions
     seed: SeedOption = 1
-
-    def to_sampling(self) -> SamplingOptions:
-        """Raises ConfigError if a value is out of range."""
-        from rescorer_training.evaluation.sample import SamplingOptions  # deferred: imports torch
-
-        return SamplingOptions(self.temperature, self.top_k, self.top_p, self.longest, self.unknown)
 
 
 @expand_options
@@ -369,14 +349,8 @@ def sample_command(
 
     Example: rescorer-train sample --bundle models/starter/1 --prompt "the ship" --top-p 0.9 -n 3
     """
-    # deferred, because importing torch takes seconds
-    import numpy as np
-
-    from rescorer_training.evaluation.sample import Sampler
-
-    options = sentences.to_sampling()
     models = mixture.open(normaliser, device)
-    sampler = Sampler(models.models, models.shares, options)
+    sampler = Sampler(models.models, models.shares, sentences.sampling)
     prompt_words = models.normaliser.normalise(sentences.prompt)
     random = np.random.default_rng(sentences.seed)
     for _ in range(sentences.number):

@@ -5,40 +5,35 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+import torch
 import typer
 
 from rescorer.errors import ConfigError
 from rescorer.evaluation.list_errors import format_size
 from rescorer.models.bundle import TEXT
+from rescorer.runtime import keep_freed_memory, use_threads
 from rescorer.terminal.options import expand_options
-from rescorer.terminal.tables import FoldingTable, print_out
-from rescorer.text import Normaliser
+from rescorer.terminal.tables import print_out
+from rescorer_training import bench as benchmark
 from rescorer_training.cli.options import (
     DeviceOption,
     JsonOption,
     NormaliserOption,
     ThreadsOption,
     check_run_output,
+    make_table,
     parse_number,
 )
 from rescorer_training.corpus import choose_normaliser, read_sentences, record_normaliser
 from rescorer_training.evaluation.perplexity import load_models, measure, resolve_model_folder, score_tokens
+from rescorer_training.neural import checkpoint, prepare, train
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
-from rescorer_training.neural.prepare import (
-    TRAIN_FILE,
-    VALIDATION_FILE,
-    VOCABULARY_FILE,
-    RunInputs,
-    load_prepared,
-)
 from rescorer_training.progress import option
-from rescorer_training.recipe.config import list_shipped_recipes, load_recipe_file
-
-if TYPE_CHECKING:
-    from rescorer_training.bench import Speed
-    from rescorer_training.recipe.report import Report
+from rescorer_training.recipe.config import list_shipped_recipes, load_recipe_file, read_recipe
+from rescorer_training.recipe.report import REPORT_FILE, Report, table_cells
+from rescorer_training.recipe.run import run_recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +97,22 @@ def neural(
 
     Example: rescorer-train neural train.txt.gz --validation valid.txt -o runs/lstm --hidden 200
     """
-    # deferred, because importing torch takes seconds
-    from rescorer_training.neural import train
-    from rescorer_training.neural.checkpoint import STATE_FILE, ProcessGroup
-
-    processes = ProcessGroup.join()
+    processes = checkpoint.ProcessGroup.join()
     paths, weights = zip(*map(parse_weighted_text, data.texts), strict=True)
     start_from, longest = preparation.start_from, preparation.longest
-    run = replace(run, resume=processes.choose_resumption(run.resume, output_folder / STATE_FILE))
+    state = output_folder / checkpoint.STATE_FILE
+    run = replace(run, resume=processes.choose_resumption(run.resume, state))
     begun = output_folder if run.resume else start_from
     chosen = choose_normaliser(preparation.normaliser, [begun] if begun else [])
-    inputs = RunInputs(list(paths), data.validation, output_folder, chosen, longest, start_from, weights)
+    inputs = prepare.RunInputs(
+        list(paths), data.validation, output_folder, chosen, longest, start_from, weights
+    )
     if processes.is_first and not run.resume:
-        check_run_output("-o", output_folder, (TEXT, VOCABULARY_FILE, TRAIN_FILE, VALIDATION_FILE))
+        files = (TEXT, prepare.VOCABULARY_FILE, prepare.TRAIN_FILE, prepare.VALIDATION_FILE)
+        check_run_output("-o", output_folder, files)
         train.prepare_run(inputs, preparation.vocabulary, preparation.vocabulary_size, network)
-    processes.wait_for(output_folder / VALIDATION_FILE)
-    text = load_prepared(output_folder, longest)
+    processes.wait_for(output_folder / prepare.VALIDATION_FILE)
+    text = prepare.load_prepared(output_folder, longest)
     processes.check_same(text.train.n_words, "words of training text")
     facts = train.train(
         inputs, text, network, options, run, tensorboard=reports.tensorboard, processes=processes
@@ -165,13 +160,9 @@ def quantise_command(
 
     Example: rescorer-train quantise runs/lstm -o runs/lstm-int8 --precision int8 --test test.txt
     """
-    from rescorer_training.neural.checkpoint import quantise  # deferred, importing torch takes seconds
-
     folder = resolve_model_folder(model)
-    before, after = quantise(folder, output, precision)
-    chosen = choose_normaliser(normaliser, [folder])
-    record_normaliser(output, chosen)
-    perplexities = measure_perplexities([folder, output], test, chosen, device)
+    before, after = checkpoint.quantise(folder, output, precision)
+    perplexities = finish_model(output, [folder], test, normaliser, device)
     if as_json:
         facts = {"precision": precision, "bytes_before": before, "bytes": after, "perplexity": perplexities}
         typer.echo(json.dumps(facts))
@@ -195,13 +186,9 @@ def average_command(
 
     Example: rescorer-train average runs/a runs/b runs/c -o runs/mean --test valid.txt
     """
-    from rescorer_training.neural.checkpoint import average  # deferred, importing torch takes seconds
-
     folders = [resolve_model_folder(model) for model in models]
-    average(folders, output)
-    chosen = choose_normaliser(normaliser, folders)
-    record_normaliser(output, chosen)
-    perplexities = measure_perplexities([*folders, output], test, chosen, device)
+    checkpoint.average(folders, output)
+    perplexities = finish_model(output, folders, test, normaliser, device)
     if as_json:
         typer.echo(json.dumps({"models": [str(folder) for folder in folders], "perplexity": perplexities}))
         return
@@ -209,15 +196,21 @@ def average_command(
     print_perplexities(perplexities)
 
 
-def measure_perplexities(
-    folders: list[Path], test: Path | None, normaliser: Normaliser, device: str
+def finish_model(
+    output: Path, sources: list[Path], test: Path | None, normaliser: str | None, device: str
 ) -> dict[str, float]:
-    """Return the perplexity of each model by its folder; empty if there is no text."""
+    """Record the normaliser of a model that was made of others; measure the perplexities of all of them.
+
+    Returns:
+        The perplexity of each model by its folder; empty if there is no text.
+    """
+    chosen = choose_normaliser(normaliser, sources)
+    record_normaliser(output, chosen)
     if test is None:
         return {}
-    words = list(read_sentences([test], normaliser))
+    words = list(read_sentences([test], chosen))
     perplexities = {}
-    for folder in folders:
+    for folder in [*sources, output]:
         models = load_models(None, (), [folder], device=device)
         scores = score_tokens(models.models, words, f"scoring {folder}", in_order=True)
         perplexities[str(folder)] = measure(scores).models["neural"].shared
@@ -256,11 +249,6 @@ def run(
         return
     if data is None or output is None:
         raise ConfigError("a run needs --data, the folder of the texts, and --output (-o)")
-    # deferred, because importing torch takes seconds
-    from rescorer_training.recipe.config import read_recipe
-    from rescorer_training.recipe.report import REPORT_FILE
-    from rescorer_training.recipe.run import run_recipe
-
     report = run_recipe(read_recipe(recipe), data, output, device=device, threads=threads)
     if as_json:
         typer.echo(json.dumps(asdict(report), indent=2, ensure_ascii=False))
@@ -270,34 +258,8 @@ def run(
 
 def print_report(report: Report, file: Path) -> None:
     """Print the table of models, how unknown words were counted, and where the report is."""
-    from rescorer_training.recipe.report import table_cells
-
     header, *rows = table_cells(report)
-    table = FoldingTable(*header, title=report.title)
-    for row in rows:
-        table.add_row(*row)
-    print_out(table, report.unknown, f"report: {file}")
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuringOptions:
-    """Models to measure, their sizes and training steps, and how speed is measured."""
-
-    models: list[str] | None = option(None, "Model to measure; repeat for more. Default: all.", "--model")
-    vocabulary_size: int = option(10_000, "Number of words in the vocabulary, the most frequent ones.")
-    size: int = option(200, "Size of word vectors and hidden states.")
-    classes: int = option(100, "Number of output classes.")
-    window: int = option(4, "Number of context words of feed-forward and log-bilinear models.")
-    noise_samples: int = option(512, "Noise words per batch for noise-contrastive estimation.")
-    batch_words: int = option(4096, "Words per batch, including padding; the plain PyTorch loop ignores it.")
-    seconds: float = option(5.0, "Seconds to measure each model in each round.")
-    rounds: int = option(3, "Number of rounds; each measures every model, and the median is reported.")
-    threads: ThreadsOption = None
-    processor_time: bool = option(
-        False,
-        "Measure processor time instead of elapsed time, for busy machines; needs --threads 1.",
-        "--processor-time",
-    )
+    print_out(make_table(header, rows, report.title), report.unknown, f"report: {file}")
 
 
 @expand_options
@@ -307,7 +269,7 @@ def bench(
         typer.Option(help="Text to train on, one sentence per line. Default: random Zipf-distributed words."),
     ] = None,
     *,
-    measuring: MeasuringOptions,
+    options: benchmark.BenchmarkOptions,
     normaliser: NormaliserOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -315,39 +277,23 @@ def bench(
 
     Example: rescorer-train bench --text train.txt --model lstm --model elman
     """
-    # deferred, because importing torch takes seconds
-    import torch
-
-    from rescorer.runtime import keep_freed_memory, use_threads
-    from rescorer_training import bench as bench_module
-
-    use_threads(measuring.threads or 0)
+    use_threads(options.threads or 0)
     keep_freed_memory()  # as in training; the plain loop benefits too
-    options = bench_module.BenchmarkOptions(
-        tuple(measuring.models or bench_module.MODELS), measuring.size, measuring.classes, measuring.window,
-        measuring.noise_samples, measuring.batch_words, measuring.seconds, measuring.rounds,
-        measuring.processor_time,
-    )  # fmt: skip
     encoded, n_words = (
-        bench_module.read_text(text, choose_normaliser(normaliser), measuring.vocabulary_size)
+        benchmark.read_text(text, choose_normaliser(normaliser), options.vocabulary_size)
         if text
-        else bench_module.make_zipf_text(measuring.vocabulary_size)
+        else benchmark.make_zipf_text(options.vocabulary_size)
     )
-    speeds = bench_module.run_benchmark(encoded, n_words, options)
+    speeds = benchmark.run_benchmark(encoded, n_words, options)
     machine = {"threads": torch.get_num_threads(), "torch": torch.__version__, "vocabulary_size": n_words}
     if as_json:
-        facts = {"options": asdict(options), "speeds": [asdict(speed) for speed in speeds]}
-        typer.echo(json.dumps(machine | facts))
-    else:
-        print_speeds(speeds)
-        print_out(f"{n_words:,} words, {torch.get_num_threads()} threads, torch {torch.__version__}")
-
-
-def print_speeds(speeds: list[Speed]) -> None:
-    """Print a table with one row per model."""
-    table = FoldingTable("model", "words/s", "ratio", "floor, words/s", "× floor", "GFLOP/s")
-    for speed in speeds:
-        table.add_row(
+        settings = {name: value for name, value in asdict(options).items() if name not in machine}
+        typer.echo(
+            json.dumps({**machine, "options": settings, "speeds": [asdict(speed) for speed in speeds]})
+        )
+        return
+    rows = [
+        (
             speed.name,
             f"{speed.words_per_second:,.0f}",
             f"{speed.ratio:.2f}",
@@ -355,4 +301,9 @@ def print_speeds(speeds: list[Speed]) -> None:
             f"{speed.floor_multiple:.2f}",
             f"{speed.floor_gflops_per_second:.0f}",
         )
-    print_out(table)
+        for speed in speeds
+    ]
+    print_out(
+        make_table(("model", "words/s", "ratio", "floor, words/s", "× floor", "GFLOP/s"), rows),
+        f"{n_words:,} words, {torch.get_num_threads()} threads, torch {torch.__version__}",
+    )

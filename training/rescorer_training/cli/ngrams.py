@@ -18,7 +18,7 @@ from rescorer.models.ngram_files import contains_words
 from rescorer.models.ngrams import NgramModel
 from rescorer.terminal.options import expand_options
 from rescorer.terminal.program import print_results_apart
-from rescorer.terminal.tables import FoldingTable, print_out
+from rescorer.terminal.tables import print_out
 from rescorer.text import Normaliser
 from rescorer_training import corpus, pipes
 from rescorer_training.cli.options import (
@@ -28,10 +28,10 @@ from rescorer_training.cli.options import (
     NormaliserOption,
     TextsArgument,
     check_model_output,
+    make_table,
     score_file,
 )
 from rescorer_training.evaluation.perplexity import (
-    Contribution,
     ModelSet,
     TextPerplexity,
     TokenScores,
@@ -150,12 +150,16 @@ def write_mixture(
 def print_results(facts: dict[str, Any]) -> None:
     """Print the contributions of the models, and the perplexities of the mixture."""
     title = f"perplexity of the mixture: {format_size(facts['perplexity'])}"
-    table = FoldingTable("model", "λ", "alone", "mixture without it", title=title)
-    for name, values in facts["models"].items():
-        model = Contribution(**values)
-        without = "–" if model.without is None else format_size(model.without)
-        table.add_row(name, f"{model.share:.4f}", format_size(model.alone), without)
-    print_out(table)
+    rows = [
+        (
+            name,
+            f"{model['share']:.4f}",
+            format_size(model["alone"]),
+            "–" if model["without"] is None else format_size(model["without"]),
+        )
+        for name, model in facts["models"].items()
+    ]
+    print_out(make_table(("model", "λ", "alone", "mixture without it"), rows, title))
     if "test" in facts:
         typer.echo(f"{facts['test']['text']}: perplexity {format_size(facts['test']['perplexity'])}")
     if "written" in facts:
@@ -197,7 +201,7 @@ OutputOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class EstimatedModel:
-    """The model to estimate: its n-grams, their units and their smoothing."""
+    """The model to estimate: its n-grams, its vocabulary and its smoothing."""
 
     order: int = option(4, "Length of the longest n-grams, 2 to 6 words.")
     smoothing: str = option(
@@ -245,7 +249,7 @@ class EstimatedModel:
     )
 
     def to_options(self) -> estimate.NGramOptions:
-        """Raises ConfigError if a value is out of range, or options contradict one another."""
+        """Convert to the options of the estimator; raises ConfigError if a value is out of range."""
         return estimate.NGramOptions(
             order=self.order,
             cutoffs=parse_cutoffs(self.prune),
@@ -324,12 +328,17 @@ def print_summary(summary: estimate.NGramSummary, measured: TextPerplexity | Non
     """Print the sizes, discounts and perplexity of an estimated model."""
     n_discounts = max(len(order.discounts) for order in summary.orders)
     names = ("D1", "D2", "D3+") if n_discounts == 3 else (f"d{r}" for r in range(1, n_discounts + 1))
-    table = FoldingTable("order", "n-grams", "counted", *names)
-    for n, order in enumerate(summary.orders, start=1):
-        discounts = [f"{discount:.4f}" for discount in order.discounts]
-        discounts += ["–"] * (n_discounts - len(discounts))
-        table.add_row(str(n), f"{order.n_kept:,}", f"{order.n_counted:,}", *discounts)
-    print_out(table)
+    rows = [
+        (
+            str(n),
+            f"{order.n_kept:,}",
+            f"{order.n_counted:,}",
+            *(f"{discount:.4f}" for discount in order.discounts),
+            *["–"] * (n_discounts - len(order.discounts)),
+        )
+        for n, order in enumerate(summary.orders, start=1)
+    ]
+    print_out(make_table(("order", "n-grams", "counted", *names), rows))
     unknown = f", {summary.n_unknown:,} of them unknown" if summary.n_unknown else ""
     print_out(
         f"{summary.n_words:,} words{unknown}, {summary.n_sentences:,} sentences, {summary.seconds:.1f} s, "
@@ -353,7 +362,7 @@ def print_summary(summary: estimate.NGramSummary, measured: TextPerplexity | Non
 
 @dataclass(frozen=True, slots=True)
 class CriterionOptions:
-    """Number of n-grams to prune, and the source of how often their histories occur.
+    """How many n-grams to prune, and from where the probabilities of histories come.
 
     Raises:
         ConfigError: options contradict one another.

@@ -1,8 +1,8 @@
-"""Options that the commands share, the models that they open, and what they show and write."""
+"""What the commands share: options, opening models, checking outputs, and tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +10,10 @@ from typing import Annotated
 import typer
 
 from rescorer.errors import ConfigError, FormatError
+from rescorer.evaluation.statistics import PairedTest
 from rescorer.formats.io.text_io import is_stream
 from rescorer.terminal.program import check_not_an_input
+from rescorer.terminal.tables import FoldingTable
 from rescorer.trie import Words
 from rescorer_training.corpus import choose_normaliser, direction_file, read_sentences, record_file
 from rescorer_training.evaluation.perplexity import (
@@ -41,6 +43,19 @@ ResumeOption = Annotated[bool, typer.Option(help="Continue an interrupted run wh
 DeviceOption = Annotated[str, typer.Option(help="Device to compute on: cpu, cuda, cuda:1, …")]
 ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Number of CPU threads. Default: all.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
+
+
+def make_table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> FoldingTable:
+    """Make a table for the terminal."""
+    table = FoldingTable(*headings, title=title)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def format_test(test: PairedTest | None) -> tuple[str, str, str]:
+    """Format a comparison of two systems: answers that only the first or only the second has right, and p."""
+    return (f"{test.only_first:,}", f"{test.only_second:,}", f"{test.p_value:.2g}") if test else ("", "", "")
 
 
 def parse_shares(values: list[str] | None) -> dict[str, float]:

@@ -109,7 +109,7 @@ def _options(version: Annotated[bool, version_option("rescorer-train")] = False)
     """Options of the program itself."""
 
 
-class _BarTask:
+class _BarTask(ProgressTask):
     def __init__(self, bar: tqdm) -> None:
         self._bar = bar
 

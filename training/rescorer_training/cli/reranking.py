@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -17,6 +17,7 @@ from rescorer.evaluation import list_errors
 from rescorer.evaluation.error_rate import CountingSettings
 from rescorer.evaluation.scored_lists import score_lists
 from rescorer.formats.io.text_io import is_stream, write_text
+from rescorer.formats.jsonlines import writer
 from rescorer.pipeline import Rescorer
 from rescorer.terminal.evaluation_options import (
     CacheOptions,
@@ -28,24 +29,23 @@ from rescorer.terminal.evaluation_options import (
 from rescorer.terminal.list_options import ListInputOptions
 from rescorer.terminal.options import BundleOption, DeviceOption, expand_options
 from rescorer.terminal.program import PLAIN_HELP, SOME_REJECTED, Rejections, check_output_path
-from rescorer.terminal.tables import FoldingTable, print_out, to_markdown
+from rescorer.terminal.tables import print_out, to_markdown
 from rescorer.types import NBestList, Weights
-from rescorer_training.cli.options import JsonOption, NormaliserOption, SeedOption
-from rescorer_training.progress import option
-from rescorer_training.reranker.training import RerankerReport
-
-if TYPE_CHECKING:
-    from rescorer_training.lists.patterns import Choice
-    from rescorer_training.lists.speech import Summary
-    from rescorer_training.reranker.training import TrainingLists
-
+from rescorer_training.cli.options import JsonOption, NormaliserOption, SeedOption, make_table
+from rescorer_training.corpus import choose_normaliser, count_words
+from rescorer_training.lists import patterns, speech
+from rescorer_training.lists.text import ListImitator
+from rescorer_training.progress import option, track
+from rescorer_training.reranker import training
+from rescorer_training.reranker.arrays import encode_lists
+from rescorer_training.reranker.training import RerankerReport, TrainingLists
 
 Section = tuple[str, list[list[str]]]
-"""A title, and the lines of a table, of which the first has the headings."""
+"""A title, and the rows of a table. The first row has the headings."""
 
 
 def make_page(report: RerankerReport, title: str) -> str:
-    """A Markdown page with the tables and lines of a report."""
+    """Make a Markdown page with the tables and lines of a report."""
     parts = [f"# {title}", *(f"- {line}" for line in describe(report))]
     for heading, (headings, *lines) in make_sections(report):
         parts += ["", f"## {heading.capitalize()}", "", to_markdown(headings, lines).rstrip()]
@@ -53,7 +53,7 @@ def make_page(report: RerankerReport, title: str) -> str:
 
 
 def make_sections(report: RerankerReport) -> Iterator[Section]:
-    """Yield the tables of a report as text."""
+    """Yield the tables of a report."""
     yield (
         "error rates",
         [
@@ -95,7 +95,7 @@ def make_sections(report: RerankerReport) -> Iterator[Section]:
 
 
 def describe(report: RerankerReport) -> Iterator[str]:
-    """Yield lines about the judgement, the choices in the folds and the calibration."""
+    """Yield lines about the judgement, the candidates chosen in folds, and the calibration."""
     judgement = report.judgement
     p_value = (
         f" ({list_errors.describe_p(judgement.gain.p_value)})" if judgement.gain.interval.is_finite else ""
@@ -119,13 +119,6 @@ def describe(report: RerankerReport) -> Iterator[str]:
         f"the fewest errors of its list in {100 * report.share_right:.1f} % of the lists; expected "
         f"calibration error {report.calibration_error:.3f}"
     )
-
-
-def _fill(title: str, lines: list[list[str]]) -> FoldingTable:
-    table = FoldingTable(*lines[0], title=title)
-    for line in lines[1:]:
-        table.add_row(line[0], *line[1:])
-    return table
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,18 +173,9 @@ def reranker_command(
     beats the best simple rule there by more than chance: first pass, empty hypotheses left out, equal ones
     merged, a tuned word weight, tuned weights, minimum Bayes risk.
     """
-    # deferred, because importing SciPy takes a second
-    from rescorer_training.reranker.arrays import encode_lists
-    from rescorer_training.reranker.training import (
-        check_output,
-        compare_rules,
-        publish_with_reranker,
-        train_reranker,
-    )
-
     counting = options.counting.settings()
     rescorer = cache.load_rescorer(bundle, device)
-    check_output(wanted.output, rescorer.bundle, wanted.name)
+    training.check_output(wanted.output, rescorer.bundle, wanted.name)
     page_file = wanted.output.with_suffix(".md")
     _make_folder(page_file.parent)
     check_output_path("-o", page_file)
@@ -212,9 +196,9 @@ def reranker_command(
         except ConfigError as error:
             raise ConfigError(f"--prior-lists: {error}") from None
     share = wanted.share_references
-    rules = compare_rules(training_lists, rescorer, first_pass, share_references=share)
+    rules = training.compare_rules(training_lists, rescorer, first_pass, share_references=share)
     words = encode_lists(rescorer, [item.nbest for item in training_lists.scored])
-    training = train_reranker(
+    reranker, report = training.train_reranker(
         training_lists,
         rules,
         wanted.name,
@@ -223,11 +207,10 @@ def reranker_command(
         prior=prior,
         encoded=words,
     )
-    report = training.report
     is_written = report.is_better or wanted.force
     page = make_page(report, f"Reranker {wanted.name!r}: {', '.join(Path(file).name for file in files)}")
     if is_written:
-        publish_with_reranker(rescorer.bundle, training.reranker, page, wanted.output)
+        training.publish_with_reranker(rescorer.bundle, reranker, page, wanted.output)
     write_text(page_file, page)
     if as_json:
         facts = {**report.to_dict(), "written": is_written, "rejected": len(rejected)}
@@ -236,7 +219,11 @@ def reranker_command(
         use = f"written to {wanted.output}: use it with --weights {wanted.name}"
         what = use if is_written else "not written (see --force)"
         outcome = f"reranker {what}; figures in {page_file}; {len(rejected)} lists rejected"
-        tables = (part for section in make_sections(report) for part in (_fill(*section), ""))
+        tables = (
+            part
+            for title, (headings, *rows) in make_sections(report)
+            for part in (make_table(headings, rows, title), "")
+        )
         print_out(*tables, *describe(report), outcome)
     if rejected:
         raise typer.Exit(SOME_REJECTED)
@@ -252,7 +239,7 @@ def _make_folder(folder: Path) -> None:
 def read_files(
     files: Sequence[str], reference: str | None, options: ListInputOptions, rejected: Rejections
 ) -> list[NBestList]:
-    """Read the lists of all files; those that cannot be read are rejected."""
+    """Read the lists of all files. Lists that cannot be read are rejected."""
     read_lists = make_list_reader(reference, options)
     lists = [nbest for file in dict.fromkeys(files) for nbest in collect_lists(read_lists(file), rejected)]
     options.check_groups(lists)
@@ -262,7 +249,7 @@ def read_files(
 def read_prior_lists(
     files: Sequence[str], rescorer: Rescorer, base: Weights, counting: CountingSettings, rejected: Rejections
 ) -> TrainingLists:
-    """Read and score lists of another kind; base weights of streams that they lack do not count."""
+    """Read and score lists of another kind, without the base weights of streams that they lack."""
     lists = read_files(files, None, ListInputOptions(), rejected)
     known = {name for nbest in lists for name in nbest.streams}
     streams = {name: weight for name, weight in base.streams.items() if name in known}
@@ -278,13 +265,11 @@ def score_files(
     counting: CountingSettings,
     rejected: Rejections,
 ) -> TrainingLists:
-    """Score the lists of files; those that cannot be scored are rejected.
+    """Score the lists of files. Lists that cannot be scored are rejected.
 
     Raises:
         FormatError: no list is left.
     """
-    from rescorer_training.reranker.training import TrainingLists  # deferred: imports SciPy
-
     scored, errors = score_lists(rescorer, lists, base, first_pass, counting)
     for error in errors:
         rejected.add(error)
@@ -301,7 +286,7 @@ OutputOption = Annotated[
     Path, typer.Option("-o", "--output", help="JSON-lines file of lists to write; .gz compresses it.")
 ]
 MAX_WORDS = 20
-"""Longer sentences take long to recognise."""
+"""Default maximum length of sentences. Longer ones take long to recognise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,16 +303,14 @@ class SentenceOptions:
     min_words: int = option(3, "Smallest number of words per sentence.", min=1)
     max_words: int = option(MAX_WORDS, "Largest number of words per sentence.", min=1)
 
-    def to_choice(self) -> Choice:
-        """Raises ConfigError if no sentence can be long and short enough."""
-        from rescorer_training.lists.patterns import Choice
-
+    def to_choice(self) -> patterns.Choice:
+        """Convert to settings of the choice; raises ConfigError if no sentence can have such a length."""
         if self.min_words > self.max_words:
             raise ConfigError(
                 f"--min-words {self.min_words} is more than --max-words {self.max_words}; "
                 "no sentence has so many and so few words"
             )
-        return Choice(self.number, self.seed, self.min_words, self.max_words)
+        return patterns.Choice(self.number, self.seed, self.min_words, self.max_words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,7 +344,7 @@ class ReadingOptions:
         return lists
 
     def read_excluded(self, files: Sequence[str]) -> list[NBestList]:
-        """Read lists whose references must not be used; a note on stderr says how many have none."""
+        """Read lists whose references must not be used; print a note if some have no reference."""
         lists = self.read_lists(files)
         if missing := sum(nbest.reference is None for nbest in lists):
             without = f"{missing:,} of the {len(lists):,} lists of --exclude have no reference"
@@ -402,7 +385,7 @@ class SpeechOptions:
     )
 
     def snr_range(self) -> tuple[float, float]:
-        """Raises ConfigError if the range is empty or not finite."""
+        """Return the range of ratios; raises ConfigError if it is empty or not finite."""
         if not -math.inf < self.min_snr <= self.max_snr < math.inf:
             raise ConfigError(
                 f"--min-snr {self.min_snr:g}, --max-snr {self.max_snr:g}: expected two numbers in decibels, "
@@ -417,7 +400,7 @@ def speech_command(
     output: OutputOption,
     *,
     sentences: SentenceOptions,
-    speech: SpeechOptions,
+    speech_options: SpeechOptions,
     reading: ReadingOptions,
     as_json: JsonOption = False,
 ) -> None:
@@ -432,33 +415,22 @@ def speech_command(
     run that was interrupted goes on where it stopped when it is started again. --map, --stream, --format
     and --reference describe the files of --exclude.
     """
-    from rescorer_training.corpus import choose_normaliser
-    from rescorer_training.lists.patterns import choose_sentences, reference_words
-    from rescorer_training.lists.speech import (
-        DEFAULT_VOICES,
-        PocketSphinx,
-        SpeechSettings,
-        check_voices,
-        import_pocketsphinx,
-        make_speech_lists,
-        unfinished_folder,
-    )
-
     check_paths(output)
     choice = sentences.to_choice()
-    snr_range_db = speech.snr_range()
-    voices = tuple(dict.fromkeys(speech.voice or DEFAULT_VOICES))
-    check_voices(voices)
-    import_pocketsphinx()
+    snr_range_db = speech_options.snr_range()
+    voices = tuple(dict.fromkeys(speech_options.voice or speech.DEFAULT_VOICES))
+    speech.check_voices(voices)
+    speech.import_pocketsphinx()
     normaliser = choose_normaliser(reading.normaliser)
-    excluded = reference_words(reading.read_excluded(sentences.exclude or []), normaliser)
-    chosen = choose_sentences(texts, normaliser, choice, excluded)
-    settings = SpeechSettings(sentences.seed, speech.depth, voices, snr_range_db)
-    folder = unfinished_folder(output)
+    excluded = patterns.reference_words(reading.read_excluded(sentences.exclude or []), normaliser)
+    chosen = patterns.choose_sentences(texts, normaliser, choice, excluded)
+    settings = speech.SpeechSettings(sentences.seed, speech_options.depth, voices, snr_range_db)
+    folder = speech.unfinished_folder(output)
     try:
-        summary = make_speech_lists(
-            chosen, output, settings, PocketSphinx, n_processes=speech.processes, timeout_s=speech.timeout
-        )
+        summary = speech.make_speech_lists(
+            chosen, output, settings, speech.PocketSphinx,
+            n_processes=speech_options.processes, timeout_s=speech_options.timeout,
+        )  # fmt: skip
     except (KeyboardInterrupt, SystemExit):
         typer.echo(f"note: finished lists are kept in {folder}; start the command again to go on", err=True)
         raise
@@ -473,7 +445,7 @@ def speech_command(
     _print_summary(summary, output, as_json)
 
 
-def _print_summary(summary: Summary, output: Path, as_json: bool) -> None:
+def _print_summary(summary: speech.Summary, output: Path, as_json: bool) -> None:
     if as_json:
         facts = {"output": str(output), "written": summary.written, "rejected": dict(summary.rejected)}
         typer.echo(json.dumps({**facts, "kept": summary.n_kept}, indent=2, ensure_ascii=False))
@@ -488,7 +460,7 @@ def _print_summary(summary: Summary, output: Path, as_json: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WrongWordOptions:
-    """Sources of what wrong words sound like, and in which contexts they occur."""
+    """Sources of the pronunciations and the contexts of wrong words."""
 
     dictionary: Path | None = option(
         None,
@@ -522,32 +494,19 @@ def text_command(
     in real lists. The group of a list is that of the real list that it imitates. References of --like and
     --exclude are not used. --map, --stream, --format, --groups and --reference describe these files.
     """
-    from rescorer.formats.jsonlines import writer
-    from rescorer_training.corpus import choose_normaliser, count_words
-    from rescorer_training.lists.patterns import (
-        CountModel,
-        NGramContext,
-        Pronunciations,
-        choose_sentences,
-        reference_words,
-    )
-    from rescorer_training.lists.speech import dictionary_path
-    from rescorer_training.lists.text import ListImitator
-    from rescorer_training.progress import track
-
     check_paths(output)
     check_read_twice(texts)
     choice = sentences.to_choice()
-    pronunciations = Pronunciations.read(wrong_words.dictionary or dictionary_path())
+    pronunciations = patterns.Pronunciations.read(wrong_words.dictionary or speech.dictionary_path())
     ngram = wrong_words.ngram
     normaliser = choose_normaliser(reading.normaliser, [ngram] if ngram else [])
     real = reading.read_lists([like])
     counts = count_words(texts, normaliser)
-    model = NGramContext(ngram) if ngram else CountModel(counts)
+    model = patterns.NGramContext(ngram) if ngram else patterns.CountModel(counts)
     imitator = ListImitator(real, normaliser, pronunciations, counts, model)
     others = reading.read_excluded(sentences.exclude or [])
-    excluded = reference_words([*real, *others], normaliser)
-    chosen = choose_sentences(texts, normaliser, choice, excluded)
+    excluded = patterns.reference_words([*real, *others], normaliser)
+    chosen = patterns.choose_sentences(texts, normaliser, choice, excluded)
     with writer(output) as write, track("making lists", "lists", len(chosen)) as task:
         for nbest in map(imitator.make, chosen):
             write(nbest)

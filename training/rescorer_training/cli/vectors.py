@@ -21,7 +21,7 @@ from rescorer.runtime import count_cpus
 from rescorer.safe_input import Folder
 from rescorer.terminal.options import expand_options
 from rescorer.terminal.program import PLAIN_HELP, check_not_an_input, print_results_apart
-from rescorer.terminal.tables import FoldingTable, print_out
+from rescorer.terminal.tables import print_out
 from rescorer_training.cli.options import (
     JsonOption,
     NormaliserOption,
@@ -30,15 +30,13 @@ from rescorer_training.cli.options import (
     TextsArgument,
     ThreadsOption,
     check_run_output,
+    make_table,
 )
 from rescorer_training.corpus import choose_normaliser
 from rescorer_training.evaluation.perplexity import resolve_model_folder
 from rescorer_training.progress import option
-from rescorer_training.vectors import judgement, plots
+from rescorer_training.vectors import counts, glove, judgement, plots, runs, word2vec
 from rescorer_training.vectors.files import Encoding, VectorFormat, WordVectors, read_vectors, write_vectors
-from rescorer_training.vectors.glove import GloveOptions
-from rescorer_training.vectors.runs import IDS_FILE, SOURCES_FILE, VOCABULARY_FILE, check_sources
-from rescorer_training.vectors.word2vec import Word2VecOptions
 
 
 def prepare_output(output: Path, option: str = "-o") -> None:
@@ -67,9 +65,10 @@ def save_vectors(output: Path, vectors: WordVectors, to: VectorFormat, note: str
 
 @contextmanager
 def open_temporary_folder(output: Path) -> Iterator[Path]:
-    """Open a folder for temporary files, on the disk of an output; removed afterwards.
+    """Open a folder for temporary files, which is removed afterwards.
 
-    Next to a device or a pipe nothing can be created: then it is the system's folder for temporary files.
+    It is on the same disk as the output, or in the system's temporary folder if the output is a device or
+    pipe.
     """
     place = None if is_stream(output) else output.parent
     with tempfile.TemporaryDirectory(dir=place, prefix=".vectors-") as folder:
@@ -83,9 +82,6 @@ VectorsArgument = Annotated[
     ),
 ]
 MinCountOption = Annotated[int, typer.Option(min=1, help="Leave out words that occur less often.")]
-WindowOption = Annotated[
-    int, typer.Option(help="Largest distance of two words that occur together, 1 to 100, within a sentence.")
-]
 MemoryOption = Annotated[
     int,
     typer.Option(
@@ -130,7 +126,7 @@ class VectorsTarget:
 
 @dataclass(frozen=True, slots=True)
 class VectorRunOptions:
-    """Settings of a run of training: how it reads its texts, and whether it continues."""
+    """Settings of a training run: its normaliser and threads, and whether it is resumed."""
 
     normaliser: NormaliserOption = None
     threads: ThreadsOption = None
@@ -143,9 +139,11 @@ class VectorRunOptions:
             ConfigError: a new run would overwrite an input, or the run to continue has other texts.
         """
         if self.resume:
-            check_sources(folder, texts, choose_normaliser(self.normaliser) if self.normaliser else None)
+            chosen = choose_normaliser(self.normaliser) if self.normaliser else None
+            runs.check_sources(folder, texts, chosen)
         else:
-            check_run_output("--run", folder, (TEXT, SOURCES_FILE, IDS_FILE, VOCABULARY_FILE))
+            files = (TEXT, runs.SOURCES_FILE, runs.IDS_FILE, runs.VOCABULARY_FILE)
+            check_run_output("--run", folder, files)
 
 
 @expand_options
@@ -179,18 +177,21 @@ def analogy_command(
             json.dumps({"categories": list(map(describe, answers)), "sums": list(map(describe, sums))})
         )
         return
-    table = FoldingTable(
-        "category", "questions", "covered %", *(f"{method} %" for method in judgement.Method)
-    )
-    for item in (*answers, *sums):
-        covered = f"{100 * item.n_covered / item.n_questions:.1f}"
-        cells = (format_accuracy(item, method) for method in judgement.Method)
-        table.add_row(item.name, f"{item.n_questions:,}", covered, *cells)
-    print_out(table)
+    headings = ("category", "questions", "covered %", *(f"{method} %" for method in judgement.Method))
+    rows = [
+        (
+            item.name,
+            f"{item.n_questions:,}",
+            f"{100 * item.n_covered / item.n_questions:.1f}",
+            *(format_accuracy(item, method) for method in judgement.Method),
+        )
+        for item in (*answers, *sums)
+    ]
+    print_out(make_table(headings, rows))
 
 
 def describe(item: judgement.Answers) -> dict[str, Any]:
-    """Facts about one category, for JSON."""
+    """Convert the answers of a category to JSON data."""
     return {
         "name": item.name,
         "questions": item.n_questions,
@@ -207,7 +208,7 @@ def describe(item: judgement.Answers) -> dict[str, Any]:
 
 
 def format_accuracy(item: judgement.Answers, method: judgement.Method) -> str:
-    """Accuracy in percent, with half of its interval where there is one."""
+    """Format the accuracy in percent, with half of its interval if there is one."""
     accuracy, interval = item.accuracy(method), item.interval(method)
     if accuracy is None or interval is None:
         return "–"
@@ -258,13 +259,11 @@ def export_command(
 
     Example: rescorer-train vectors export --neural runs/lstm -o lstm-embeddings.txt
     """
-    from rescorer_training.vectors.runs import export_embeddings  # deferred: importing torch takes seconds
-
     prepare_output(output)
     folder = _choose_folder(neural, bundle, model)
     if isinstance(folder, Path):
         check_not_input("-o", output, list_files(folder))
-    save_vectors(output, export_embeddings(folder, output=output_layer), to)
+    save_vectors(output, runs.export_embeddings(folder, output=output_layer), to)
 
 
 def _choose_folder(neural: Path | None, bundle: Path | None, model: str | None) -> Path | Folder:
@@ -302,7 +301,7 @@ def glove_command(
     to: OutputFormatOption = VectorFormat.WORD2VEC,
     memory_mb: MemoryOption = 1024,
     settings: VectorRunOptions,
-    options: GloveOptions,
+    options: glove.GloveOptions,
 ) -> None:
     """Train GloVe vectors, whose products approximate the logarithms of co-occurrences.
 
@@ -311,8 +310,6 @@ def glove_command(
 
     Example: rescorer-train vectors glove books.txt.gz --run runs/glove -o glove.txt --dimensions 300
     """
-    from rescorer_training.vectors import glove  # deferred, because importing torch takes seconds
-
     prepare_output(output)
     settings.check_folder(folder, texts)
     if not settings.resume:
@@ -342,13 +339,10 @@ def lsa_command(
 
     Example: rescorer-train vectors lsa books.txt.gz -o lsa.txt --dimensions 300
     """
-    from rescorer_training.vectors import counts
-    from rescorer_training.vectors.runs import prepare_text
-
     chosen = choose_normaliser(normaliser)
     prepare_output(target.output)
     with open_temporary_folder(target.output) as folder:
-        text = prepare_text(texts, chosen, folder, min_count)
+        text = runs.prepare_text(texts, chosen, folder, min_count)
         vectors = counts.analyse(text, dimensions, document_sentences, seed)
     save_vectors(target.output, vectors, target.to)
 
@@ -382,10 +376,8 @@ def neighbours_command(
         typer.echo(json.dumps({text: [asdict(item) for item in rows] for text, rows in found.items()}))
         return
     for text, neighbours in found.items():
-        table = FoldingTable(text, "cosine")
-        for item in neighbours:
-            table.add_row(item.word, f"{item.cosine:.3f}")
-        print_out(table, "")
+        rows = [(item.word, f"{item.cosine:.3f}") for item in neighbours]
+        print_out(make_table((text, "cosine"), rows), "")
 
 
 MAX_SHOWN = 5
@@ -499,23 +491,26 @@ def similarity_command(
     if as_json:
         typer.echo(json.dumps(asdict(result)))
         return
-    table = FoldingTable("set", "pairs", "covered %", "Spearman's ρ", "95 % interval")
-    for row in result.sets:
-        name = f"{row.name} (in {row.part_of})" if row.part_of else row.name
-        correlation = "–" if row.spearman is None else f"{row.spearman:.3f}"
-        covered = f"{100 * row.n_covered / row.n_pairs:.1f}"
-        table.add_row(name, f"{row.n_pairs:,}", covered, correlation, format_interval(row.interval))
-    n_counted = sum(row.counts for row in result.sets)
-    mean = f"{result.mean:.3f}"
-    table.add_row(f"mean of {n_counted}", "", "", mean, format_interval(result.interval))
-    print_out(table)
+    rows = [
+        (
+            f"{row.name} (in {row.part_of})" if row.part_of else row.name,
+            f"{row.n_pairs:,}",
+            f"{100 * row.n_covered / row.n_pairs:.1f}",
+            "–" if row.spearman is None else f"{row.spearman:.3f}",
+            format_interval(row.interval),
+        )
+        for row in result.sets
+    ]
+    mean = f"mean of {sum(row.counts for row in result.sets)}"
+    rows.append((mean, "", "", f"{result.mean:.3f}", format_interval(result.interval)))
+    print_out(make_table(("set", "pairs", "covered %", "Spearman's ρ", "95 % interval"), rows))
 
 
 def read_sets(paths: Sequence[Path]) -> list[judgement.SimilaritySet]:
-    """Read files of pairs, and those of folders in the order of their names.
+    """Read files of pairs, and all files of pairs in folders, in the order of their names.
 
     Raises:
-        ConfigError: a folder has no such file, or two sets have the same name.
+        ConfigError: a folder has no file of pairs, or two sets have the same name.
     """
     sets: dict[str, judgement.SimilaritySet] = {}
     for path in paths:
@@ -534,23 +529,13 @@ def format_interval(interval: tuple[float, float] | None) -> str:
     return "–" if interval is None else f"{interval[0]:.3f} … {interval[1]:.3f}"
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixOptions:
-    """Settings that count pairs of words, and weight and decompose their matrix."""
-
-    dimensions: DimensionsOption = 100
-    window: WindowOption = 5
-    min_count: MinCountOption = 5
-    shift: float = option(1.0, "Subtract the logarithm of this number, 1 or more, from every value.")
-    smoothing: float = option(0.75, "Power of the counts of context words, up to 1; 1 for none.")
-    power: float = option(0.5, "Power of the singular values in the vectors.", metavar="0|0.5|1")
-    memory_mb: MemoryOption = 1024
-    seed: SeedOption = 1
-
-
 @expand_options
 def svd_command(
-    texts: TextsArgument, target: VectorsTarget, *, matrix: MatrixOptions, normaliser: NormaliserOption = None
+    texts: TextsArgument,
+    target: VectorsTarget,
+    *,
+    options: counts.SvdOptions,
+    normaliser: NormaliserOption = None,
 ) -> None:
     """Compute word vectors by singular value decomposition of pointwise mutual information (PPMI).
 
@@ -559,19 +544,13 @@ def svd_command(
 
     Example: rescorer-train vectors svd books.txt.gz -o svd.txt --dimensions 300 --window 5
     """
-    from rescorer_training.vectors import counts
-    from rescorer_training.vectors.runs import prepare_text
-
-    options = counts.SvdOptions(matrix.dimensions, matrix.shift, matrix.smoothing, matrix.power, matrix.seed)
-    counts.check_window(matrix.window)
-    counts.check_memory(matrix.memory_mb)
     chosen = choose_normaliser(normaliser)
     prepare_output(target.output)
     with open_temporary_folder(target.output) as folder:
-        text = prepare_text(texts, chosen, folder, matrix.min_count)
+        text = runs.prepare_text(texts, chosen, folder, options.min_count)
         cells = folder / "cells"
         counts.count_cooccurrences(
-            text, cells, window=matrix.window, by_distance=False, memory_mb=matrix.memory_mb
+            text, cells, window=options.window, by_distance=False, memory_mb=options.memory_mb
         )
         vectors = counts.decompose(text.words, counts.load_matrix(cells, len(text.words)), options)
     save_vectors(target.output, vectors, target.to)
@@ -586,7 +565,7 @@ def train_command(
     to: OutputFormatOption = VectorFormat.WORD2VEC,
     settings: VectorRunOptions,
     as_json: JsonOption = False,
-    options: Word2VecOptions,
+    options: word2vec.Word2VecOptions,
 ) -> None:
     """Train word vectors by skip-gram or CBOW (word2vec).
 
@@ -595,8 +574,6 @@ def train_command(
 
     Example: rescorer-train vectors train books.txt.gz -o books.txt --run runs/books --model cbow
     """
-    from rescorer_training.vectors import word2vec  # deferred, because importing torch takes seconds
-
     prepare_output(output)
     settings.check_folder(folder, texts)
     if not settings.resume:

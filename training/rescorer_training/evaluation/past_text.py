@@ -1,13 +1,13 @@
 """Score texts by models that learn from the past of the text: carried state, caches and dynamic evaluation.
 
-- Neural cache (Grave et al. 2016, "Improving Neural Language Models with a Continuous Cache"): words of the
-  past are likely again where the network's state was like that of today.
-- Dynamic evaluation (Krause et al. 2018, "Dynamic Evaluation of Neural Sequence Models"): a network continues
-  to learn from the text that it has just predicted.
-- A cache of the lines before each line, as if they were its session. The control reads another conversation,
-  the lines half the text away: what a cache gains there, it did not learn from the conversation.
+- Neural cache (Grave et al. 2016, "Improving Neural Language Models with a Continuous Cache"): a past word
+  becomes likely again if the network is in a similar state as when the word occurred.
+- Dynamic evaluation (Krause et al. 2018, "Dynamic Evaluation of Neural Sequence Models"): after predicting a
+  piece of text, a network learns from it before it predicts the next piece.
+- Session cache: the lines before a line are taken as its session. As a control, another cache has the lines
+  half the text away. The gain of that cache does not come from the conversation.
 
-The models read the text that they predict, so their perplexities are reported apart from those of others.
+Since these models learn from the text that they predict, their perplexities are reported apart from others.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ CHUNK_SENTENCES = 64
 
 
 def find_topical_histories(model: LanguageModel, sentences: Sequence[Words]) -> list[Words]:
-    """Return a history for each sentence that has the topics of all sentences before it.
+    """Return a history for each sentence from which a model infers the topics of all sentences before.
 
-    A history has the last topical words and an end of sentence, and nothing else; before the first topical
-    word, and for models without topics, it is empty.
+    A history consists of the last topical words and an end of sentence. It is empty before the first topical
+    word of the text, and for models without topics.
     """
     if not isinstance(model, NeuralLanguageModel) or model.topics is None:
         return [()] * len(sentences)
@@ -55,9 +55,9 @@ def find_topical_histories(model: LanguageModel, sentences: Sequence[Words]) -> 
 
 
 def infer_token_topics(model: NeuralLanguageModel, sentences: Sequence[Words]) -> Tensor | None:
-    """Infer the topics of the sentences before that of each token, (T, K); None if the network has none.
+    """Infer topics of the text before the sentence of each token, (T, K); None if the network reads none.
 
-    The tokens are all words, and one ``</s>`` for each sentence.
+    Tokens are all words, and one ``</s>`` for each sentence.
     """
     if model.topics is None:
         return None
@@ -69,7 +69,7 @@ def infer_token_topics(model: NeuralLanguageModel, sentences: Sequence[Words]) -
 
 
 def part_of(topics: Tensor | None, part: slice) -> Tensor | None:
-    """Topics of some tokens as one row of a batch, (1, n, K)."""
+    """Return the topics of the tokens in a slice as one row of a batch, (1, n, K)."""
     return None if topics is None else topics[None, part]
 
 
@@ -79,7 +79,7 @@ MAX_CARRIED_TOKENS = 4096
 
 @dataclass(frozen=True, slots=True)
 class TextReading:
-    """A text of T tokens as a network has read it in order."""
+    """A text of T tokens after a network has read it in order."""
 
     vectors: Tensor
     """(T, D) context vector from which each token was predicted."""
@@ -95,9 +95,9 @@ def carries_state(model: LanguageModel) -> TypeGuard[NeuralLanguageModel]:
 
 
 def encode_stream(model: NeuralLanguageModel, sentences: Sequence[Words]) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of a text that is read in order, (T,) each, with ``</s>`` after each sentence.
+    """Return inputs and targets, (T,) each, of a text that is read in order, with ``</s>`` after sentences.
 
-    The first sentence starts like any sentence, after ``</s>``.
+    The first sentence follows ``</s>`` like all others.
     """
     parts = [np.append(model.words.encode(words), model.words.end) for words in sentences]
     targets = torch.from_numpy(np.concatenate(parts)).to(model.device)
@@ -140,7 +140,7 @@ def read_text(model: NeuralLanguageModel, sentences: Sequence[Words]) -> TextRea
 
 
 MAX_CHUNK_TOKENS = 512
-"""Largest number of tokens that are compared with their past at once."""
+"""Maximum number of tokens that are compared with their past at the same time."""
 FLATNESS_GRID = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 SHARE_GRID = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 
@@ -150,16 +150,16 @@ class CacheSettings:
     """Settings of a neural cache."""
 
     n_words: int
-    """Number of past tokens that it remembers."""
+    """Number of past tokens in the cache."""
     flatness: float
-    """θ: the larger, the more a past state must be like that of today to count."""
+    """Scale θ of the similarity of states: if it is large, only very similar past states count."""
     share: float
     """Interpolation weight of the cache."""
 
 
 @torch.inference_mode()
 def cache_log_probs(vectors: Tensor, words: Tensor, n_words: int, flatness: float) -> np.ndarray:
-    """ln of the cache's probability of each token, (T,) float64, -inf where no past token equals it.
+    """Compute ln of the cache's probability of each token, (T,) float64; -inf if no past token equals it.
 
     P(w_t) is the sum over the last ``n_words`` tokens i of softmax_i(θ h_t · h_i), where w_i = w_t.
 
@@ -183,14 +183,14 @@ def cache_log_probs(vectors: Tensor, words: Tensor, n_words: int, flatness: floa
 
 
 def mix_with_cache(log_probs: np.ndarray, cached: np.ndarray, share: float) -> np.ndarray:
-    """ln of (1 − share) · P + share · P of the cache, (T,); the first token has no past, so only P counts."""
+    """Compute ln of (1 − share) · P + share · P_cache, (T,). The first token has no past, so it gets ln P."""
     mixed: np.ndarray = np.logaddexp(math.log1p(-share) + log_probs, math.log(share) + cached)
     mixed[0] = log_probs[0]
     return mixed
 
 
 def add_cache(reading: TextReading, settings: CacheSettings) -> np.ndarray:
-    """ln P of each token of a text under the network and its cache, (T,) float64."""
+    """Compute ln P of each token of a text under the network and its cache, (T,) float64."""
     cached = cache_log_probs(reading.vectors, reading.words, settings.n_words, settings.flatness)
     return mix_with_cache(reading.log_probs, cached, settings.share)
 
@@ -208,7 +208,7 @@ def fit_cache(reading: TextReading, n_words: int) -> CacheSettings:
 
 
 STATISTICS_TOKENS = 100_000
-"""Number of tokens from which the mean squares of the gradients are estimated."""
+"""Number of tokens on which the mean squares of gradients are estimated."""
 SEGMENT_WORDS = 5
 FIT_TOKENS = 20_000
 """Number of validation tokens on which settings are compared."""
@@ -221,20 +221,18 @@ class DynamicSettings:
     """Settings of dynamic evaluation."""
 
     rate: float
-    """η: length of a step, relative to the root mean square of each parameter's gradient."""
+    """Learning rate η, relative to the root mean square of each parameter's gradient."""
     decay: float = 0.0
-    """Share of the way back to the trained parameters at each step, scaled as the gradients are."""
+    """Share by which each step moves parameters back to their trained values, scaled like gradients."""
     segment_words: int = SEGMENT_WORDS
-    """Number of tokens that are scored before the next step."""
+    """Number of tokens that are scored between two steps."""
 
 
-def measure_gradients(
-    model: NeuralLanguageModel, sentences: Sequence[Words], segment_words: int = SEGMENT_WORDS
-) -> list[Tensor]:
-    """Root mean square of the gradient of each parameter over the segments of a text.
+def measure_gradients(model: NeuralLanguageModel, sentences: Sequence[Words]) -> list[Tensor]:
+    """Compute the root mean square of the gradient of each parameter over the segments of a text.
 
     Args:
-        sentences: text that the network was trained on, or one like it.
+        sentences: text on which the network was trained, or a similar text.
     """
     network = _copy(model)
     squares = [torch.zeros_like(parameter) for parameter in network.parameters()]
@@ -242,7 +240,7 @@ def measure_gradients(
     inputs, targets = (part[:STATISTICS_TOKENS] for part in encode_stream(model, sentences))
     topics = infer_token_topics(model, sentences[:STATISTICS_TOKENS])  # at least as many tokens
     description = "dynamic evaluation, measuring gradients"
-    for _, _, loss in _segments(network, inputs, targets, topics, segment_words, description):
+    for _, _, loss in _segments(network, inputs, targets, topics, SEGMENT_WORDS, description):
         for total, gradient in zip(squares, _gradients(network, loss), strict=True):
             total.addcmul_(gradient, gradient)
         n_segments += 1
@@ -252,7 +250,7 @@ def measure_gradients(
 def fit_dynamic(
     model: NeuralLanguageModel, sentences: Sequence[Words], root_mean_squares: Sequence[Tensor]
 ) -> DynamicSettings:
-    """Find the rate, then the decay, with the lowest perplexity at the beginning of a validation text.
+    """Find the rate and then the decay that give the lowest perplexity at the beginning of a validation text.
 
     Raises:
         ConfigError: the network diverges with all rates.
@@ -286,15 +284,16 @@ def read_dynamically(
     root_mean_squares: Sequence[Tensor],
     description: str = "",
 ) -> TextReading:
-    """Read a text with a copy of the network that continues to learn; the model itself does not change.
+    """Read a text with a copy of the network that continues to learn. The model itself does not change.
 
-    After each segment, each parameter p moves by −η g / (RMS + ε), and back towards its trained value by the
-    decay, less where the RMS is small. ε is the mean RMS of all parameters: with a much smaller one, words
-    that the text of the statistics lacks, whose RMS is nearly 0, would move without bounds.
+    After each segment, each parameter moves by −η g / (RMS + ε), where g is its gradient and RMS the root
+    mean square of past gradients. It then moves back towards its trained value by the decay, less if its RMS
+    is small. ε is the mean RMS of all parameters. With a much smaller ε, words whose RMS is nearly 0, because
+    they were not in the text of ``measure_gradients``, would move without bounds.
 
     Args:
         root_mean_squares: result of ``measure_gradients``.
-        description: what the progress bar says; none is shown if it is empty.
+        description: text of the progress bar; empty for no bar.
     """
     network = _copy(model)
     trained = [parameter.detach().clone() for parameter in network.parameters()]
@@ -319,12 +318,12 @@ def read_dynamically(
 
 
 def _copy(model: NeuralLanguageModel) -> NeuralModel:
-    """A copy whose parameters can be trained; without dropout."""
+    """Copy a network so that its parameters can be trained, without dropout."""
     return copy.deepcopy(model.model).eval().requires_grad_(True)
 
 
 def _gradients(network: NeuralModel, loss: Tensor) -> list[Tensor]:
-    """Gradient of the loss by each parameter."""
+    """Compute the gradient of the loss with respect to each parameter."""
     parameters = list(network.parameters())
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
     return list(gradients)
@@ -338,9 +337,9 @@ def _segments(
     segment_words: int,
     description: str,
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Read a text segment by segment; yield context vectors (n, D), ln P of its tokens, mean loss.
+    """Read a text segment by segment; yield context vectors (n, D), ln P of the tokens, and the mean loss.
 
-    The network may change between two segments; the state is carried on.
+    The network may change between two segments. The recurrent state is carried from one to the next.
     """
     state = None
     with track(description, "words", len(targets)) as progress:
@@ -365,16 +364,17 @@ class PastTextScores:
 
     network: str
     way: str
-    """The way in which the network learns from the past, such as ``cache of 500``."""
+    """How the network learns from the past, such as ``cache of 500``."""
     settings: Mapping[str, Any]
     """Settings that were fitted on the validation text."""
     log_probs: Mapping[str, np.ndarray]
-    """(T,) float64 ln P of every word and every ``</s>`` by text; a word that the network does not know gets
-    its share of ``<unk>``."""
+    """For each text, (T,) float64 ln P of every word and every ``</s>``.
+
+    A word that the network does not know gets its share of ``<unk>``."""
 
     @property
     def name(self) -> str:
-        """Name to report, such as ``neural, cache of 500``."""
+        """Name for reports, such as ``neural, cache of 500``."""
         return f"{self.network}, {self.way}"
 
     def perplexities(self) -> dict[str, float]:
@@ -382,10 +382,10 @@ class PastTextScores:
         return {text: perplexity(values) for text, values in self.log_probs.items()}
 
     def mix_with(self, others: Mapping[str, TokenScores], validation: str) -> dict[str, float]:
-        """Perplexity by text of the mixture with the other forward models; empty if there are none.
+        """Return perplexities by text of the mixture with the other forward models; empty if there are none.
 
         Args:
-            others: scores of all models by text.
+            others: scores of all models, by text.
             validation: name of the text on which the interpolation weights λ are fitted.
         """
         columns = {
@@ -437,7 +437,7 @@ def score_past_texts(
 def _score(
     name: str, model: NeuralLanguageModel, texts: Texts, validation: str, cache_words: int, *, dynamic: bool
 ) -> Iterator[PastTextScores]:
-    """Score texts under one network, in each way that is asked for."""
+    """Score texts under one network in each requested way."""
     log_shares = {text: _log_shares(model, sentences) for text, sentences in texts.items()}
 
     def make_scores(
@@ -473,12 +473,12 @@ def _score(
 
 
 def _log_shares(model: NeuralLanguageModel, sentences: Sequence[Words]) -> np.ndarray:
-    """ln of the share of P(``<unk>``) that each token gets, (T,); 0 where the network knows the word."""
+    """Return ln of the share of P(``<unk>``) that each token gets, (T,); 0 for known words."""
     return np.array([share for words in sentences for share in (*map(model.log_share, words), 0.0)])
 
 
 SHARES = tuple(round(0.01 * step, 2) for step in range(1, int(100 * MAX_CACHE_SHARE) + 1))
-"""Values of λ to choose from."""
+"""Values from which the λ of a session cache is chosen."""
 BATCH_SENTENCES = 64
 """Number of sentences whose sessions are counted together."""
 
@@ -508,14 +508,19 @@ def fit_share(cache: SessionCache, log_probs: np.ndarray) -> float:
     """Find the λ with the lowest perplexity.
 
     Args:
-        cache: the session of each token for λ = 1, as ``read_text_sessions`` returns it.
+        cache: session cache with λ = 1, from ``read_text_sessions``.
         log_probs: (T,) ln P of each token under the mixture.
     """
     return min(SHARES, key=lambda share: _measure(cache, log_probs, share))
 
 
 def measure_sessions(sentences: Sequence[Words], log_probs: np.ndarray, share: float) -> SessionPerplexity:
-    """Compute the perplexities of a text; arguments as for ``fit_share``."""
+    """Compute the perplexities of a text with and without session caches.
+
+    Args:
+        log_probs: (T,) ln P of each token under the mixture.
+        share: λ of the cache.
+    """
     right, wrong = (
         _measure(read_text_sessions(sentences, away), log_probs, share) for away in (0, len(sentences) // 2)
     )
@@ -523,15 +528,16 @@ def measure_sessions(sentences: Sequence[Words], log_probs: np.ndarray, share: f
 
 
 def _measure(cache: SessionCache, log_probs: np.ndarray, share: float) -> float:
-    """Perplexity with a cache of which λ = ``share``."""
+    """Compute the perplexity with a cache whose λ is ``share``."""
     return perplexity(replace(cache, shares=share * cache.shares).interpolate(log_probs))
 
 
 def read_text_sessions(sentences: Sequence[Words], away: int = 0) -> SessionCache:
-    """Return what the sentences before each sentence predict for its tokens, with λ = 1 for endless sessions.
+    """Make a session cache, with λ = 1, in which the session of each sentence is the sentences before it.
 
     Args:
-        away: read the sentences before the one that is so many sentences later instead, around the end.
+        away: instead, take the sentences before the sentence that is so many sentences later. After the end
+            of the text, counting continues at its beginning.
     """
     probs, shares = [], []
     for begin in range(0, len(sentences), BATCH_SENTENCES):
@@ -548,7 +554,7 @@ def read_text_sessions(sentences: Sequence[Words], away: int = 0) -> SessionCach
 
 
 def _history(sentences: Sequence[Words], index: int) -> Words:
-    """The newest sentences before a sentence that a cache reads."""
+    """Return the words of the last sentences before a sentence, as many as a cache reads."""
 
     def newest() -> Iterator[Words]:
         n_words = 0

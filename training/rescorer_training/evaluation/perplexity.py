@@ -1,8 +1,8 @@
 """Perplexity of models and their mixtures on a text, under several treatments of unknown words.
 
-Models are those of a bundle, single n-gram models and networks, or any combination, aligned over the union of
-their vocabularies. Log-probabilities are computed over the same tries as in rescoring. Two perplexities are
-comparable only under the same treatment of unknown words, vocabulary and tokens.
+Models come from a bundle, or are single n-gram models and networks, in any combination. They are aligned over
+the union of their vocabularies. Log-probabilities are computed over the same tries as in rescoring. Two
+perplexities are comparable only if tokens, vocabulary and the treatment of unknown words are the same.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from rescorer.combination import MIXTURE
 from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
 from rescorer.evaluation.scored_lists import to_perplexity
 from rescorer.models.arpa import LOG10_ZERO
 from rescorer.models.bundle import read_bundle
-from rescorer.models.language_model import LanguageModel, check_mixture, mix
+from rescorer.models.language_model import LanguageModel, mix
 from rescorer.models.ngram_files import contains_words, read_ngram, read_words
 from rescorer.models.ngrams import LN_10, NgramModel, align_vocabularies
 from rescorer.pipeline import MAX_BATCH_WORDS, load_bundle_models, load_network
@@ -27,31 +26,33 @@ from rescorer.safe_input import Folder
 from rescorer.scoring.batch import plan_batches
 from rescorer.text import Normaliser
 from rescorer.trie import Words, build_trie
+from rescorer.weights import MIXTURE, check_mixture
 from rescorer_training.corpus import common_normaliser, is_backward, recorded_normalisers
 from rescorer_training.pipes import check_no_pipe
 from rescorer_training.progress import ProgressTask, track
 
+TOLERANCE = 1e-6
+"""Fitting a mixture ends when the mean log-likelihood improves by less than this, in nats."""
+MAX_ITERATIONS = 200
 
-def fit_mixture(
-    log_probs: Mapping[str, np.ndarray], *, tolerance: float = 1e-6, max_iterations: int = 200
-) -> dict[str, float]:
+
+def fit_mixture(log_probs: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Return the interpolation weights λ that maximise Σ_t ln Σ_m λ_m · P_m(t) (Jelinek & Mercer 1980).
 
     The objective is concave, so the result does not depend on the starting point.
 
     Args:
         log_probs: for each model, (T,) ln P of every held-out token.
-        tolerance: stop when the mean log-likelihood improves by less than this, in nats.
     """
     columns = np.stack(list(log_probs.values()))  # (M, T)
     highest = columns.max(axis=0)
     relative = np.exp(columns - highest)  # relative to the best model of each token, so nothing underflows
     shares = np.full(len(columns), 1.0 / len(columns))
     previous = -np.inf
-    for _ in range(max_iterations):
+    for _ in range(MAX_ITERATIONS):
         mixed = shares @ relative  # (T,)
         likelihood = float(np.mean(np.log(mixed) + highest))
-        if likelihood - previous < tolerance:
+        if likelihood - previous < TOLERANCE:
             break
         previous = likelihood
         shares = shares * (relative / mixed).mean(axis=1)
@@ -81,11 +82,11 @@ def load_models(
     """Load models and align their vocabularies, so that unknown words are treated as in a bundle.
 
     Args:
-        ngrams: ARPA files or KenLM binaries, named ngram, ngram2, …
-        neurals: folders of trained networks or of their training runs, named neural, neural2, …
-        normaliser: None uses the normaliser recorded with the models, or the default one if none is recorded.
-        shares: interpolation weight λ by model name. None uses the bundle's weights if all models come from
-            the bundle, and equal weights otherwise; models of both directions are not mixed.
+        ngrams: ARPA files or KenLM binaries, which are named ngram, ngram2, …
+        neurals: folders of trained networks or of their training runs, which are named neural, neural2, …
+        normaliser: normaliser of the texts. None for the one recorded with the models, or the default one.
+        shares: interpolation weight λ by model name. If None, they are the bundle's weights if all models
+            come from the bundle, and equal weights otherwise. Models of both directions are not mixed.
 
     Raises:
         ConfigError: no model is given, the shares do not match the models, or the models were trained with
@@ -129,12 +130,12 @@ def choose_name(kind: str, taken: Collection[str]) -> str:
 def open_ngram(path: Path, name: str = "ngram") -> NgramModel:
     """Open an n-gram model.
 
-    A KenLM binary does not contain its word list; ``rescorer-train ngram`` writes the word list
-    to a file next to the binary.
+    A KenLM binary does not contain its words. ``rescorer-train ngram`` writes them to a file next to the
+    binary.
 
     Raises:
         BundleError: the file, the word list of a binary, or the record of its direction cannot be read.
-        ConfigError: it is a pipe.
+        ConfigError: the file is a pipe.
     """
     check_no_pipe(path)
     words = None if contains_words(path) else _read_binary_words(path)
@@ -164,14 +165,15 @@ class TokenScores:
     lengths: np.ndarray
     """(S,) int64 number of tokens in each sentence."""
     log_probs: Mapping[str, np.ndarray]
-    """(T,) float64 ln P over the union of the models' vocabularies: a word that a model does not know gets
-    its share of that model's ``<unk>``."""
+    """For each model, (T,) float64 ln P over the union of the models' vocabularies.
+
+    A word that a model does not know gets its share of the model's ``<unk>``."""
     unknown: Mapping[str, np.ndarray]
-    """(T,) bool, True where the model does not know the word."""
+    """For each model, (T,) bool: True for words that the model does not know."""
     log_shares: Mapping[str, np.ndarray]
-    """(T,) float64 ln of the share of P(``<unk>``) that the word gets; 0 where the model knows the word."""
+    """For each model, (T,) float64 ln of the word's share of P(``<unk>``); 0 for words that it knows."""
     backward: frozenset[str] = frozenset()
-    """Names of the backward models, whose last token of a sentence is its start instead of its end."""
+    """Names of the backward models. Their last token of a sentence is its start instead of its end."""
 
     def mix(self, shares: Mapping[str, float]) -> np.ndarray:
         """Return the mixture's log-probabilities ln Σ_m λ_m · P_m, (T,), for interpolation weights λ."""
@@ -183,7 +185,7 @@ class TokenScores:
         return 0 < len(self.backward) < len(self.log_probs)
 
     def average_directions(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Average (T,) values by model over the models of each direction, then over both directions: (T,)."""
+        """Average values, (T,) for each model, over the models of each direction, then over both: (T,)."""
         backward = [part for name, part in values.items() if name in self.backward]
         forward = [part for name, part in values.items() if name not in self.backward]
         mean: np.ndarray = (np.mean(forward, axis=0) + np.mean(backward, axis=0)) / 2
@@ -204,9 +206,9 @@ def score_tokens(
     """Score every token of a text with every model.
 
     Args:
-        in_order: score the sentences in text order: networks that were trained that way carry their state
-            across them, and those with topics read the topics of all sentences before. All other models, and
-            all models without this, score each sentence on its own.
+        in_order: score the sentences as a text in order. Networks that were trained that way then carry their
+            state from sentence to sentence, and networks with topics read the topics of all sentences before.
+            Other models score each sentence on its own.
 
     Raises:
         FormatError: there are no sentences.
@@ -265,7 +267,7 @@ def _score_with_model(
 
 
 LOG_ZERO = (LOG10_ZERO + 1) * LN_10
-"""Largest ln P of what has no probability, which ARPA files write as -99."""
+"""Largest ln P of a token without a probability. ARPA files write -99 for log10 0."""
 BOTH_DIRECTIONS = "both directions"
 """Name of the pseudo-perplexity exp(-Σ_s ½(ln P_forward(s) + ln P_backward(s)) / T) of T tokens.
 
@@ -278,25 +280,32 @@ proportional to them has at most this perplexity.
 
 @dataclass(frozen=True, slots=True)
 class Perplexity:
-    """Perplexities of one model. The tokens are all words, and one ``</s>`` per sentence."""
+    """Perplexities of one model, which differ in how they treat unknown words.
+
+    Tokens are all words, and one ``</s>`` per sentence.
+    """
 
     n_unknown: int
     """Number of words that the model does not know."""
     shared: float
-    """Perplexity if a word that only other models know gets its share of ``<unk>``, as in a bundle. Every
-    model then spreads probability 1 over the same union of vocabularies, so the models are comparable."""
+    """Perplexity if a word that only other models know gets its share of ``<unk>``, as in a bundle.
+
+    All models then spread probability 1 over the same words, so that they are comparable."""
     counted: float | None
-    """Perplexity if every unknown word gets the whole probability of ``<unk>``, as in KenLM's ``query`` and
-    most papers. Comparable between models with the same vocabulary; None if a mixture's
-    vocabularies differ."""
+    """Perplexity if every unknown word gets the whole probability of ``<unk>``.
+
+    KenLM's ``query`` and most papers count in this way. Models with the same vocabulary are comparable. None
+    for a mixture of models with different vocabularies."""
     excluded: float | None
-    """Perplexity over the tokens that all models know. This is lower than the others for every model
-    because the hardest words are excluded; None if no token is left."""
+    """Perplexity over the tokens that all models know; None if there are none.
+
+    It is lower than the others, because the hardest words are left out."""
     n_impossible: int = 0
-    """Number of tokens without a probability: the model gives them less than ``LOG_ZERO``, as a
-    model that lacks ``<unk>`` gives to unknown words. SRILM calls them zeroprobs."""
+    """Number of tokens without a probability (SRILM's zeroprobs): their ln P is below ``LOG_ZERO``.
+
+    A model without ``<unk>`` gives no probability to unknown words."""
     possible: float | None = None
-    """Perplexity over the other tokens; None if no token is left."""
+    """Perplexity over all tokens that have a probability; None if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +362,7 @@ def perplexity(log_probs: np.ndarray) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """Contribution of one model to a mixture, measured on the text used to fit the interpolation weights."""
+    """Contribution of one model to a mixture, on the text to which the interpolation weights are fitted."""
 
     share: float
     """Interpolation weight λ."""

@@ -19,22 +19,25 @@ from rescorer.models.network_files import END, UNKNOWN
 from rescorer.models.neural import NeuralLanguageModel
 from rescorer.models.ngrams import NgramModel
 from rescorer.trie import Words
+from rescorer_training.progress import option
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """Ways to choose the next word, and the end of a sentence."""
+    """How the next word and the end of a sentence are chosen.
 
-    temperature: float = 1.0
-    """Divisor of the log-probabilities; 0 always chooses the most probable word."""
-    top_k: int = 0
-    """Number of most probable words to choose from; 0 allows all words."""
-    top_p: float = 1.0
-    """Total probability of the most probable words to choose from."""
-    longest: int = 50
-    """Maximum number of words per sentence."""
-    unknown: bool = False
-    """Allow ``<unk>``; otherwise its probability goes to the other words."""
+    If ``<unk>`` is not allowed, its probability goes to the other words.
+    """
+
+    temperature: float = option(
+        1.0,
+        "Sampling temperature: below 1 favours likely words, above 1 unlikely ones; 0 always takes "
+        "the likeliest word.",
+    )
+    top_k: int = option(0, "Number of likeliest words to choose from; 0 for all words.")
+    top_p: float = option(1.0, "Total probability of the likeliest words to choose from.")
+    longest: int = option(50, "Maximum number of words per sentence.")
+    unknown: bool = option(False, "Allow <unk> in sentences.", "--unknown")
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
@@ -74,7 +77,7 @@ class Sampler:
         self.predictors = [_make_predictor(models[name], self.words) for name in used]
 
     def sample_sentence(self, random: np.random.Generator, prompt: Words = ()) -> Words:
-        """Sample the continuation of ``prompt`` up to the end of the sentence; the prompt is not included."""
+        """Sample the words that continue ``prompt``, up to the end of the sentence."""
         states = [predictor.start() for predictor in self.predictors]
         for word in prompt:
             states = self._advance(states, self.ids.get(word, self.ids[UNKNOWN]))
@@ -113,7 +116,7 @@ def choose_word(log_probs: np.ndarray, options: SamplingOptions, random: np.rand
 
 
 def _make_predictor(model: LanguageModel, words: Sequence[str]) -> _NGramPredictor | _NeuralPredictor:
-    """Return what predicts the next word: ln P of each word of the union, (V,), from a state."""
+    """Return an object that computes ln P of each word, (V,), from the state after the words so far."""
     if isinstance(model, NgramModel):
         return _NGramPredictor(model, words)
     if isinstance(model, NeuralLanguageModel):

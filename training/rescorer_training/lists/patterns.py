@@ -1,8 +1,8 @@
-"""Parts of made lists: sentences, pronunciations, probabilities in context, and patterns of errors.
+"""What made lists consist of: sentences, pronunciations, probabilities in context, and patterns of errors.
 
-A pattern says where the hypotheses of a list are right, wrong and different: every hypothesis is aligned with
-the reference. At each word of the reference it is right, lacks the word, or has one of the wrong words that
-some hypothesis has there; in each gap between words it has nothing, or some inserted words.
+A pattern describes the errors of a list without its words. Every hypothesis is aligned with the reference. At
+each word of the reference, a hypothesis either has the word, or lacks it, or has one of several wrong words.
+In each gap between words, it has nothing or one of several insertions.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ PHONE_CLASSES = (
 
 
 class Pronunciations:
-    """A pronunciation dictionary in the form of the CMU dictionary: ``word PH ON ES``, ``word(2) …``."""
+    """A pronunciation dictionary in the format of the CMU dictionary: ``word PH ON ES``, ``word(2) …``."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        """Parse a dictionary; the first pronunciation of a word counts.
+        """Parse the lines of a dictionary, taking the first pronunciation of each word.
 
         Raises:
-            ValueError: there is no word in it.
+            ValueError: no line has a word.
         """
         self._characters: dict[str, str] = {}
         self._words: dict[str, str] = {}
@@ -74,14 +74,14 @@ class Pronunciations:
 
     @property
     def phones(self) -> list[str]:
-        """Names of the phones; the number of a phone is its index."""
+        """Names of the phones, in the order of their numbers."""
         return list(self._characters)
 
     def __contains__(self, word: str) -> bool:
         return word in self._words
 
     def __getitem__(self, word: str) -> str:
-        """The phones of a word; of an unknown word, those of the known word that is spelled most like it."""
+        """Return the phones of a word; for an unknown word, those of the known word spelled most like it."""
         if word not in self._words:
             nearest = process.extractOne(word, self._spellings, scorer=Levenshtein.normalized_distance)
             self._words[word] = self._words[nearest[0]]
@@ -89,21 +89,21 @@ class Pronunciations:
 
 
 def phone_numbers(pronunciation: str) -> np.ndarray:
-    """Numbers of the phones of a pronunciation, (P,) int64."""
+    """Return the numbers of the phones of a pronunciation, (P,) int64."""
     return np.array([ord(character) - FIRST_CHARACTER for character in pronunciation], dtype=np.int64)
 
 
 class PhoneCosts:
-    """−ln of the probability that a phone is replaced, lost or added, learned from pairs of pronunciations.
+    """Costs of replacing, losing or adding a phone: −ln of probabilities learned from pronunciations.
 
-    Counts are smoothed: every phone is taken to have been right ``PRIOR_RIGHT`` times, and wrong a few times,
-    more often for another phone of its class.
+    Counts are smoothed: every phone counts as ``PRIOR_RIGHT`` times right and a few times wrong, more often
+    for another phone of the same class.
     """
 
     PRIOR_RIGHT, PRIOR_CLASS, PRIOR_OTHER, PRIOR_GAP = 20.0, 2.0, 0.5, 4.0
 
     def __init__(self, phones: list[str], pairs: Iterable[tuple[str, str, float]] = ()) -> None:
-        """Count the phones of pairs of (right, heard, weight) that stand for each other."""
+        """Count which phones correspond to each other in pairs of pronunciations: (right, heard, weight)."""
         size = len(phones)
         class_of = {phone: index for index, group in enumerate(PHONE_CLASSES) for phone in group.split()}
         classes = np.array([class_of.get(phone, -1) for phone in phones])
@@ -125,13 +125,13 @@ class PhoneCosts:
                     added += weight * len(target)
         totals = counts.sum(axis=1) + lost
         self.replace = -np.log(counts / totals[:, None])
-        """(P, P) float64, cost of hearing the second phone for the first."""
+        """(P, P) float64 cost of hearing the second phone instead of the first."""
         self.lose = -np.log(lost / totals)
-        """(P,) float64."""
+        """(P,) float64 cost of losing each phone."""
         self.add = float(-np.log(added / (added + totals.sum())))
 
     def distances(self, right: str, heard: list[str]) -> np.ndarray:
-        """Least cost of turning a pronunciation into each of several others, (N,) float64."""
+        """Compute the least cost of turning a pronunciation into each of several others, (N,) float64."""
         source = phone_numbers(right)
         width = max(map(len, heard))
         targets = np.zeros((len(heard), width), dtype=np.int64)
@@ -149,9 +149,10 @@ class PhoneCosts:
 
 
 DELETED = -1
-"""Outcome at a word of the reference; 0 is the word itself, and 1, 2, … are distinct wrong words.
+"""Outcome at a reference word that a hypothesis lacks.
 
-In a gap, 0 is nothing, and 1, 2, … are distinct insertions.
+0 stands for the word itself, and 1, 2, … for distinct wrong words. In a gap, 0 stands for nothing, and 1, 2,
+… for distinct insertions.
 """
 Words = tuple[str, ...]
 
@@ -161,13 +162,13 @@ class Pattern:
     """The outcomes of H hypotheses at M reference words and in the M + 1 gaps around them."""
 
     words: np.ndarray
-    """(H, M) int64."""
+    """(H, M) int64 outcome of each hypothesis at each reference word."""
     gaps: np.ndarray
-    """(H, M + 1) int64; gap j is before reference word j."""
+    """(H, M + 1) int64 outcome of each hypothesis in each gap. Gap j is before reference word j."""
     wrong: tuple[Words, ...]
-    """The wrong words at each reference word; outcome k is the k-th."""
+    """The wrong words at each reference word. Outcome k stands for the k-th of them."""
     inserted: tuple[tuple[Words, ...], ...]
-    """The insertions in each gap."""
+    """The insertions in each gap. Outcome k stands for the k-th of them."""
 
     @property
     def n_words(self) -> int:
@@ -175,9 +176,9 @@ class Pattern:
         return self.words.shape[1]
 
     def stretch(self, n_words: int) -> Pattern:
-        """The pattern for a reference of another length: words are repeated or left out at even distances.
+        """Fit the pattern to a reference of another length, repeating or leaving out words at even distances.
 
-        The gap before a repeated word keeps its insertions once.
+        The insertions before a word are not repeated with the word.
         """
         n_gaps = self.n_words
         source = (np.arange(n_words) * 2 + 1) * self.n_words // (2 * n_words)
@@ -191,14 +192,14 @@ class Pattern:
         )
 
     def errors(self) -> np.ndarray:
-        """Substitutions, deletions and insertions of each hypothesis, (H, 3) int64."""
+        """Count substitutions, deletions and insertions of each hypothesis, (H, 3) int64."""
         lengths = [np.array([0, *map(len, insertions)]) for insertions in self.inserted]
         inserted = sum(length[self.gaps[:, j]] for j, length in enumerate(lengths))
         return np.stack([(self.words > 0).sum(1), (self.words == DELETED).sum(1), inserted], axis=1)
 
 
 def find_pattern(reference: Words, hypotheses: Sequence[Words]) -> Pattern:
-    """Align hypotheses with their reference by the fewest errors."""
+    """Find the pattern of hypotheses by aligning them with their reference, with the fewest errors."""
     words = np.zeros((len(hypotheses), len(reference)), dtype=np.int64)
     gaps = np.zeros((len(hypotheses), len(reference) + 1), dtype=np.int64)
     wrong: list[dict[str, int]] = [{} for _ in reference]
@@ -220,11 +221,11 @@ def find_pattern(reference: Words, hypotheses: Sequence[Words]) -> Pattern:
 def apply_pattern(
     pattern: Pattern, reference: Words, wrong: Sequence[Words], inserted: Sequence[Sequence[Words]]
 ) -> list[Words]:
-    """The hypotheses of a pattern with other words; the inverse of ``find_pattern``.
+    """Make the hypotheses of a pattern, with other words: the inverse of ``find_pattern``.
 
     Args:
-        wrong: as many wrong words at each reference word as the pattern has.
-        inserted: as many insertions in each gap as the pattern has.
+        wrong: for each reference word, as many wrong words as the pattern has there.
+        inserted: for each gap, as many insertions as the pattern has there.
     """
     n_words = len(reference)
     pieces: list[list[Words]] = []  # outcomes in the order of speech: gap 0, word 0, gap 1, …
@@ -252,7 +253,7 @@ def apply_pattern(
 
 
 class CountModel:
-    """Relative counts of words, whatever their context; a word that was not counted counts once."""
+    """Relative counts of words, regardless of their context. A word without a count has the count 1."""
 
     def __init__(self, counts: Mapping[str, int]) -> None:
         total = sum(counts.values()) + 1
@@ -260,11 +261,11 @@ class CountModel:
         self._unknown = -math.log(total)
 
     def log_probs(self, context: Words, words: Sequence[str]) -> np.ndarray:
-        """ln P of each of several words after the words of a sentence so far, (N,) float64."""
+        """Compute ln P of each of several words after the words of a sentence so far, (N,) float64."""
         return np.array([self._log_probs.get(word, self._unknown) for word in words])
 
     def score(self, words: Words) -> float:
-        """ln P of a sentence, in nats."""
+        """Compute ln P of a sentence."""
         return float(self.log_probs((), words).sum())
 
 
@@ -272,7 +273,7 @@ class NGramContext:
     """An n-gram model in a file, such as an ARPA file."""
 
     def __init__(self, path: Path) -> None:
-        """Load the model; raises RescorerError if the file cannot be read as one."""
+        """Load the model; raises RescorerError if the file is not an n-gram model."""
         self._model = read_ngram(path)
 
     def log_probs(self, context: Words, words: Sequence[str]) -> np.ndarray:
@@ -293,7 +294,7 @@ class Sentence:
     """A sentence of the texts."""
 
     key: str
-    """Hexadecimal hash of the seed and the words: the order of sentences, and the seed of their chance."""
+    """Hexadecimal hash of the seed and the words. It orders sentences and seeds random numbers."""
     words: tuple[str, ...]
 
     @property
@@ -301,13 +302,13 @@ class Sentence:
         return " ".join(self.words)
 
     def random(self) -> np.random.Generator:
-        """Random numbers that depend only on the sentence and the seed, so not on the other sentences."""
+        """Make a generator of random numbers that depends only on the sentence and the seed."""
         return np.random.default_rng(int(self.key, 16))
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which sentences to choose."""
+    """Number and lengths of the sentences to choose, and the random seed."""
 
     n_sentences: int
     seed: int
@@ -318,12 +319,12 @@ class Choice:
 def choose_sentences(
     paths: Sequence[Path], normaliser: Normaliser, choice: Choice, excluded: Collection[tuple[str, ...]]
 ) -> list[Sentence]:
-    """Draw distinct sentences at random; a larger number keeps those of a smaller one, and adds others.
+    """Draw distinct sentences at random. A larger number of them includes those of a smaller number.
 
-    Sentences with digits are left out, because they can be read in several ways.
+    Sentences with digits are left out, because they can be read aloud in several ways.
 
     Args:
-        excluded: canonical words of sentences that must not be chosen.
+        excluded: normalised words of sentences that must not be chosen.
 
     Raises:
         ConfigError: no sentence fits.
@@ -351,5 +352,5 @@ def choose_sentences(
 
 
 def reference_words(lists: Iterable[NBestList], normaliser: Normaliser) -> set[tuple[str, ...]]:
-    """Canonical words of the references of lists."""
+    """Return the normalised words of the references of lists."""
     return {normaliser.normalise(nbest.reference) for nbest in lists if nbest.reference is not None}

@@ -1,14 +1,13 @@
 """Make training lists by speech synthesis and a recogniser.
 
-Speech is synthesised with flite, espeak-ng and festival at varied speed, pitch and noise; the programs come
-with Debian, in packages of the same names, and festival's voices in further ones. It is recognised with
-PocketSphinx, an optional dependency (``pip install pocketsphinx``), and its English models; lists are the n
-best of its lattices. The randomness of a list is that of its sentence, and a recogniser does not remember
-earlier utterances, so lists depend neither on the number of processes nor on whether a run was interrupted.
+Flite, espeak-ng and festival synthesise sentences at varied speed, pitch and noise. These programs come with
+Debian, in packages of the same names; festival's voices are in further packages. PocketSphinx, an optional
+dependency (``pip install pocketsphinx``), recognises the speech with its English models. A list has the n
+best hypotheses of its lattice. Random numbers depend only on the sentence, and the recogniser does not
+remember earlier utterances. So lists depend neither on the number of processes nor on interruptions.
 
-A journal keeps the results of a long run while it lasts, one JSON record per line: first the settings of the
-run, then one finished task per line. A line that was cut off, because the process was killed while writing
-it, is removed.
+During a run, a journal keeps its results as lines of JSON: first the settings of the run, then one line for
+each finished task. If the process was killed while it wrote a line, the incomplete line is removed.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ if TYPE_CHECKING:
 
 
 class Journal:
-    """Finished tasks by key, open for more; a context manager that lets no second run use the same file."""
+    """The file of finished tasks of a run, as a context manager. No other run can use it meanwhile."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         """Open a journal, or start one.
@@ -101,7 +100,7 @@ class Journal:
         self._stream.write(json.dumps(record).encode() + b"\n")
 
     def add(self, key: str, value: Any) -> None:
-        """Record a finished task and its result, which can be written as JSON."""
+        """Record a finished task and its result, which is JSON data."""
         self._write({"key": key, "value": value})
         self.finished[key] = value
 
@@ -137,7 +136,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class TaskError:
-    """Why a task has no result."""
+    """The reason why a task has no result."""
 
     reason: str
 
@@ -159,7 +158,7 @@ class _Worker(Generic[Task, Result]):
         self.connection.send(task)
 
     def take(self) -> Result | TaskError | None:
-        """The result of the task; None while it is being computed. After a crash or a timeout, stop."""
+        """Return the result of the task, or None if it is not ready; stop after a crash or a timeout."""
         try:
             if self.connection.poll():
                 result: Result = self.connection.recv()
@@ -177,7 +176,7 @@ class _Worker(Generic[Task, Result]):
         return self.connection.closed
 
     def stop(self) -> None:
-        """Kill the process, if it is still running, and the programs that it runs."""
+        """Kill the process, if it still runs, and the programs that it has started."""
         if self._process.pid is not None and self._process.is_alive():
             with suppress(ProcessLookupError):  # it has no group of its own yet, so it runs no program
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -199,7 +198,7 @@ def _serve(make: Callable[[], Callable[[Task], Result]], connection: Connection)
 
 
 def _exit_with_parent() -> None:
-    """End this process and its programs when its parent ends, also if the parent is killed."""
+    """End this process and its programs when the parent process ends, even if the parent is killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -212,9 +211,10 @@ def run_tasks(
     """Yield each task with its result, in the order of completion.
 
     Args:
-        make: called in each new process; returns the function that computes results. Must be picklable.
-        timeout_s: time for one task after which its process is killed; for the first task of a process it
-            includes ``make``.
+        make: function that is called in each new process and returns the function that computes results. It
+            must be picklable.
+        timeout_s: time after which the process of a task is killed. For the first task of a process, it
+            includes the time for ``make``.
     """
     remaining = iter(tasks)
     workers: list[_Worker[Task, Result]] = []
@@ -248,9 +248,9 @@ def run_tasks(
 
 SAMPLE_RATE_HZ = 16_000
 COMMANDS = {"flite": "flite", "espeak-ng": "espeak-ng", "festival": "text2wave"}
-"""Program to run, by package."""
+"""Program of each package."""
 FLITE_PITCHES_HZ = {"awb": 130.0, "kal": 95.0, "kal16": 95.0, "rms": 95.0, "slt": 165.0}
-"""Voices of flite with their usual mean pitch. kal is sampled at 8 kHz, so it sounds like a telephone."""
+"""Voices of flite with their usual mean pitch. The voice kal has 8 kHz, so it sounds like a telephone."""
 ESPEAK_ACCENTS = ("en-us", "en-gb", "en-gb-scotland", "en-gb-x-rp", "en-us-nyc")
 ESPEAK_VARIANTS = ("m1", "m2", "m3", "m4", "m7", "f1", "f2", "f3", "f4", "klatt2", "klatt4", "steph", "john")
 FESTIVAL_VOICES = {
@@ -258,7 +258,7 @@ FESTIVAL_VOICES = {
     "ked_diphone": "festvox-kdlpc16k",
     "cmu_us_slt_arctic_hts": "festvox-us-slt-hts",
 }
-"""Voices of festival with the packages that they come in. The last one does not follow the speed."""
+"""Voices of festival with their packages. The last voice ignores the speed."""
 VOICES = (
     *(f"flite:{name}" for name in FLITE_PITCHES_HZ),
     *(f"espeak-ng:{accent}+{variant}" for accent in ESPEAK_ACCENTS for variant in ESPEAK_VARIANTS),
@@ -266,10 +266,10 @@ VOICES = (
 )
 """All voices, as PROGRAM:VOICE."""
 DEFAULT_VOICES = tuple(voice for voice in VOICES if not voice.startswith("espeak-ng:"))
-"""Those that PocketSphinx understands about as well as people."""
+"""Voices that PocketSphinx recognises about as well as human speech."""
 ESPEAK_WORDS_PER_MINUTE, ESPEAK_PITCH = 160, 50
 ESPEAK_PITCH_PER_SEMITONE = 50 / 12
-"""espeak-ng's pitch goes from 0 to 99, which is about two octaves."""
+"""Steps of espeak-ng's pitch per semitone. Its range from 0 to 99 is about two octaves."""
 MIN_SPEED, MAX_SPEED = 0.8, 1.25
 MAX_PITCH_SEMITONES = 3.0
 
@@ -285,9 +285,9 @@ class Rendering:
     voice: str
     """One of ``VOICES``."""
     speed: float
-    """Relative to the usual speed of the voice."""
+    """Speed relative to the usual speed of the voice."""
     pitch_semitones: float
-    """Relative to the usual pitch of the voice."""
+    """Pitch relative to the usual pitch of the voice."""
     snr_db: float
     """Ratio of speech to added white noise."""
 
@@ -318,7 +318,7 @@ def _missing_package(what: str, package: str) -> ConfigError:
 
 
 def list_festival_voices() -> set[str]:
-    """Names of the installed voices of festival."""
+    """Return the names of festival's voices that are installed."""
     command = ["festival", "--batch", "(print (voice.list))"]
     listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     return set(listed.replace("(", " ").replace(")", " ").split())
@@ -343,7 +343,7 @@ def synthesise(text: str, rendering: Rendering, folder: Path, timeout_s: float) 
     """Synthesise a sentence without noise, (S,) int16 at ``SAMPLE_RATE_HZ``.
 
     Args:
-        folder: where to write a temporary file of sound, which is deleted.
+        folder: folder for a temporary sound file.
 
     Raises:
         SynthesisError: the program failed, took too long or wrote no speech.
@@ -373,7 +373,7 @@ def synthesise(text: str, rendering: Rendering, folder: Path, timeout_s: float) 
 
 
 def build_command(text: str, rendering: Rendering, path: Path) -> list[str]:
-    """The command that speaks a text into a WAV file; festival reads it from its standard input."""
+    """Build the command that speaks a text into a WAV file. Festival reads the text from standard input."""
     program, _, voice = rendering.voice.partition(":")
     if program == "flite":
         pitch_hz = FLITE_PITCHES_HZ[voice] * 2 ** (rendering.pitch_semitones / 12)
@@ -391,7 +391,7 @@ def build_command(text: str, rendering: Rendering, path: Path) -> list[str]:
 
 
 def resample(samples: np.ndarray, rate_hz: int) -> np.ndarray:
-    """Convert sound to ``SAMPLE_RATE_HZ``, (S,) int16."""
+    """Convert sound to the sampling rate ``SAMPLE_RATE_HZ``, (S,) int16."""
     from scipy.signal import resample_poly  # loads slowly
 
     if rate_hz == SAMPLE_RATE_HZ:
@@ -401,7 +401,7 @@ def resample(samples: np.ndarray, rate_hz: int) -> np.ndarray:
 
 
 def add_noise(samples: np.ndarray, snr_db: float, random: np.random.Generator) -> np.ndarray:
-    """Add white noise ``snr_db`` below the speech."""
+    """Add white noise with a given ratio of speech to noise in decibels."""
     signal = samples.astype(np.float64)
     deviation = np.sqrt(np.mean(signal**2)) * 10 ** (-snr_db / 20)
     return to_int16(signal + random.normal(0.0, deviation, size=signal.shape))
@@ -414,13 +414,14 @@ def to_int16(signal: np.ndarray) -> np.ndarray:
 
 LATTICE_LM_SCALE, SEARCH_LM_SCALE = 9.5, 6.5
 SCALES = Scales(LATTICE_LM_SCALE, LATTICE_LM_SCALE / SEARCH_LM_SCALE * math.log(0.65))
-"""PocketSphinx's own: ``bestpathlw``, and its word insertion penalty ``wip``, which is meant for ``lw``."""
+"""PocketSphinx's defaults: ``bestpathlw``, and the word insertion penalty ``wip`` rescaled from ``lw``."""
 
 MIN_POSTERIOR = 1e-5
-"""Smallest posterior of a link that is kept. Without the others, a lattice is searched ten times as fast, and
-mostly 97 or more of its 100 best hypotheses are those of the whole."""
+"""Smallest posterior of a link that is kept.
+
+Without the others, the search is ten times as fast and mostly finds 97 or more of the 100 best hypotheses."""
 BEAM = 100.0
-"""Histories of a node are left out if their totals are lower by more nats than that of its best history."""
+"""Beam in nats for the search; see ``ExpandedLattice``."""
 POSTERIOR = re.compile(r"J=.*\bp=(\S+)")
 LINK_COUNT = re.compile(r"^(N=\d+\s+L=)\d+", re.MULTILINE)
 
@@ -437,7 +438,7 @@ def import_pocketsphinx() -> pocketsphinx:
 
 
 def dictionary_path() -> Path:
-    """The pronunciation dictionary that comes with PocketSphinx.
+    """Return the path of the pronunciation dictionary that comes with PocketSphinx.
 
     Raises:
         ConfigError: PocketSphinx is not installed.
@@ -450,7 +451,7 @@ def dictionary_path() -> Path:
 
 
 def prune_links(slf: str, min_posterior: float) -> str:
-    """Remove the links of a lattice, in the form in which PocketSphinx writes it, with small posteriors."""
+    """Remove links with small posteriors from a lattice in the SLF format as PocketSphinx writes it."""
     lines = slf.splitlines(keepends=True)
     kept = [
         line for line in lines if not (match := POSTERIOR.match(line)) or float(match[1]) >= min_posterior
@@ -467,7 +468,7 @@ class PocketSphinxTrigram:
         self._nats_per_unit = math.log(decoder.config["logbase"])
 
     def log_prob(self, ngram: tuple[str, ...]) -> float:
-        """ln P of the last word after the others."""
+        """Return ln P of the last word after the other words."""
         # the package expects the word first, then its predecessors backwards
         return self._model.prob(ngram[::-1]) * self._nats_per_unit
 
@@ -484,7 +485,7 @@ class PocketSphinx:
 
         Args:
             samples: (S,) int16 at ``SAMPLE_RATE_HZ``.
-            folder: where to write a temporary lattice.
+            folder: folder for a temporary lattice file.
 
         Raises:
             InputError, ValueError: the lattice is damaged or has no path.
@@ -518,12 +519,12 @@ class Recogniser(Protocol):
     """A speech recogniser."""
 
     def recognise(self, samples: np.ndarray, depth: int, folder: Path) -> list[Candidate]:
-        """Find the ``depth`` best hypotheses in (S,) int16 at 16 kHz; may write files into a folder."""
+        """Find the ``depth`` best hypotheses of (S,) int16 samples at 16 kHz; may write files to a folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechSettings:
-    """Settings that determine a list, together with its sentence."""
+    """Settings that, together with the sentence, determine a list."""
 
     seed: int
     depth: int
@@ -534,7 +535,7 @@ class SpeechSettings:
 
 
 class ListMaker:
-    """Speaks sentences and recognises them; lives in its own process."""
+    """Speaks sentences and recognises them, in a process of its own."""
 
     def __init__(
         self, load_recogniser: Callable[[], Recogniser], settings: SpeechSettings, folder: Path
@@ -585,11 +586,11 @@ class Summary:
     rejected: Counter[str]
     """Number of sentences without a list, by reason."""
     n_kept: int
-    """Number of finished sentences that were not asked for and are kept next to the output."""
+    """Number of finished sentences that this run does not need, which are kept next to the output."""
 
 
 def unfinished_folder(output: Path) -> Path:
-    """Where finished lists are kept until all are done."""
+    """Return the folder in which finished lists are kept until all are done."""
     return output.with_name(f"{output.name}.unfinished")
 
 
@@ -604,12 +605,12 @@ def make_speech_lists(
 ) -> Summary:
     """Make the lists of sentences and write them to a file, in the order of the sentences.
 
-    Finished lists are kept in the folder ``OUTPUT.unfinished`` until all are done; a second call continues
-    where the first one was interrupted. If it has fewer sentences, the folder stays, with the lists of the
-    others.
+    Finished lists are kept in the folder ``OUTPUT.unfinished`` until all are done, and a second call
+    continues where the first one was interrupted. If the second call has fewer sentences, the folder stays
+    with the lists of the other sentences.
 
     Args:
-        load_recogniser: called in each process; must be picklable.
+        load_recogniser: function that makes the recogniser in each process. It must be picklable.
         timeout_s: time for one sentence.
 
     Raises:

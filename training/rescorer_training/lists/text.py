@@ -1,20 +1,21 @@
-"""Make training lists from text alone, in imitation of real lists with references.
+"""Make training lists from text alone, in imitation of real lists; and search lattices with a trigram model.
 
-A made list takes the pattern of a real list of about the same length: which hypotheses are right, wrong and
-different at which words. So the length of lists, their numbers of errors, how much their hypotheses have in
-common, and what the words do not explain in their scores, are those of real lists.
+A made list takes the pattern of a real list of about the same length: which hypotheses are right or wrong at
+which words. So made lists resemble real ones in their lengths, their numbers of errors, and in how much their
+hypotheses have in common.
 
-Wrong words: h instead of the word r, after the words c, has a probability proportional to
+Wrong words are drawn. After the words c, the word h replaces the word r with a probability proportional to
 exp(−a · phone cost(r, h) + b · ln P(h | c)), where a and b are fitted to the substitutions of real lists.
 
-Scores are those of the real list, changed by as much as other words change them in a linear model of real
-lists. What a list has in common does not rank its hypotheses, so scores and facts are centred in each list.
-Facts of a hypothesis: words, characters, ln P by a language model, substitutions, deletions and insertions.
+Scores are those of the real list, corrected for the other words by a linear model that is fitted to real
+lists. It predicts the scores of a hypothesis from six facts: its words, its characters, ln P by a language
+model, its substitutions, deletions and insertions. Scores and facts are centred within each list, because
+what all hypotheses of a list have in common does not rank them.
 
-The arcs of a lattice are scored with a trigram model: the total is acoustic + scale · LM + penalty · (words +
-1), in nats, like the one that PocketSphinx maximises when it searches a lattice. Nodes are split by the last
-two words before them; for each such state the best completion is computed with array operations, and A*
-follows it (see ``rescorer.formats.lattices`` for the same search over general lattices).
+The total of a path through a lattice is acoustic + scale · LM + penalty · (words + 1), in nats, like the one
+that PocketSphinx maximises. Nodes are split by the last two words before them. For each of these states, the
+best completion is computed with array operations, and an A* search follows the completions (see
+``rescorer.formats.lattices`` for the same search over general lattices).
 """
 
 from __future__ import annotations
@@ -47,22 +48,22 @@ from rescorer_training.lists.patterns import (
 
 START, END = "<s>", "</s>"
 NO_WORD = 0
-"""Number of the missing word before the start of a sentence."""
+"""Number that stands for the missing word before the start of a sentence."""
 
 
 class TrigramModel(Protocol):
     """A language model with at most two words of history."""
 
     def log_prob(self, ngram: tuple[str, ...]) -> float:
-        """ln P of the last word after the others, of which there are one or two."""
+        """Return ln P of the last word after the other words, which are one or two."""
 
 
 class Scales(NamedTuple):
-    """Weights of the total."""
+    """Weights of a total score."""
 
     lm: float
     word_penalty: float
-    """In nats; added per word and for the end of the sentence."""
+    """Score in nats that is added for each word and for the end of the sentence."""
 
 
 class Candidate(NamedTuple):
@@ -75,7 +76,7 @@ class Candidate(NamedTuple):
     """Language model score in nats, with the end of the sentence, unscaled."""
 
     def total(self, scales: Scales) -> float:
-        """First-pass score, which determines the order of a list."""
+        """Compute the first-pass score, by which a list is ordered."""
         return self.acoustic + scales.lm * self.lm + scales.word_penalty * (len(self.words) + 1)
 
 
@@ -88,21 +89,20 @@ class _Transition(NamedTuple):
     acoustic: float
     penalty: float
     lm: np.ndarray
-    """(H,) float64."""
+    """(H,) float64 language model score of the word after each history."""
     histories: np.ndarray
-    """(H,) int64, index of the resulting history among those of the target, or their number if it was left
-    out."""
+    """(H,) int64 index of each resulting history among those of the target, or their number if left out."""
 
 
 class ExpandedLattice:
-    """A lattice whose nodes are split by their histories."""
+    """A lattice whose nodes are split by their histories, the last two words."""
 
     def __init__(self, lattice: Lattice, model: TrigramModel, scales: Scales, beam: float = math.inf) -> None:
         """Score all arcs.
 
         Args:
-            beam: histories of a node are left out if their best total is lower by more nats than that of the
-                node's best history.
+            beam: a history is left out if its best total is lower than that of the best history of the same
+                node by more than so many nats.
 
         Raises:
             ValueError: the lattice has a cycle.
@@ -150,7 +150,7 @@ class ExpandedLattice:
         }
 
     def _query(self, ngrams: np.ndarray) -> np.ndarray:
-        """Log-probabilities of trigrams of word numbers; the model is asked for each of them once."""
+        """Return log-probabilities of trigrams of word numbers. The model computes each of them once."""
         known, size = self._log_probs, len(self._vocabulary)
         codes = ngrams.tolist()
         for code in codes:
@@ -162,7 +162,7 @@ class ExpandedLattice:
         return np.array([known[code] for code in codes])
 
     def _complete(self) -> dict[int, np.ndarray]:
-        """The best total from each history of each node to the end; minus infinity if there is no path."""
+        """Compute the best total from each history of each node to the end; -inf if there is no path."""
         completions: dict[int, np.ndarray] = {}
         for node in reversed(self._order):
             best = np.full(self._n_histories[node] + 1, -math.inf)  # the last: histories that were left out
@@ -175,7 +175,7 @@ class ExpandedLattice:
 
 
 def _find(histories: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Indices in a sorted array; its length for what is not in it."""
+    """Return the index of each wanted value in a sorted array, or the array's length if it is not there."""
     index = np.searchsorted(histories, wanted)
     found = histories[np.minimum(index, len(histories) - 1)] == wanted
     return np.where(found, index, len(histories))
@@ -192,8 +192,8 @@ def find_candidates(
 ) -> list[Candidate]:
     """Find the ``depth`` best distinct word sequences, best first.
 
-    Of paths with the same words, the best counts. The list is empty if no path leads to the end. Without a
-    beam, the search is exact.
+    Of several paths with the same words, the best one counts. The result is empty if no path leads to the
+    end. Without a beam, the search is exact.
 
     Raises:
         ValueError: the lattice has a cycle.
@@ -237,7 +237,7 @@ RIDGE = 1e-3
 
 
 def describe(hypotheses: Sequence[Words], errors: np.ndarray, model: ContextModel) -> np.ndarray:
-    """Facts of the hypotheses of a list, centred, (H, 6) float64."""
+    """Compute the centred facts of the hypotheses of a list, (H, 6) float64; see the module docstring."""
     lengths = [(len(words), sum(map(len, words)), model.score(words)) for words in hypotheses]
     facts = np.column_stack([np.array(lengths, dtype=np.float64), errors])
     centred: np.ndarray = facts - facts.mean(axis=0)
@@ -246,18 +246,18 @@ def describe(hypotheses: Sequence[Words], errors: np.ndarray, model: ContextMode
 
 @dataclass(frozen=True, slots=True)
 class ScoreModel:
-    """Change of each stream with each fact."""
+    """Linear model of the scores of S streams."""
 
     weights: np.ndarray
-    """(6, S) float64."""
+    """(6, S) float64 change of each stream with each fact."""
 
     @classmethod
     def fit(cls, facts: Sequence[np.ndarray], scores: Sequence[np.ndarray]) -> ScoreModel:
-        """Fit by least squares; every list counts the same.
+        """Fit the weights by least squares. Every list counts the same.
 
         Args:
-            facts: (H, 6) of each list, centred.
-            scores: (H, S) of each list.
+            facts: for each list, (H, 6) centred facts.
+            scores: for each list, (H, S) scores.
         """
         x = np.concatenate([list_facts / np.sqrt(len(list_facts)) for list_facts in facts])
         y = np.concatenate([(part - part.mean(axis=0)) / np.sqrt(len(part)) for part in scores])
@@ -265,17 +265,16 @@ class ScoreModel:
         return cls(np.linalg.solve(gram + np.diag(RIDGE * np.diag(gram) + 1e-9), x.T @ y))
 
     def transfer(self, scores: np.ndarray, facts: np.ndarray, new_facts: np.ndarray) -> np.ndarray:
-        """Scores (H, S) of hypotheses with other words: those of the imitated list, changed by what its words
-        do not explain."""
+        """Correct the scores, (H, S), of the imitated list for hypotheses with other facts."""
         result: np.ndarray = scores + (new_facts - facts) @ self.weights
         return result
 
 
 N_NEIGHBOURS = 40
-"""Number of words that are considered in place of a word: those whose phones are most alike."""
+"""Number of words with the most similar phones that may replace a word."""
 MAX_VOCABULARY = 30_000
 PHONE_WEIGHTS, LM_WEIGHTS = (0.1, 0.2, 0.4, 0.8, 1.6), (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Values of a and b to choose from."""
+"""Values from which a and b are chosen."""
 
 
 class Substitution(NamedTuple):
@@ -284,11 +283,11 @@ class Substitution(NamedTuple):
     right: str
     heard: str
     context: Words
-    """Words of the reference before it."""
+    """Words of the reference before the wrong word."""
 
 
 class Confusions:
-    """Draws wrong words."""
+    """Draws wrong words and insertions."""
 
     def __init__(
         self,
@@ -301,7 +300,8 @@ class Confusions:
         """Learn from the substitutions and insertions of real lists.
 
         Args:
-            counts: number of occurrences of words; the commonest that have a pronunciation can be heard.
+            counts: number of occurrences of words. Wrong words are the most frequent ones with
+                pronunciations.
 
         Raises:
             ConfigError: fewer than two words have a pronunciation.
@@ -327,7 +327,7 @@ class Confusions:
         self.phone_weight, self.lm_weight = self._fit(substitutions)
 
     def _fit(self, substitutions: Sequence[Substitution]) -> tuple[float, float]:
-        """Choose a and b by the likelihood of those substitutions whose wrong word is a neighbour."""
+        """Choose a and b by the likelihood of substitutions, if the wrong word is among the neighbours."""
         seen = []
         for right, heard, context in dict.fromkeys(substitutions):
             words, costs = self.neighbours(right)
@@ -345,7 +345,7 @@ class Confusions:
         return max(grid, key=lambda weights: log_likelihood(*weights))
 
     def neighbours(self, word: str) -> tuple[list[str], np.ndarray]:
-        """Words that sound like a word, without itself, and their phone costs."""
+        """Return other words that sound like a word, and their phone costs."""
         if word not in self._neighbours:
             phones = self._pronunciations[word]
             distances = process.cdist([phones], self._heard, scorer=Levenshtein.distance, dtype=np.uint8)[0]
@@ -364,7 +364,7 @@ class Confusions:
         return tuple(words[order[index % len(order)]] for index in range(n_words))
 
     def draw_inserted(self, n_insertions: int, random: np.random.Generator) -> tuple[Words, ...]:
-        """Draw insertions as often as they occur in real lists, distinct if there are enough."""
+        """Draw insertions in proportion to their frequency in real lists, distinct if there are enough."""
         n_distinct = min(n_insertions, len(self._insertions))
         chosen = random.choice(len(self._insertions), n_distinct, replace=False, p=self._insertion_shares)
         insertions = [self._insertions[index] for index in chosen]
@@ -373,25 +373,25 @@ class Confusions:
 
 METHOD = "text"
 N_TEMPLATES = 5
-"""A template is drawn from this number of real lists whose references are nearest in length."""
+"""Number of real lists, those with the nearest reference lengths, from which a template is drawn."""
 SCORE_DECIMALS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A real list."""
+    """A real list, which made lists imitate."""
 
     source: NBestList
     hypotheses: tuple[Words, ...]
     pattern: Pattern
     facts: np.ndarray
-    """Facts of its hypotheses; see ``score_model``."""
+    """(H, 6) facts of its hypotheses; see ``describe``."""
     scores: np.ndarray
-    """(H, S) float64, in nats."""
+    """(H, S) float64 scores of its streams."""
 
 
 class ListImitator:
-    """Makes lists that resemble real ones."""
+    """Makes lists that resemble real lists."""
 
     def __init__(
         self,
@@ -405,7 +405,7 @@ class ListImitator:
 
         Args:
             counts: number of occurrences of words in texts.
-            model: language model that stands for that of the recogniser.
+            model: language model to use in place of the recogniser's.
 
         Raises:
             ConfigError: no list can be used, or lists have different streams.
@@ -438,7 +438,7 @@ class ListImitator:
         return Template(nbest, hypotheses, pattern, facts, scores)
 
     def make(self, sentence: Sentence) -> NBestList:
-        """Make the list of a sentence; chance depends only on the sentence and the seed."""
+        """Make a list for a sentence. Random numbers depend only on the sentence and the seed."""
         random = sentence.random()
         reference = sentence.words
         distances = np.abs(np.log(self._lengths / len(reference)))
@@ -473,7 +473,7 @@ class ListImitator:
 
 
 def find_kept(hypotheses: Sequence[Words], originals: Sequence[Words]) -> list[int]:
-    """Indices of hypotheses without those that became equal although their originals differ."""
+    """Return the indices of hypotheses, except of those that became equal though their originals differ."""
     first_original: dict[Words, Words] = {}
     pairs = zip(hypotheses, originals, strict=True)
     return [row for row, (made, real) in enumerate(pairs) if first_original.setdefault(made, real) == real]
@@ -482,7 +482,7 @@ def find_kept(hypotheses: Sequence[Words], originals: Sequence[Words]) -> list[i
 def collect_errors(
     references: Sequence[Words], patterns: Sequence[Pattern]
 ) -> tuple[list[Substitution], Counter[Words]]:
-    """The distinct substitutions of each list, and its insertions."""
+    """Collect the distinct substitutions of each list, and count insertions."""
     substitutions = [
         Substitution(word, heard, reference[:j])
         for reference, pattern in zip(references, patterns, strict=True)

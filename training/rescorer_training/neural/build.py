@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ MAX_DEPTH = 64
 
 
 def parse_depths(depths: str | None) -> list[int]:
-    """Parse depths of the tree of classes, such as ``4,8,16``; none for None.
+    """Parse the depths of classes in the tree of clusters, such as ``4,8,16``. None means no depths.
 
     Raises:
         ConfigError: a depth is not an integer from 1 to ``MAX_DEPTH``.
@@ -63,9 +63,9 @@ def parse_depths(depths: str | None) -> list[int]:
 
 
 def prepare_class_inputs(folder: Path, text: PreparedText, options: NetworkOptions) -> None:
-    """Find the classes of each word of a prepared run, if the options ask for them, and write their file.
+    """If the options ask for class inputs, find the classes of each word of a prepared run, and write them.
 
-    ``<s>``, which Brown clusters lack, has the classes of ``</s>``.
+    ``<s>`` is not in Brown clusters, so it gets the classes of ``</s>``.
     """
     (folder / CLASS_INPUTS_FILE).unlink(missing_ok=True)
     if not (depths := parse_depths(options.class_inputs)):
@@ -77,7 +77,7 @@ def prepare_class_inputs(folder: Path, text: PreparedText, options: NetworkOptio
 
 
 def prepare_tags(folder: Path, text: PreparedText, options: NetworkOptions) -> None:
-    """Induce the parts of speech of a prepared run, if the options ask for them, and write their file."""
+    """If the options ask for parts of speech, induce them from the text of a prepared run, and write them."""
     (folder / TAGS_FILE).unlink(missing_ok=True)
     if options.pos_tags:
         model = fit_tags(text.train, len(text.vocabulary), options.pos_tags)
@@ -108,10 +108,11 @@ def load_tags(folder: Path, tags: TagFilter) -> None:
 def prepare_topics(
     folder: Path, text: PreparedText, options: NetworkOptions, inherited: TopicReader | None
 ) -> None:
-    """Infer the topics of the text before each sentence of a prepared run, if its network reads them.
+    """If the network reads topics, infer those of the text before each sentence, and write them.
 
     Args:
-        inherited: topics of the network from which training starts; None fits those that the options ask for.
+        inherited: topics of the network from which training starts. None to fit as many topics to the text as
+            the options ask for.
     """
     for name in (WORD_TOPICS_FILE, TRAIN_TOPICS_FILE, VALIDATION_TOPICS_FILE):
         (folder / name).unlink(missing_ok=True)
@@ -152,30 +153,25 @@ def _load(path: Path) -> Tensor:
 
 
 CLASSES_FILE = "classes.json"
-"""File of class sizes; only written if the vocabulary is ordered by learned classes, not by frequency."""
+"""File of class sizes. It exists only if the vocabulary is ordered by learned classes, not by frequency."""
 CLASS_POWERS = {"sqrt": 0.5, "mass": 1.0}
 CLASS_METHODS = (*CLASS_POWERS, "brown", "kmeans")
 TREES = ("huffman", "learned")
-NOT_IN_CONFIG = (
-    "n_classes", "class_by", "tree", "overlap", "vectors", "embeddings", "freeze_embeddings", "class_inputs",
-    "shuffle_topics",
-)  # fmt: skip
-"""Network options that ``NetworkConfig`` does not have, because they only affect how the network is built."""
 DEFAULT_WINDOW = 4
 """Default number of context words of networks without recurrence, the same as in a 5-gram model."""
 DEFAULT_ATTENTION_WINDOW = 128
 """Default number of words to which each layer of a transformer attends."""
 DEFAULT_HEADS = 4
 CHANGEABLE = frozenset({"carried", "locked_dropout", "weight_dropout", "embedding_dropout"})
-"""Options of a network besides dropout that may change when its training starts from another run: they have
-no weights."""
+"""Options besides dropout that may change when training starts from another run: they have no weights."""
 MAX_CLASS_RATIO = 3
-"""Maximum size of a learned class, as a multiple of the mean class size. The limit saves time without
-increasing perplexity."""
+"""Maximum size of a learned class, as a multiple of the mean size.
+
+The limit saves time and does not increase perplexity."""
 
 
 def order_by_classes(folder: Path, text: PreparedText, options: NetworkOptions) -> None:
-    """Reorder the vocabulary and the encoded text of a prepared run by class if word classes are learned.
+    """If word classes are learned, order the vocabulary and the encoded text of a prepared run by class.
 
     Raises:
         ConfigError: options contradict each other, or the classes cannot be formed.
@@ -227,13 +223,14 @@ def make_network(
     *,
     resumed: bool = False,
 ) -> NeuralModel:
-    """Make a network that initially predicts the unigram distribution, or load another run's best model.
+    """Make a network that initially predicts the unigram distribution, or load the best model of a run.
 
     Args:
-        folder: folder of the run, which has the class sizes if the word classes are learned.
-        start_from: run to load the network from; None makes a new network.
-        objective: for any objective other than ``ml``, the default output layer is a full softmax.
-        resumed: True if a saved state will replace the weights and the tree, so that no tree is built.
+        folder: folder of the run. It has a file of class sizes if the word classes are learned.
+        start_from: folder of the run to load the network from; None to make a new network.
+        objective: objective of the training. For all except ``ml``, the default output layer is a full
+            softmax.
+        resumed: whether a saved state will replace the weights; then the saved tree is loaded, not built.
 
     Raises:
         ConfigError: network options are given for a loaded network, or options contradict each other.
@@ -269,7 +266,7 @@ def make_network(
 def check_network(
     options: NetworkOptions, objective: str, vocabulary_size: int, *, starts_from_other: bool
 ) -> None:
-    """Check options before any text is read; ``make_network`` repeats these checks.
+    """Check options before any text is read. ``make_network`` makes the same checks later.
 
     Args:
         vocabulary_size: number of words of the network, with ``</s>``, ``<unk>`` and ``<s>``.
@@ -304,7 +301,8 @@ def _make_config(
     Args:
         folder: folder of the run; None before there is one.
     """
-    settings = {name: value for name, value in _given(options).items() if name not in NOT_IN_CONFIG}
+    known = {item.name for item in fields(NetworkConfig)}  # the other options only say how it is built
+    settings = {name: value for name, value in _given(options).items() if name in known}
     settings.setdefault("output", "classes" if objective == "ml" else "full")
     set_window_defaults(settings)
     if settings.get("topics"):

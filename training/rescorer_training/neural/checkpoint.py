@@ -1,7 +1,7 @@
-"""Save, restore and share a training run exactly, and change the weights of trained networks.
+"""Save and restore training runs exactly, share a run among processes, and convert trained networks.
 
-Between the processes that ``torchrun`` starts, every one holds the whole model and applies the same updates:
-the rows of a batch are divided between the processes, and their gradients are summed.
+``torchrun`` can start several processes for one run. Each process has the whole model and computes some rows
+of every batch. The gradients of all processes are summed, so that all apply the same updates.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from rescorer_training.state_files import (
 )
 
 FILE_WAIT_S = 60.0
-"""Longest wait for a file of another machine; so long do network file systems remember that it was absent."""
+"""Longest wait for a file that another machine wrote. Network file systems may show it only after a while."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessGroup:
-    """Rank of this process and size of its group. A group of one process exchanges nothing."""
+    """Rank of this process in a group, and size of the group. A single process exchanges nothing."""
 
     rank: int = 0
     size: int = 1
 
     @classmethod
     def join(cls) -> ProcessGroup:
-        """Join the processes started by ``torchrun``; any other process is alone in its group.
+        """Join the processes that ``torchrun`` has started; without ``torchrun``, be a group of one.
 
-        Tensors on the CPU are exchanged by gloo, those on GPUs by nccl.
+        Gloo exchanges tensors on CPUs, and nccl those on GPUs.
         """
         if "TORCHELASTIC_RUN_ID" not in os.environ:
             return cls()
@@ -73,7 +73,7 @@ class ProcessGroup:
     def prepare(self, run: RunOptions, seed: int) -> torch.device:
         """Set threads and random seed, and return the device to compute on.
 
-        For ``cuda``, this is a different GPU for each process of a machine.
+        If the device is ``cuda``, each process of a machine gets a GPU of its own.
 
         Raises:
             ConfigError: the device is not available.
@@ -130,26 +130,27 @@ class ProcessGroup:
         what: str,
         advice: str = "--output must name the same folder on all machines, on a file system that they share",
     ) -> None:
-        """Raise ConfigError in all processes if the value that each has read is not the same in all."""
+        """Raise ConfigError in all processes if a value is not the same in all of them."""
         low, high = -self.max(-value), self.max(value)
         if low != high:
             raise ConfigError(f"{what}: {low:,.0f} in one process and {high:,.0f} in another; {advice}")
 
     def choose_resumption(self, requested: bool, state: Path) -> bool:
-        """Whether all processes resume: if any is asked to, or if ``torchrun`` restarted them.
+        """Decide whether all processes resume: if one is asked to, or if ``torchrun`` has restarted them.
 
         Args:
-            state: file that exists once there is something to resume; what the first process sees, counts.
+            requested: whether this process is asked to resume.
+            state: file that exists if there is something to resume. Only the first process looks for it.
         """
         restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
         has_state = bool(self.broadcast(state.exists()))
         return bool(self.max(requested)) or (self.max(restarts) > 0 and has_state)
 
     def wait_for(self, file: Path) -> None:
-        """Wait until the first process has got here, and until this one sees a file that the first one sees.
+        """Wait for the first process. If the first process sees a file, wait until this process sees it too.
 
         Raises:
-            ConfigError: this process does not see it.
+            ConfigError: this process still does not see the file after a minute.
         """
         is_written, until = bool(self.broadcast(file.exists())), time.monotonic() + FILE_WAIT_S
         while is_written and not file.exists():
@@ -162,7 +163,7 @@ class ProcessGroup:
             time.sleep(0.1)
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the values of all processes in rank order, or an empty list except in the first process."""
+        """Return the values of all processes in rank order; in all processes but the first, an empty list."""
         if self.size == 1:
             return [value]
         gathered: list[Any] | None = [None] * self.size if self.is_first else None
@@ -171,9 +172,9 @@ class ProcessGroup:
         return gathered or []
 
     def leave(self) -> None:
-        """Wait until all processes are ready to leave the group, then leave.
+        """Leave the group once all processes are ready to.
 
-        If one process ended while another was still writing, ``torchrun`` might kill the other one.
+        If one process ended while another was still writing, ``torchrun`` might kill the other process.
         """
         if self.size > 1:
             # a broadcast would not do: its sender does not wait for the receivers
@@ -184,7 +185,7 @@ class ProcessGroup:
 
 @contextmanager
 def _name_lost_processes() -> Iterator[None]:
-    """Raise ScoringError in place of the errors of torch if another process or its machine has gone."""
+    """Turn an error of torch into a ScoringError that says that another process has ended."""
     try:
         yield
     except RuntimeError as error:
@@ -224,7 +225,7 @@ class Progress:
 
 @dataclass
 class TrainingState:
-    """Everything that changes during training, apart from ``Progress``."""
+    """Everything that changes during training, except ``Progress``."""
 
     model: SequenceModel
     optimiser: torch.optim.Optimizer
@@ -232,7 +233,7 @@ class TrainingState:
     random: list[dict[str, Tensor]]
     """One entry per process, in rank order: the states of its random generators; see ``get_random_state``."""
     carried: State | None
-    """State carried across batches, for all rows of a batch."""
+    """Recurrent state that is carried to the next batch, for all rows of a batch."""
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all tensors, keyed by their names in the file."""
@@ -249,7 +250,7 @@ class TrainingState:
 
 
 def start_folder(folder: Path, normaliser: Normaliser) -> None:
-    """Make the folder of a new run; raises ConfigError if it already has one."""
+    """Make the folder of a new run; raises ConfigError if the folder already has a run."""
     if (folder / STATE_FILE).exists():
         raise ConfigError(f"{folder} already has a training run; add --resume or choose another folder")
     make_folder(folder)
@@ -269,12 +270,12 @@ def save_state(folder: Path, state: TrainingState, options: Mapping[str, Any], p
         ScoringError: writing fails, for example because the disk is full; the previous file is unchanged.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    metadata = {"options": json.dumps(options), "progress": json.dumps(asdict(progress))}
-    write_state_file(folder / STATE_FILE, state.tensors(), metadata, f"step {progress.step}")
+    position = f"step {progress.step}"
+    write_state_file(folder / STATE_FILE, state.tensors(), options, asdict(progress), position)
 
 
 def save_best(folder: Path, model: SequenceModel, vocabulary: Vocabulary, step: int) -> None:
-    """Write the model to ``folder``/best, one file at a time so that a complete model always exists.
+    """Write the model to ``folder``/best. Files are replaced one by one, so that none is ever incomplete.
 
     Raises:
         ScoringError: writing fails, for example because the disk is full; the previous model is unchanged.
@@ -295,7 +296,7 @@ def load_state(
     folder: Path, model: SequenceModel, optimiser: torch.optim.Optimizer, average: WeightAverage,
     options: Mapping[str, Any], rank: int = 0,
 ) -> tuple[Progress, State | None]:  # fmt: skip
-    """Restore a saved state; return the progress of the run and the carried state of all rows.
+    """Restore a saved state; return the progress of the run and the carried recurrent state of all rows.
 
     Raises:
         ConfigError: there is no saved state, or the run was started with other options.
@@ -330,10 +331,10 @@ def load_state(
 
 
 def interleave(parts: list[State | None]) -> State | None:
-    """Merge the states of the parts of a batch: row i comes from part number (i mod number of parts).
+    """Merge the recurrent states of the parts of a batch: row i comes from part i mod ``len(parts)``.
 
     Returns:
-        None if the parts have no state.
+        The states of all rows; None if the parts have no state.
     """
     if parts[0] is None:
         return None
@@ -346,7 +347,7 @@ def interleave(parts: list[State | None]) -> State | None:
 
 
 def _select(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names start with the prefix; the prefix is removed from the names."""
+    """Return the tensors whose names start with a prefix, by their names without the prefix."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
@@ -357,13 +358,11 @@ def _select_numbered(tensors: Mapping[str, Tensor], prefix: str) -> list[Tensor]
 
 PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "int8": torch.int8}
 FACTS_FILE = "training.json"
-"""Metadata that the training run saved alongside its model."""
+"""File of metadata that a training run saves with its model."""
 
 
 def quantise(folder: Path, output: Path, precision: str) -> tuple[int, int]:
-    """Write a model with its weights in another precision; return the size of the weights before and after.
-
-    Sizes are in bytes.
+    """Write a model with its weights in another precision; return the bytes of the weights before and after.
 
     Raises:
         ConfigError: the precision is unknown, or the output folder already has a model.
@@ -379,7 +378,7 @@ def quantise(folder: Path, output: Path, precision: str) -> tuple[int, int]:
 
 
 def find_precision(folder: Path) -> str:
-    """Find the precision in which a model is stored: a name of ``PRECISIONS``."""
+    """Find the precision in which a model is stored, as a name of ``PRECISIONS``."""
     with safe_open(folder / WEIGHTS_FILE, framework="pt") as file:
         stored = {file.get_tensor(name).dtype for name in file.keys()}  # noqa: SIM118 (not a mapping)
     smallest = ("int8", "float16")
@@ -390,8 +389,8 @@ def average(folders: Sequence[Path], output: Path) -> None:
     """Write a model whose weights are the means of several models' weights, summed in float64.
 
     Averaging suits checkpoints of one run, and runs that started from the same model (Izmailov et al. 2018,
-    "Averaging weights leads to wider optima"; Wortsman et al. 2022, "Model soups"). It does not suit runs
-    with different random starts, because their weights do not correspond to each other.
+    "Averaging weights leads to wider optima"; Wortsman et al. 2022, "Model soups"). The weights of runs with
+    different random starts do not correspond to each other, so their average is useless.
 
     Raises:
         ConfigError: there are fewer than two models, they differ in config or vocabulary, or the output
@@ -426,7 +425,7 @@ def average(folders: Sequence[Path], output: Path) -> None:
 
 
 def _check_output(output: Path) -> None:
-    """Make the folder; raises ConfigError if it already has a model, and FormatError if it is no folder."""
+    """Make the folder; raises ConfigError if it already has a model, FormatError if it is not a folder."""
     if (output / WEIGHTS_FILE).exists():
         raise ConfigError(f"{output} already has a model; choose another folder")
     make_folder(output)

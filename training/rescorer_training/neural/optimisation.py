@@ -1,10 +1,10 @@
 """Optimise a network: losses, penalties, learning rates, averages of the weights and signs of divergence.
 
-Objectives are maximum likelihood, and three that score only a sample of the words: k + 1 scores per word
-instead of V, in training only. These need a full softmax, the only output layer in which every word has its
-own score. By default a whole batch shares one sample of k words, so that the scores of the batch are a single
-matrix product (N, D) × (D, k). The learning rate warms up, then decays by a cosine, is reduced at plateaus,
-or is constant.
+The default objective is maximum likelihood. Three further objectives score only a sample of the words in
+training: k + 1 scores per word instead of V. They need a full softmax, the only output layer in which every
+word has its own score. By default a whole batch shares one sample of k words, so that the scores of the batch
+are a single matrix product (N, D) × (D, k). The learning rate warms up; afterwards it decays by a cosine, is
+reduced at plateaus, or is constant.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.neural.prepare import iterate_contexts
 
 STALL_VALIDATIONS = 5
-"""Number of consecutive validations without a new best perplexity after which the uniform average starts."""
+"""The uniform average starts after so many consecutive validations without a new best perplexity."""
 
 
 class WeightAverage:
-    """Averaged weights, used for validation and for the saved model; training updates the raw weights.
+    """Averaged weights for validation and for the saved model. Training updates the raw weights.
 
-    ``ema``: Polyak's exponential moving average. Its decay rises as (1 + n) / (10 + n), so that the random
-    initial weights are soon forgotten. ``uniform``: the mean over steps (Polyak & Juditsky 1992), started
+    ``ema`` is Polyak's exponential moving average. Its decay rises as (1 + n) / (10 + n), so that the random
+    initial weights are soon forgotten. ``uniform`` is the mean over steps (Polyak & Juditsky 1992). It starts
     after a given epoch (SWA, Izmailov et al. 2018) or when validation stops improving (NT-ASGD, Merity et
-    al. 2018). ``none``: the raw weights.
+    al. 2018). ``none`` means the raw weights.
     """
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter], options: TrainingOptions) -> None:
         self.parameters = list(parameters)
         self.options = options
         self.values: list[Tensor] = []
-        """One tensor per parameter; empty before the average starts."""
+        """Average of each parameter; empty before the average starts."""
         self.n_steps = 0
         if options.average == "ema":
             self.start()
@@ -55,7 +55,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Add the current weights to the average if it has started."""
+        """Add the current weights to the average, if the average has started."""
         if not self.values:
             return
         self.n_steps += 1
@@ -82,7 +82,7 @@ class WeightAverage:
 
     @contextmanager
     def swap_in(self) -> Iterator[None]:
-        """Put the averaged weights into the model for the duration of the block."""
+        """Put the averaged weights into the model until the end of the context."""
         if not self.n_steps:
             yield
             return
@@ -101,11 +101,11 @@ class WeightAverage:
 MARGIN_NATS = math.log(10.0)
 """Training counts as diverged if the mean loss per word exceeds the unigram entropy by more than this."""
 GRACE_STEPS = 100
-"""Number of steps at the start of a run for which a high loss does not count as divergence."""
+"""Number of steps at the start of a run in which a high loss does not count as divergence."""
 
 
 def compute_loss_limit(ids: np.ndarray) -> float:
-    """Return the limit, in nats, on the mean loss per word in training on (T,) ``ids``."""
+    """Return the limit on the mean loss per word, in nats, for training on the word ids of a text, (T,)."""
     counts = np.bincount(ids)
     probs = counts[counts > 0] / len(ids)
     unigram_entropy = float(-(probs * np.log(probs)).sum())
@@ -133,16 +133,16 @@ def check_loss(mean_loss: float, step: int, options: TrainingOptions, limit: flo
 
 
 MAX_CHUNK_SCORES = 1 << 24
-"""Maximum number of scores in memory at the same time when all words are scored (64 MB)."""
+"""Maximum number of scores in memory at the same time, if all words are scored (64 MB)."""
 UNSEEN_COUNT = 0.5
-"""Count of a word that never occurs, so that every word can be drawn and has a finite ln q."""
+"""Count that stands for 0, so that every word can be drawn and has a finite ln q."""
 
 
 class Objective(Protocol):
-    """A loss that training minimises."""
+    """A loss function for training."""
 
     def loss(self, output: OutputLayer, hidden: Tensor, words: Tensor) -> Tensor:
-        """Return the loss summed over the batch.
+        """Return the loss, summed over the batch.
 
         Args:
             hidden: (N, D) context vectors.
@@ -157,12 +157,12 @@ class Objective(Protocol):
 class MaximumLikelihood:
     """Exact Σ −ln P(w | h), the default objective.
 
-    It works with every output layer, its scores are log-probabilities, and its mean is the logarithm of the
+    It works with every output layer. Scores are log-probabilities, and the mean loss is the logarithm of the
     perplexity.
     """
 
     bfloat16: bool = False
-    """Multiply the weights of a full softmax in bfloat16 precision. Products of other layers are small."""
+    """Compute the products of a full softmax in bfloat16. Those of other output layers are small."""
 
     def loss(self, output: OutputLayer, hidden: Tensor, words: Tensor) -> Tensor:
         if self.bfloat16 and isinstance(output, FullSoftmax):
@@ -173,13 +173,14 @@ class MaximumLikelihood:
 class Noise:
     """Noise distribution q(w) ∝ count(w)^power over the words that can be predicted.
 
-    Power 1 is the unigram distribution (Mnih & Teh 2012), 0.75 that of word2vec (Mikolov et al. 2013b), and 0
-    the uniform distribution. Words are drawn with replacement by torch's global generator of the device. The
-    generator's state is part of a checkpoint, so a resumed run draws the same words as an uninterrupted one.
+    Power 1 gives the unigram distribution (Mnih & Teh 2012), 0.75 the distribution of word2vec (Mikolov et
+    al. 2013b), and 0 the uniform distribution. Words are drawn with replacement by torch's global generator
+    of the device. A checkpoint contains the state of the generator, so that a resumed run draws the same
+    words as an uninterrupted one.
 
     Args:
         counts: (n_words,) in vocabulary order; words that never occur count as one half.
-        device: device of the drawn words, the same as the model's.
+        device: device of the drawn words, which is that of the model.
 
     Raises:
         ConfigError: ``counts`` is not one finite number ≥ 0 per word, or ``power`` is outside 0 … 1.
@@ -208,14 +209,14 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class _Scores:
-    """Scores s(w, h) = h · w + b and log-probabilities ln q of the target and noise words."""
+    """Scores s(w, h) = h · w + b, and log-probabilities ln q, of target words and noise words."""
 
     target: Tensor  # (N,)
     noise: Tensor  # (N, k)
     target_log_q: Tensor  # (N,)
     noise_log_q: Tensor  # (k,) or (N, k)
     hits: Tensor
-    """(N, k) bool, True where a noise word is the target itself."""
+    """(N, k) bool: True if a noise word equals the target."""
 
 
 @dataclass(frozen=True)
@@ -224,9 +225,9 @@ class _SampledObjective:
 
     noise: Noise
     samples: int = 512
-    """Number k of noise words. Large values are cheap per batch; if noise is drawn per word, 20 is usual."""
+    """Number k of noise words. If a batch shares them, many are cheap; if drawn per word, 20 are usual."""
     per_word: bool = False
-    """Draw k words for every position rather than once per batch; less correlated, but far slower."""
+    """Draw k words for every position instead of once per batch, which is less correlated but far slower."""
 
     def __post_init__(self) -> None:
         if self.samples < 1:
@@ -258,20 +259,22 @@ class _SampledObjective:
 class NoiseContrastive(_SampledObjective):
     """Noise-contrastive estimation (Gutmann & Hyvärinen 2010; for language models Mnih & Teh 2012).
 
-    Train a classifier that separates the target from k words drawn from q, with exp(s − ``log_normaliser``)
-    as the model's probability: Σ −ln σ(s − ln kq) for targets, Σ −ln σ(ln kq − s) for noise words. The
-    gradient approaches that of maximum likelihood as k grows, and the model learns a normaliser close to the
-    constant. Noise words that equal the target are kept, because the theory requires noise that is
-    independent of the data.
+    The model is trained as a classifier that separates the target from k words drawn from q, where
+    exp(s − ``log_normaliser``) is the probability of a word. The loss is Σ −ln σ(s − ln kq) for targets plus
+    Σ −ln σ(ln kq − s) for noise words. As k grows, the gradient approaches that of maximum likelihood, and
+    the normaliser that the model learns approaches the constant. Noise words that equal the target are kept,
+    because the theory requires noise that is independent of the data.
 
-    The cost of training does not grow with V, and the scores are nearly normalised, so they can be used
-    without a sum over V. They are not log-probabilities: ``measure_normaliser_error`` gives the difference,
-    and perplexities use the layer's normalised ``log_probs``.
+    The cost of training does not grow with V. The scores are nearly normalised, so they can be used without a
+    sum over V, but they are not log-probabilities: ``measure_normaliser_error`` measures the difference.
+    Perplexities use the normalised ``log_probs`` of the layer.
     """
 
     log_normaliser: float = 0.0
-    """Constant ln Z assumed for every context. 0 suits a layer initialised from the unigram distribution,
-    which is normalised; ln V suits weights and biases that start from zero."""
+    """Constant ln Z that is assumed for every context.
+
+    0 suits a layer that starts from the unigram distribution, which is normalised. ln V suits weights and
+    biases that start from zero."""
 
     def loss(self, output: OutputLayer, hidden: Tensor, words: Tensor) -> Tensor:
         scores = self._score(output, hidden, words)
@@ -285,9 +288,9 @@ class NoiseContrastive(_SampledObjective):
 class NegativeSampling(_SampledObjective):
     """Negative sampling (Mikolov et al. 2013b): Σ −ln σ(s) for targets, Σ −ln σ(−s) for k noise words.
 
-    The result is not a language model: the optimum of s is ln P(w | h) − ln kq(w), so the scores ignore word
-    frequency and have no perplexity. Use it to train good word vectors quickly, with noise of power 0.75.
-    As in word2vec, noise words that equal the target are ignored.
+    The result is not a language model: the best score s is ln P(w | h) − ln kq(w), so that scores ignore word
+    frequency and have no perplexity. The objective serves to train good word vectors quickly, with noise of
+    power 0.75. As in word2vec, noise words that equal the target are ignored.
     """
 
     def loss(self, output: OutputLayer, hidden: Tensor, words: Tensor) -> Tensor:
@@ -300,13 +303,14 @@ class NegativeSampling(_SampledObjective):
 class SampledSoftmax(_SampledObjective):
     """Softmax over the target and k noise words (Bengio & Senécal 2008; Jean et al. 2015).
 
-    Each noise word is weighted by 1 / kq(w), by subtracting ln kq from its score. The target has weight 1 and
-    noise words that equal it (accidental hits) are removed, so that the expected sum is the exact normaliser
-    Σ exp s. The loss is a lower bound of −ln P in expectation (Jensen), and becomes exact as k grows.
+    Each noise word is weighted by 1 / kq(w): ln kq is subtracted from its score. The target has weight 1, and
+    noise words that equal the target (accidental hits) are removed. The expected sum is then the exact
+    normaliser Σ exp s. In expectation, the loss is a lower bound of −ln P (Jensen), which becomes exact as k
+    grows.
 
     A few hundred noise words suffice for a vocabulary of any size. The scores are those of a softmax up to a
-    constant per context that training does not keep near 0, so they need to be normalised before use, as the
-    layer's ``log_probs`` does. The exponential of the mean loss is not a perplexity.
+    constant per context. Training does not keep this constant near 0, so that scores must be normalised
+    before use, as the layer's ``log_probs`` does. The exponential of the mean loss is not a perplexity.
     """
 
     def loss(self, output: OutputLayer, hidden: Tensor, words: Tensor) -> Tensor:
@@ -324,7 +328,7 @@ class NormaliserError:
     mean: float
     """Mean of ln Σ exp(s) − log_normaliser; positive if the scores are too high."""
     deviation: float
-    """Standard deviation over the contexts, which no constant can correct."""
+    """Standard deviation over contexts. No constant can correct it."""
     n_words: int
 
 
@@ -332,7 +336,7 @@ class NormaliserError:
 def measure_normaliser_error(
     model: NeuralModel, text: Sentences, log_normaliser: float = 0.0
 ) -> NormaliserError:
-    """Compute mean and standard deviation of ln Z − ``log_normaliser`` over a text; Z sums over all V words.
+    """Compute mean and standard deviation over a text of ln Z − ``log_normaliser``, for Z = Σ exp(s).
 
     Raises:
         ConfigError: the model's output layer is not a full softmax.
@@ -366,12 +370,12 @@ def check_penalties(options: TrainingOptions, config: SequenceConfig) -> None:
 
 
 def penalise_activations(hidden: Tensor, is_word: Tensor, options: TrainingOptions) -> Tensor | None:
-    """Activation regularisation (AR) and temporal activation regularisation (TAR).
+    """Compute activation regularisation (AR) and temporal activation regularisation (TAR).
 
-    Per word, α times the mean square of the context vector plus β times the mean square of its change since
-    the word before; after Merity et al. (2017), "Revisiting Activation Regularization for Language RNNs".
-    There, the changes are those before dropout. With locked dropout, one mask applies to a whole sequence, so
-    that dropout changes nothing from word to word.
+    The penalty of a word is α times the mean square of its context vector, plus β times the mean square of
+    the change from the context vector before (Merity et al. 2017, "Revisiting Activation Regularization for
+    Language RNNs"). Merity et al. take the changes before dropout. Here they are taken after locked dropout,
+    which uses one mask for a whole sequence and so causes no changes.
 
     Args:
         hidden: (B, T, D) context vectors after dropout.
@@ -414,5 +418,5 @@ def compute_learning_rate(
 
 
 def has_stalled(options: TrainingOptions, perplexity: float, best_perplexity: float) -> bool:
-    """Whether a validation improves so little on the previous best that the learning rate must be reduced."""
+    """Whether the perplexity has improved so little that the plateau schedule reduces the learning rate."""
     return options.schedule == "plateau" and perplexity > best_perplexity * (1 - options.plateau_gain)

@@ -1,25 +1,19 @@
-"""Options of a training run and of its network, validated on construction."""
+"""Options of a training run and of its network. They are validated when they are made."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from rescorer.errors import ConfigError
 from rescorer_training.progress import option
 
-OPTIMISERS = ("adamw", "sgd")
-SCHEDULES = ("cosine", "plateau", "constant")
-AVERAGES = ("none", "ema", "uniform")
-
-OBJECTIVES = ("ml", "nce", "negative", "sampled")
-NOISE_PER = ("batch", "word")
 MAX_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """Training options, saved with the run. When the run is resumed, they are compared with the new ones.
+    """Training options, which are saved with the run. A resumed run must have the same options.
 
     Raises:
         ConfigError: a value is out of range or unknown.
@@ -108,12 +102,10 @@ class TrainingOptions:
         for name in ("momentum", "average_decay", "plateau_factor"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected 0 ≤ {name} < 1")
-        for name, known in (
-            ("optimiser", OPTIMISERS), ("schedule", SCHEDULES), ("average", AVERAGES),
-            ("objective", OBJECTIVES), ("noise_per", NOISE_PER),
-        ):  # fmt: skip
-            if getattr(self, name) not in known:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(known)}")
+        for item in fields(self):  # a metavar lists the known values, such as adamw|sgd
+            value, known = getattr(self, item.name), (item.metadata["metavar"] or "").split("|")
+            if item.metadata["metavar"] and value not in known:
+                raise ConfigError(f"{item.name} is {value!r}; expected one of {', '.join(known)}")
         if self.momentum and self.optimiser != "sgd":
             raise ConfigError(
                 f"momentum is {self.momentum}, but {self.optimiser} has none; choose optimiser sgd"
@@ -122,7 +114,7 @@ class TrainingOptions:
 
 @dataclass(frozen=True, slots=True)
 class NetworkOptions:
-    """Network options. If the run starts from an existing network, all except dropout must be None."""
+    """Network options. If a run starts from an existing network, all options except dropout must be None."""
 
     kind: str | None = option(
         None,
@@ -236,7 +228,7 @@ class NetworkOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Settings that carry out a training run. When the run is resumed, these options may differ."""
+    """Settings of how a training run is carried out. A resumed run may have other settings."""
 
     threads: int | None = option(None, "Number of CPU threads. Default: all.", min=1)
     device: str = option("cpu", "Device to compute on: cpu, cuda, cuda:1, …")

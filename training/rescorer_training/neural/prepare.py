@@ -27,7 +27,7 @@ from rescorer_training.corpus import count_ids, number_words, read_encoded, read
 from rescorer_training.pipes import find_size
 
 MAX_LOG_PERPLEXITY = 700.0
-"""Limit on the mean loss in nats; the perplexity of a larger loss may not fit into a float64."""
+"""Limit on the mean loss in nats. The perplexity of a larger loss may not fit into a float64."""
 
 
 def print_status(message: str) -> None:
@@ -36,13 +36,13 @@ def print_status(message: str) -> None:
 
 
 class Monitor:
-    """Progress reports of one training run, with one line per validation in ``log.jsonl``.
+    """Shows the progress of one training run, and writes one line per validation to ``log.jsonl``.
 
     Args:
         folder: folder of the run.
-        quiet: report nothing; for all processes of a group except the first.
+        quiet: report nothing, for all processes of a group except the first.
         tensorboard: also write scalars to ``folder/tensorboard``.
-        unit: what is predicted and counted, in the plural.
+        unit: name of what the network predicts, in the plural.
 
     Raises:
         ConfigError: ``tensorboard`` is set and TensorBoard is not installed.
@@ -85,16 +85,26 @@ class Monitor:
                 self.scalars.add_scalar("training/words_per_second", words_per_second, step)
 
     def report_validation(self, entry: dict[str, Any]) -> None:
-        """Append a validation's entry of ``Progress.reports`` to the log."""
+        """Print an entry of ``Progress.reports``, and append it to the log."""
         if self.quiet:
             return
+        labels = {"training_perplexity": "training perplexity", "training_loss": "training loss"}
+        training = next(f"{label} {entry[name]:8.2f}" for name, label in labels.items() if name in entry)
+        print_status(
+            f"epoch {entry['epoch']:3d}  step {entry['step']:7,}  {training}  "
+            f"validation {entry['validation_perplexity']:8.2f}  {entry['seconds'] / 60:6.1f} min"
+        )
         with open(self.folder / "log.jsonl", "a", encoding="utf-8") as log:
             log.write(json.dumps(entry) + "\n")
         if self.scalars is not None:
             self.scalars.add_scalar("validation/perplexity", entry["validation_perplexity"], entry["step"])
 
     def rewind(self, reports: Sequence[dict[str, Any]]) -> None:
-        """Forget validations that were reported after a checkpoint, since they are done again."""
+        """Write the log again without the validations after the checkpoint, which will be repeated.
+
+        Args:
+            reports: validations before the checkpoint.
+        """
         if not self.quiet:
             lines = "".join(json.dumps(entry) + "\n" for entry in reports)
             (self.folder / "log.jsonl").write_text(lines, encoding="utf-8")
@@ -117,12 +127,12 @@ def make_summary_writer(folder: Path) -> Any:
 
 
 NO_LIMIT = 1 << 30
-"""Sentence length that no sentence reaches, for validation text: its sentences are never truncated."""
+"""Maximum length of sentences of the validation text, which no sentence reaches: none is truncated."""
 VOCABULARY_FILE, TRAIN_FILE, VALIDATION_FILE = "vocabulary.txt", "train.ids", "validation.ids"
 TRAIN_TOPICS_FILE, VALIDATION_TOPICS_FILE = "train.topics.npy", "validation.topics.npy"
-"""Files of the topic features of each sentence, if the network of the run reads them."""
+"""Files of the topic features of each sentence. They exist if the network of the run reads topics."""
 CORPORA_FILE = "corpora.json"
-"""File with the sentence count and weight of each training text; written unless all weights are 1."""
+"""File with the sentence count and weight of each training text. It exists unless all weights are 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +148,7 @@ class RunInputs:
     start_from: Path | None = None
     """Folder of another run; training starts from its best model and its vocabulary."""
     weights: tuple[float, ...] = ()
-    """For each text, the mean number of times per epoch that a sentence is drawn; empty: once each."""
+    """For each text, how often a sentence is drawn per epoch on average. If empty, each is drawn once."""
 
     def identity(self) -> dict[str, Any]:
         """Return the inputs that must not change when the run is resumed, as plain data."""
@@ -167,7 +177,7 @@ class PreparedText:
     def unigram_perplexity(self) -> float:
         """Return the perplexity of the validation text under the word frequencies of the training text.
 
-        This needs no context at all (add-one smoothing), so every network should do much better.
+        Every network should do much better, because word frequencies (with add-one smoothing) use no context.
         """
         smoothed = self.counts() + 1
         occurrences = count_ids(self.validation.ids, len(self.vocabulary))[:-1]
@@ -176,7 +186,7 @@ class PreparedText:
 
 
 def choose_vocabulary(counts: Mapping[str, int], file: Path | None, size: int) -> Vocabulary:
-    """Return the words of ``file`` (one per line), or the ``size`` most frequent words without a file."""
+    """Return the words of ``file`` (one per line); without a file, the ``size`` most frequent words."""
     if file is None:
         return order_vocabulary(counts, sorted(counts, key=counts.__getitem__, reverse=True)[:size])
     words = [word for line in read_lines(file) if (word := line.strip())]
@@ -195,7 +205,7 @@ def prepare_text(
     """Encode the texts of a run into its folder, reading and normalising each one once.
 
     Args:
-        vocabulary: vocabulary of another model, or a file of words. None uses the ``size`` most frequent
+        vocabulary: vocabulary of another model, or a file of words. None for the ``size`` most frequent
             words.
         backward: reverse the words of each sentence, for a backward network.
 
@@ -223,7 +233,7 @@ def prepare_text(
 
 
 def encode_numbered(path: Path, words: Sequence[str], vocabulary: Vocabulary, text: str) -> None:
-    """Replace the numbers that ``number_words`` wrote by ids of a vocabulary.
+    """Replace the word numbers in a file of ``number_words`` by the ids of a vocabulary.
 
     Args:
         words: the words in the order of their numbers.
@@ -243,7 +253,7 @@ def encode_numbered(path: Path, words: Sequence[str], vocabulary: Vocabulary, te
 
 
 def reorder(folder: Path, vocabulary: Vocabulary, order: np.ndarray) -> None:
-    """Give the words of a prepared run new ids.
+    """Give the words of a prepared run new ids, in the vocabulary and in the encoded texts.
 
     Args:
         order: (V - 1,) old id of each new id.
@@ -286,26 +296,27 @@ def load_prepared(folder: Path, longest: int) -> PreparedText:
 
 MAX_COLUMNS = 64
 """Maximum number of columns to compute in one pass, which limits the memory for long sentences."""
+BATCH_WORDS = 8192
+"""Maximum number of words per batch of sentences, including padding."""
 N_STREAMS = 16
 """Number of text positions that a network with carried state reads in parallel."""
 WARM_UP_WORDS = 256
-"""Number of words read before each stream without scoring them; enough to approximate the state that results
-from reading all the preceding text."""
+"""Number of words that a network reads before each stream, without scoring them.
+
+They suffice to approximate the state after all of the preceding text."""
 MIN_STREAM_WORDS = 2048
-"""Minimum number of words per stream; short texts use fewer streams, so that the warm-up stays cheap."""
+"""Minimum number of words per stream. Short texts have fewer streams, so that the warm-up stays cheap."""
 
 
 @torch.no_grad()
-def perplexity(
-    model: SequenceModel, text: Sentences, batch_words: int = 8192, streams: int = N_STREAMS
-) -> float:
-    """Return exp of the mean −ln P per word, including ``</s>``; always exactly normalised.
+def perplexity(model: SequenceModel, text: Sentences, streams: int = N_STREAMS) -> float:
+    """Return exp of the mean −ln P per word, including ``</s>``. P is always exactly normalised.
 
-    In n-best rescoring, a network with carried state has a different perplexity, because each sentence starts
-    from the start state and ``</s>`` unless the request has context.
+    A network with carried state has a different perplexity in n-best rescoring: there, a sentence starts from
+    the start state and ``</s>`` unless the request has the text before.
     """
     total, n = 0.0, 0
-    for hidden, words in iterate_contexts(model, text, batch_words, streams):
+    for hidden, words in iterate_contexts(model, text, streams):
         total += float(model.output.loss(hidden, words))
         n += len(words)
     mean = total / n
@@ -314,13 +325,15 @@ def perplexity(
 
 @torch.no_grad()
 def iterate_contexts(
-    model: SequenceModel, text: Sentences, batch_words: int = 8192, streams: int = N_STREAMS
+    model: SequenceModel, text: Sentences, streams: int = N_STREAMS
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield context vectors, (N, D), and the words to predict from them, (N,), for all words of a text.
+    """Yield context vectors, (N, D), and the words to predict from them, (N,), until all words are done.
 
     Dropout is off. A network that resets its state starts every sentence from the start state. A network that
-    carries its state reads the text in order, starting from the start state and ``</s>``; ``streams`` is the
-    number of positions read in parallel.
+    carries its state reads the text in order, starting from the start state and ``</s>``.
+
+    Args:
+        streams: number of positions of the text that a network with carried state reads in parallel.
     """
     was_training = model.training
     model.eval()
@@ -330,7 +343,7 @@ def iterate_contexts(
             yield from _iterate_streams(model, text, n_streams)
         else:
             order = np.argsort(text.lengths, kind="stable")
-            for chosen in cut_into_batches(order, text.lengths, batch_words):
+            for chosen in cut_into_batches(order, text.lengths, BATCH_WORDS):
                 yield from _iterate_rows(model, *text.pad_rows(chosen), text.topics_of(chosen), None)
     finally:
         model.train(was_training)
@@ -339,7 +352,7 @@ def iterate_contexts(
 def _iterate_streams(
     model: SequenceModel, text: Sentences, n_streams: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Read the whole text at several positions in parallel, each after a warm-up."""
+    """Read the text at several positions in parallel, after a warm-up at each of them."""
     state = model.network.initial_state(1)
     ids = text.ids
     streams = StreamBatches(ids, n_streams, -(-len(ids) // n_streams), sentences=text)
@@ -360,8 +373,10 @@ def _iterate_rows(
     topics: np.ndarray | None,
     state: State | None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Process (B, T) inputs and targets, and (B, T or 1, K) topics, in chunks of columns if the
-    model is causal."""
+    """Process (B, T) inputs and targets, and (B, T or 1, K) topics.
+
+    If the model is causal, chunks of columns are processed one after another.
+    """
     device = _device(model)
     width = MAX_COLUMNS if model.is_causal else inputs.shape[1]
     for begin in range(0, inputs.shape[1], width):

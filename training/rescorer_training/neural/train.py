@@ -1,9 +1,9 @@
 """Train a network: epochs of updates, validation, early stopping and resumption.
 
-Back-propagation through time (Williams & Peng 1990) is truncated at the end of a sentence, or after ``bptt``
-words if the state is carried across sentences. The folder of a run contains ``best/``, the model with the
-lowest validation perplexity; ``state.safetensors``, from which a killed run continues exactly; and
-``log.jsonl``, with one line per validation.
+Back-propagation through time (Williams & Peng 1990) is truncated at the end of a sentence. If the recurrent
+state is carried across sentences, it is truncated after ``bptt`` words. The folder of a run contains
+``best/``, the model with the lowest validation perplexity; ``state.safetensors``, from which a killed run
+continues exactly; and ``log.jsonl``, with one line per validation.
 
 ``torch.compile`` is not used: on a busy two-core machine it took more than three minutes to compile an LSTM
 over 35 words.
@@ -16,7 +16,7 @@ import json
 import math
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,6 @@ Each check of the loss makes the CPU wait for a GPU."""
 CHECKPOINT_EVERY_S = 300.0
 """Maximum time between two checkpoints; each validation also writes one."""
 
-ValidationCallback = Callable[[dict[str, Any]], None]
-
 
 @dataclass(frozen=True, slots=True)
 class TrainingRun:
@@ -52,12 +50,11 @@ class TrainingRun:
 
     folder: Path
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    """Further plain data that identifies the run, such as its texts. It is saved with the options and, like
-    the options, compared when the run is resumed."""
+    """Further plain data that must not change when the run is resumed, such as names of texts."""
     processes: checkpoint.ProcessGroup = field(default_factory=checkpoint.ProcessGroup)
     """Group of processes that share the run."""
     monitor: prepare.Monitor | None = None
-    """Receiver of progress reports; None shows a bar and writes ``log.jsonl``."""
+    """Receiver of progress reports. None for one that shows a bar and writes ``log.jsonl``."""
 
 
 class Trainer:
@@ -88,15 +85,15 @@ class Trainer:
         self.average = optimisation.WeightAverage(self.parameters, options)
         self.progress = checkpoint.Progress()
         self.states: list[State | None] = [None] * options.accumulate
-        """Carried state of each part of a batch that this process computes."""
+        """Carried recurrent state for each part of a batch that this process computes."""
         self.started = 0.0
-        """When training would have started without interruptions."""
+        """Time at which training would have started if there had been no interruptions."""
         self.losses: list[tuple[Tensor, int]] = []
-        """For each step since the last check, the summed objective (on the device) and number of words."""
+        """Summed objective (on the device) and number of words of each step since the last check."""
         torch.manual_seed(options.seed + run.processes.rank)
 
     def resume(self) -> None:
-        """Restore the last checkpoint; raises ConfigError if there is none or if it is another run's."""
+        """Restore the last checkpoint; raises ConfigError if there is none or if it is from another run."""
         self.progress, carried = checkpoint.load_state(
             self.folder, self.model, self.optimiser, self.average, self.identity, self.processes.rank
         )
@@ -118,13 +115,8 @@ class Trainer:
         first = self.processes.rank * self.options.accumulate
         return range(first, first + self.options.accumulate)
 
-    def train(
-        self, text: Sentences, validation: Sentences, on_validation: ValidationCallback | None = None
-    ) -> checkpoint.Progress:
+    def train(self, text: Sentences, validation: Sentences) -> checkpoint.Progress:
         """Train until all epochs are done or validation stops improving; return the final progress.
-
-        Args:
-            on_validation: called after each validation with its entry in ``Progress.reports``.
 
         Raises:
             ScoringError: the loss is not finite or has diverged, or a checkpoint cannot be written.
@@ -141,7 +133,7 @@ class Trainer:
         )
         try:
             while not self._is_finished():
-                self._train_epoch(self._make_batches(text), validation, loss_limit, on_validation)
+                self._train_epoch(self._make_batches(text), validation, loss_limit)
         finally:
             self.monitor.close()
         return progress
@@ -164,13 +156,7 @@ class Trainer:
         progress, options = self.progress, self.options
         return progress.epoch >= options.epochs or progress.validations_without_gain >= options.patience
 
-    def _train_epoch(
-        self,
-        batches: Batches,
-        validation: Sentences,
-        loss_limit: float,
-        on_validation: ValidationCallback | None,
-    ) -> None:
+    def _train_epoch(self, batches: Batches, validation: Sentences, loss_limit: float) -> None:
         """Train on the remaining batches of the current epoch."""
         progress, options = self.progress, self.options
         n_validations = options.validations_an_epoch
@@ -186,7 +172,7 @@ class Trainer:
                 is_due = time.monotonic() - saved > self.checkpoint_every_s
                 save = bool(self.processes.broadcast(is_due))
             if validate:
-                self._validate(validation, on_validation)
+                self._validate(validation)
             if validate or save:
                 self._save()
                 saved = time.monotonic()
@@ -196,7 +182,7 @@ class Trainer:
         self.states = [None] * options.accumulate
 
     def _update(self, batches: Batches, number: int, total_steps: int) -> int:
-        """Take one optimiser step on one batch; return the batch's number of words over all processes."""
+        """Take one optimiser step on one batch; return the number of words of the batch in all processes."""
         progress, options = self.progress, self.options
         n_words = batches.count_targets(number)
         for group in self.optimiser.param_groups:
@@ -225,7 +211,7 @@ class Trainer:
     def _compute_loss(
         self, inputs: np.ndarray, targets: np.ndarray, topics: np.ndarray | None, state: State | None
     ) -> tuple[Tensor, Tensor | None, State]:
-        """Return the objective and the penalty, each summed over (B, T) rows, and the state after these."""
+        """Return the objective and the penalty, summed over (B, T) words, and the next recurrent state."""
         positions = torch.from_numpy(np.flatnonzero(targets >= 0)).to(self.device)  # without padding
         words = torch.from_numpy(targets[targets >= 0]).to(self.device)  # (N,)
         hidden, state = self.model.context_vectors(
@@ -259,7 +245,7 @@ class Trainer:
         """Whether the mean loss is the logarithm of a perplexity."""
         return isinstance(self.objective, optimisation.MaximumLikelihood)
 
-    def _validate(self, validation: Sentences, on_validation: ValidationCallback | None) -> None:
+    def _validate(self, validation: Sentences) -> None:
         """Measure the validation perplexity, save the model if it is the best, and update the schedule."""
         progress, is_first = self.progress, self.processes.is_first
         with self.average.swap_in():
@@ -286,8 +272,6 @@ class Trainer:
         perplexities = [report["validation_perplexity"] for report in progress.reports]
         self.average.start_if_due(progress.epoch + 1, perplexities)
         self.monitor.report_validation(entry)
-        if on_validation is not None:
-            on_validation(entry)
 
     def _summarise_training_loss(self) -> dict[str, float]:
         """Return the perplexity since the last validation, or the mean loss for a sampled objective."""
@@ -311,7 +295,7 @@ class Trainer:
 
 
 LEARNT_SHARE = 0.99
-"""A network has learnt something if its perplexity is below this share of that of word frequencies."""
+"""A network has learnt something if its perplexity is below this share of the unigram perplexity."""
 STATE_DESCRIPTIONS = {False: "reset at every sentence", True: "carried over sentence ends"}
 
 
@@ -321,7 +305,7 @@ def prepare_run(
     vocabulary_size: int,
     network: NetworkOptions = NetworkOptions(),  # noqa: B008 (frozen)
 ) -> prepare.PreparedText:
-    """Choose the vocabulary, encode the text, and order the words by the network's classes.
+    """Choose the vocabulary, encode the text, order words by class, and prepare what the network reads.
 
     Raises:
         ConfigError: the folder already has a run, or the classes cannot be formed.
@@ -355,7 +339,7 @@ def train(
     tensorboard: bool = False,
     processes: checkpoint.ProcessGroup = checkpoint.ProcessGroup(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
-    """Train a network and report each validation on stderr; return the metadata saved with the best model.
+    """Train a network; return the metadata that is saved with the best model.
 
     Processes other than the first return an empty dictionary.
 
@@ -380,13 +364,11 @@ def train(
     processes.check_same(fingerprint, "checksum of the options", "start all processes with the same ones")
     if run.resume:
         trainer.resume()
+    if processes.is_first:
+        prepare.print_status(describe_run(model, text))
+    progress = trainer.train(text.train, text.validation)
     if not processes.is_first:
-        trainer.train(text.train, text.validation)
         return {}
-    prepare.print_status(describe_run(model, text))
-    progress = trainer.train(
-        text.train, text.validation, lambda entry: prepare.print_status(format_validation(entry))
-    )
     if progress.epoch < options.epochs:
         prepare.print_status(f"stopped early: {options.patience} validations without improvement")
     return write_facts(trainer, model.config, progress, inputs, text)
@@ -408,16 +390,6 @@ def describe_run(model: NeuralModel, text: prepare.PreparedText) -> str:
         f"{parameters / 1e6:.1f} M parameters, "
         f"{config.vocabulary_size:,} words{classes}, state {STATE_DESCRIPTIONS[config.carried]}, "
         f"{text.train.n_words:,} training words in {len(text.train.starts):,} sentences{cut}"
-    )
-
-
-def format_validation(entry: dict[str, Any]) -> str:
-    """Format a validation's entry of ``Progress.reports`` as one line."""
-    labels = {"training_perplexity": "training perplexity", "training_loss": "training loss"}
-    training = next(f"{label} {entry[name]:8.2f}" for name, label in labels.items() if name in entry)
-    return (
-        f"epoch {entry['epoch']:3d}  step {entry['step']:7,}  {training}  "
-        f"validation {entry['validation_perplexity']:8.2f}  {entry['seconds'] / 60:6.1f} min"
     )
 
 

@@ -1,6 +1,6 @@
-"""The tree of words that a training run reads: from a file, or learned from vectors of its words.
+"""Make or load the tree of words of a training run, and the word vectors from which trees are learned.
 
-The vector of a word may be its mean context in a trained network.
+The vector of a word may be the mean of its context vectors in a trained network.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rescorer_training.neural.prepare import PreparedText, iterate_contexts
 from rescorer_training.vectors.runs import read_known_vectors
 
 PRIOR_OCCURRENCES = 2.0
-"""Number of occurrences, with the mean of all context vectors, that are added to a word's own."""
+"""Weight of the mean of all context vectors in the vector of a word, as a number of occurrences."""
 
 
 def compute_context_vectors(
@@ -30,12 +30,13 @@ def compute_context_vectors(
 ) -> np.ndarray:
     """Average a network's context vectors over the occurrences of each word (Mnih & Hinton 2009).
 
-    Words with similar vectors are predicted in similar contexts, so a decision between two sets of words is
-    easy if their vectors differ. Every vector is relative to the mean of all.
+    Words with similar vectors are predicted in similar contexts. A decision between two sets of words is
+    therefore easy if their vectors differ. The mean of all vectors is subtracted.
 
     Args:
-        source: vocabulary of the network; words that it does not have count as ``<unk>``.
+        source: vocabulary of the network. All other words count as ``<unk>``.
         text: training text, encoded with ``vocabulary``.
+        vocabulary: words for which to compute vectors.
 
     Returns:
         (V - 1, D) float32.
@@ -67,7 +68,7 @@ def load_or_make_tree(
         (L-1, 2) children of each decision, and (V,) number of leaves of each word.
 
     Raises:
-        ConfigError: the tree to load is missing, or there are no vectors to make it from.
+        ConfigError: the tree to load is missing, or there are no vectors to make a tree from.
     """
     file = folder / TREE_FILE
     if load:
@@ -84,7 +85,7 @@ def load_or_make_tree(
 
 
 def _get_tree_vectors(text: PreparedText, options: NetworkOptions) -> np.ndarray:
-    """Return the vectors from which a tree is learned, (V - 1, D): mean context vectors if a run is given."""
+    """Return the vectors from which a tree is learned, (V - 1, D); of a network, its mean context vectors."""
     if options.vectors and (source := Path(options.vectors)).is_dir():
         return compute_context_vectors(*load_model(source / "best"), text.train, text.vocabulary)
     return get_word_vectors(text, options)
@@ -103,9 +104,8 @@ def load_word_vectors(source: Path, vocabulary: Vocabulary) -> np.ndarray:
     """Load vectors of the words that can be predicted.
 
     Args:
-        source: the folder of a training run, or a file of word vectors, see ``read_vectors``. For a run,
-            the vectors are the output weights of its best model, or the embedding if the model has a tree
-            softmax.
+        source: file of word vectors, see ``read_vectors``; or folder of a training run, for the output
+            weights of its best model, or for the embedding if the model has a tree softmax.
 
     Returns:
         (V - 1, D) float32, zeros for words without a vector.
@@ -119,12 +119,12 @@ def load_word_vectors(source: Path, vocabulary: Vocabulary) -> np.ndarray:
         _take_weights(source, vocabulary) if source.is_dir() else read_known_vectors(source, vocabulary)
     )
     vectors = np.zeros((n_words, found.shape[1]), dtype=np.float32)
-    vectors[ids[ids < n_words]] = found[ids < n_words]  # without <s>, the last id, which is never predicted
+    vectors[ids[ids < n_words]] = found[ids < n_words]  # without the last id, <s>, which is never predicted
     return vectors
 
 
 def _take_weights(run: Path, vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
-    """Take the vectors of known words from a run: ids, (K,), and vectors, (K, D)."""
+    """Take the vectors of the words that a run knows: ids, (K,), and vectors, (K, D)."""
     model, words = load_model(run / "best")
     has_tree = model.config.output == "tree"
     weight = model.network.embedding.weight if has_tree else model.output.word_weight

@@ -1,7 +1,7 @@
 """Back-off n-gram models as flat arrays, and the ARPA files and tables that they come from and go to.
 
-The arrays are a trie that can be followed for many contexts in parallel. P(w | h) is stored for some pairs
-(h, w); for the others it is backoff(h) · P(w | h without its first word), as in Katz (1987).
+The arrays form a trie that can be followed for many contexts in parallel. P(w | h) is stored for some pairs
+(h, w). For all others it is backoff(h) · P(w | h without its first word), as in Katz (1987).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rescorer.models.arpa import ArpaModel, ArpaOrder, WordIds, read_arpa_ngrams
 from rescorer.models.network_files import END, START, UNKNOWN
 from rescorer.models.ngram_files import is_table_file, list_ngrams, map_table
 from rescorer.safe_input import open_regular
-from rescorer_training.ngram.smoothing import NGramProbabilities
+from rescorer_training.ngram.smoothing import NGramProbabilities, pack_keys
 from rescorer_training.progress import track
 
 NGRAMS_PER_BLOCK = 200_000
@@ -28,7 +28,7 @@ NGRAMS_PER_BLOCK = 200_000
 GZIP_LEVEL = 4
 """Compression level: twice as fast as gzip's default of 6 on these files, and a few per cent larger."""
 MIN_LOG10 = -99.0
-"""Log10 probability that stands for log 0 in ARPA files."""
+"""Number that stands for log10 0 in ARPA files."""
 
 
 def write_arpa(path: Path, model: Sequence[NGramProbabilities], vocabulary: Sequence[str]) -> None:
@@ -52,7 +52,7 @@ def write_arpa(path: Path, model: Sequence[NGramProbabilities], vocabulary: Sequ
 
 
 def open_output(path: Path) -> BinaryIO:
-    """Open a file for writing, through gzip if its name ends in ``.gz``; without the time in its header."""
+    """Open a file for writing, through gzip (without a time in the header) if its name ends in ``.gz``."""
     if path.suffix == ".gz":
         return cast(BinaryIO, gzip.GzipFile(path, "wb", compresslevel=GZIP_LEVEL, mtime=0))
     return open(path, "wb")
@@ -61,7 +61,7 @@ def open_output(path: Path) -> BinaryIO:
 def _format_ngrams(
     tables: Sequence[NGramProbabilities], vocabulary: Sequence[str], with_backoff: bool
 ) -> Iterator[str]:
-    """Yield the lines of the last table's n-grams in blocks; the lower-order tables supply the prefixes."""
+    """Yield the lines of the last table's n-grams in blocks. The other tables supply the prefixes."""
     top = tables[-1]
     words = np.array(vocabulary, dtype=object)
     line_format = "%.6f\t" + " ".join(["%s"] * len(tables)) + ("\t%.6f\n" if with_backoff else "\n")
@@ -85,8 +85,8 @@ def read_arpa_arrays(path: Path, progress: str = "") -> ArpaModel:
     """Read an ARPA file, compressed or plain, into arrays with float64 values.
 
     Returns:
-        The words of the unigrams in the order of the file, which is that of their ids, and the n-grams of
-        every order.
+        The words of the unigrams, in the order of the file, which is also the order of their ids; and the
+        n-grams of every order.
 
     Raises:
         BundleError: the file is not an ARPA file or has an invalid line.
@@ -108,7 +108,7 @@ def read_table_arrays(path: Path) -> ArpaModel:
     """Read the words and the n-grams of every order from an n-gram table.
 
     Raises:
-        BundleError: the table is damaged, or is one of classes or with a gap.
+        BundleError: the table is damaged, or its n-grams are of classes or have a gap.
     """
     with open_regular(path) as stream:
         content = map_table(stream)
@@ -128,7 +128,7 @@ Six decimals of a logarithm, as in ARPA files, cannot distinguish a smaller mass
 
 @dataclass(frozen=True)
 class NGramTrie:
-    """The n-grams of a model; row 0 is the empty context, and row 1 + w the unigram of word w.
+    """The n-grams of a model, one per row. Row 0 is the empty context, and row 1 + w the unigram of word w.
 
     Rows are sorted by order, then prefix, then word, so that all pairs (prefix, word) are in ascending order.
     """
@@ -147,12 +147,12 @@ class NGramTrie:
         return len(self.bounds) - 1
 
     def rows(self, order: int) -> slice:
-        """Rows of one order."""
+        """Return the rows of one order."""
         return slice(self.bounds[order - 1], self.bounds[order])
 
     @cached_property
     def keys(self) -> np.ndarray:
-        """(R,) int64 prefix and word packed into one number, in ascending order."""
+        """(R,) int64: prefix and word of each row packed into one number, in ascending order."""
         keys = pack_keys(self.prefix, self.word, len(self.words))
         keys[0] = -1  # the empty context is not a continuation of another row
         return keys
@@ -178,7 +178,11 @@ class NGramTrie:
         return np.where(self.keys[places] == keys, places, 0)
 
     def select(self, keep: np.ndarray) -> NGramTrie:
-        """Return a trie of the rows in ``keep``, (R,) bool, which must have the prefix of every kept row."""
+        """Return a trie of some rows.
+
+        Args:
+            keep: (R,) bool. The prefix of every kept row must be kept too.
+        """
         new_row = np.cumsum(keep, dtype=np.int32) - 1
         bounds = tuple(int(new_row[bound - 1]) + 1 for bound in self.bounds)
         return NGramTrie(self.words, bounds, new_row[self.prefix[keep]], self.word[keep])
@@ -202,7 +206,7 @@ class BackoffModel:
             word: (N,) ids.
 
         Returns:
-            (N,) P(word | context), and (N,) row of the longest stored suffix of context + word.
+            (N,) P(word | context), and (N,) row of the longest suffix of context + word that is stored.
         """
         row = np.zeros(len(word), np.int32)
         weight = np.ones(len(word))
@@ -238,11 +242,11 @@ class BackoffModel:
         return np.maximum(1 - sums, MIN_BACKOFF_MASS)
 
     def renormalise(self, left_over: np.ndarray | None = None) -> BackoffModel:
-        """Return the model with the back-off weights that make every distribution sum to one.
+        """Return the model with back-off weights that make every distribution sum to one.
 
         Args:
-            left_over: (R,) for each row as a context, the probability mass left for backing off. None
-                computes 1 - Σ P over the stored n-grams, whose precision is limited by the file's decimals.
+            left_over: (R,) for each row as a context, the probability mass left for backing off. If None, the
+                mass is 1 - Σ P over the stored n-grams, which is only as precise as the file's decimals.
         """
         backoff = np.ones_like(self.backoff)
         model = BackoffModel(self.trie, self.prob, backoff)
@@ -266,21 +270,13 @@ class BackoffModel:
         write_arpa(path, tables, self.trie.words)
 
 
-def pack_keys(prefix: np.ndarray, word: np.ndarray, n_words: int) -> np.ndarray:
-    """Pack each pair of prefix and word into one int64; these sort in the same order as the pairs."""
-    keys = np.asarray(prefix).astype(np.int64)
-    keys *= n_words
-    keys += word
-    return keys
-
-
 def load_backoff_model(path: Path, progress: str = "") -> BackoffModel:
     """Read an ARPA file, compressed or plain, or an n-gram table.
 
     Raises:
         FormatError: the model lacks ``<s>``, ``</s>`` or ``<unk>``, or has an n-gram without its prefix or
             twice.
-        BundleError: the file is neither, or is damaged.
+        BundleError: the file is neither an ARPA file nor a table, or is damaged.
     """
     content = read_table_arrays(path) if is_table(path) else read_arpa_arrays(path, progress)
     words, orders = [UNKNOWN if word == "<UNK>" else word for word in content.words], content.orders
@@ -313,10 +309,3 @@ def load_backoff_model(path: Path, progress: str = "") -> BackoffModel:
     probs = np.concatenate(prob)
     probs[1 + words.index(START)] = 0.0
     return BackoffModel(trie, probs, np.concatenate(backoff))
-
-
-def find_word_ids(model: BackoffModel, words: Sequence[str]) -> np.ndarray:
-    """Find the id of each word in the model's trie, or that of ``<unk>`` if it is missing: (n,) int32."""
-    ids = {word: i for i, word in enumerate(model.trie.words)}
-    unknown = ids[UNKNOWN]
-    return np.fromiter((ids.get(word, unknown) for word in words), np.int32)

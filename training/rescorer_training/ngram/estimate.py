@@ -1,7 +1,8 @@
-"""Train n-gram models: choose vocabulary and units, run an estimator, write the model file with its facts.
+"""Train n-gram models: choose the vocabulary, run an estimator, and write the model and files next to it.
 
-The estimator is ours, or KenLM's lmplz and build_binary if they are on the PATH. lmplz sorts on disk, so it
-can estimate models from texts that do not fit in memory (Heafield et al. 2013).
+The n-grams of a model consist of units: words, or classes of words. The estimator is ours, or KenLM's lmplz
+if it is on the PATH. lmplz sorts on disk, so it can estimate models from texts that do not fit into memory
+(Heafield et al. 2013).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from rescorer_training.ngram.smoothing import (
 )
 
 STATISTICS_LINE = re.compile(r"^\d+ (\d+)(?:/(\d+))? D1=(\S+) D2=(\S+) D3\+=(\S+)$", re.MULTILINE)
-"""What lmplz prints for each order: n-grams kept, n-grams counted if the number differs, and discounts."""
+"""Line that lmplz prints for each order: n-grams kept; n-grams counted, if these are more; and discounts."""
 
 
 def find_tool(name: str) -> str:
@@ -65,9 +66,9 @@ def run_lmplz(
     """Estimate a model with lmplz.
 
     Args:
-        arpa: file to write; gzip if its name ends in ``.gz``.
-        cutoffs: for each order, the maximum raw count of n-grams to prune.
-        vocabulary: words to predict; None for all.
+        arpa: file to write, gzip if its name ends in ``.gz``.
+        cutoffs: for each order, the raw count up to which n-grams are pruned.
+        vocabulary: words to predict; None for all words.
         memory: memory for sorting, in the format of lmplz's option ``-S``.
 
     Returns:
@@ -152,9 +153,10 @@ def write_model(
     """Write an n-gram table if the name ends in ``.ngram``, and an ARPA file otherwise.
 
     Args:
-        names: the word or the name of the class of each id, ``SPECIAL_WORDS`` first.
-        skip: words between a context and the word that it predicts; only tables can have any.
-        members: words of the classes; None if units are words. Only tables can have them.
+        names: name of each unit, the word or the name of the class; ``SPECIAL_WORDS`` come first.
+        skip: number of words between a context and the word that it predicts. Only tables can have such a
+            gap.
+        members: words of the classes, which only tables can have; None if units are words.
 
     Raises:
         OSError: the file cannot be written.
@@ -172,32 +174,25 @@ def write_model(
 
 
 def word_list_file(output: Path) -> Path:
-    """The file next to a KenLM binary that lists its words."""
+    """Return the file next to a KenLM binary that lists its words."""
     return output.with_suffix(".words.txt")
-
-
-def write_word_list(output: Path, words: Iterable[str]) -> None:
-    """Write the words of a KenLM binary, without special words, to a file next to it.
-
-    Does nothing for an ARPA file."""
-    if output.suffix in BINARY_SUFFIXES:
-        text = "".join(f"{word}\n" for word in words if word not in SPECIAL_WORDS)
-        text_io.write_text(word_list_file(output), text)
 
 
 def write_records(output: Path, words: Iterable[str], normaliser: Normaliser, *, backward: bool) -> None:
     """Write the files next to a model: the words of a KenLM binary, the normaliser and the direction."""
-    write_word_list(output, words)
+    if output.suffix in BINARY_SUFFIXES:
+        text = "".join(f"{word}\n" for word in words if word not in SPECIAL_WORDS)
+        text_io.write_text(word_list_file(output), text)
     corpus.record_normaliser(output, normaliser)
     corpus.record_direction(output, backward=backward)
 
 
 @contextmanager
 def staged_output(output: Path) -> Iterator[Path]:
-    """Yield the path of the model to write with the files next to it: ``output``, unless that is a stream.
+    """Yield the path at which to write a model and the files next to it, which is usually ``output``.
 
-    For a device, a pipe or standard output, the path is one of a temporary folder. Only the model is copied
-    to the stream, in the end.
+    If ``output`` is a stream (a device, a pipe or standard output), the path is in a temporary folder. At the
+    end, the model is copied to the stream, without the files next to it.
 
     Raises:
         FormatError: the stream cannot be written.
@@ -214,10 +209,10 @@ def staged_output(output: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_output(output: Path) -> Iterator[Path]:
-    """Yield the path of a temporary ARPA file to write; on success, its content becomes that of ``output``.
+    """Yield the path of a temporary ARPA file to write. On success, it replaces ``output``.
 
-    If ``output`` has one of ``BINARY_SUFFIXES``, the ARPA file is converted to a KenLM binary first. Other
-    suffixes are those of the temporary file, too.
+    If ``output`` has one of ``BINARY_SUFFIXES``, the ARPA file is converted to a KenLM binary first.
+    Otherwise the temporary file has the same suffix as ``output``.
 
     Raises:
         ConfigError: KenLM's ``build_binary`` is needed but is not installed, or it fails.
@@ -244,9 +239,9 @@ class UnitText(NamedTuple):
     """A text in the units of a model."""
 
     ids: np.ndarray
-    """(T,) int32 units; those from ``n_kept`` on are not in the model."""
+    """(T,) int32 ids of units. Units with ids from ``n_kept`` on are not in the model."""
     names: tuple[str, ...]
-    """Name of each unit: a word, or a class."""
+    """Name of each unit, the word or the name of the class."""
     n_kept: int
     members: ClassMembers | None = None
 
@@ -256,11 +251,11 @@ def divide_into_classes(
 ) -> UnitText:
     """Replace the words of a text by their classes.
 
-    Special words and words that are not in the model stay separate units. P(word | class) is the word's
-    share of the occurrences of its class.
+    Special words, and words that are not in the model, remain units of their own. P(word | class) is the
+    word's share of the occurrences of its class.
 
     Args:
-        ids: (T,) word ids; ids below ``n_special`` and from ``n_kept`` on are those that stay.
+        ids: (T,) word ids. Words with ids below ``n_special`` or from ``n_kept`` on get no class.
         words: the word of each id.
         class_of: (n_kept - n_special,) class of the other words, any whole numbers.
     """
@@ -286,9 +281,9 @@ def learn_classes(
     """Learn Brown classes from a text; see ``find_brown_clusters``.
 
     Args:
-        ids: (T,) word ids, special words first and the others by falling count; words that are not in the
-            model, from ``n_kept`` on, count as unknown.
-        n_classes: number of classes, besides those of special words.
+        ids: (T,) word ids, special words first and the others by falling count. Words with ids from
+            ``n_kept`` on are not in the model and count as unknown.
+        n_classes: number of classes, not counting those of special words.
 
     Returns:
         (n_kept - n_special,) class of each word that is in the model and not special.
@@ -307,7 +302,7 @@ def learn_classes(
 
 
 def read_class_file(path: Path, words: Sequence[str]) -> np.ndarray:
-    """Read the class of each of some words from lines ``WORD CLASS``, as mkcls writes: (n,) int64.
+    """Read the class of each given word from a file of lines ``WORD CLASS``, as mkcls writes: (n,) int64.
 
     Raises:
         FormatError: the file cannot be read, or a line is not a word and the name of a class.
@@ -344,13 +339,13 @@ class NGramOptions:
 
     order: int = 4
     cutoffs: tuple[int, ...] = (0,)
-    """For orders 1, 2, …: prune n-grams with at most this raw count; the last repeats for higher orders."""
+    """For orders 1, 2, …: raw count up to which n-grams are pruned. The last holds for higher orders, too."""
     vocabulary: Path | None = None
-    """File of the words to predict, one per line; words that do not occur in the text are ignored."""
+    """File of the words to predict, one per line. Words that do not occur in the text are ignored."""
     vocabulary_size: int | None = None
-    """Number of words to predict, the most frequent ones; None for all."""
+    """Number of words to predict, the most frequent ones; None for all words."""
     count_unknown: bool = False
-    """Count ``<unk>``, in the text or in place of an out-of-vocabulary word, like any other word.
+    """Count ``<unk>``, which stands in the text or for out-of-vocabulary words, like any other word.
 
     Otherwise ``<unk>`` must not occur in the text. N-grams with an out-of-vocabulary word are counted and
     then pruned, as by lmplz with ``--limit_vocab_file``, and ``<unk>`` gets the probability of a word that
@@ -358,9 +353,9 @@ class NGramOptions:
     """
     smoothing: Literal["kneser-ney", "katz", "witten-bell"] = "kneser-ney"
     classes: int = 0
-    """Number of classes to learn, whose n-grams the model has; 0 for n-grams of words."""
+    """Number of classes to learn for a model of n-grams of classes; 0 for n-grams of words."""
     class_file: Path | None = None
-    """File of lines ``WORD CLASS``, instead of classes that are learnt."""
+    """File of given classes, with lines ``WORD CLASS``."""
     skip: int = 0
     """Number of words between a context and the word that it predicts."""
     backward: bool = False
@@ -398,8 +393,10 @@ class OrderSummary:
     n_kept: int
     """Number of n-grams in the model."""
     discounts: tuple[float, ...]
-    """Kneser-Ney subtracts them from adjusted counts 1, 2 and 3 or more; Katz's method multiplies counts 1,
-    2, … by them; Witten-Bell has none."""
+    """Discounts, depending on the smoothing method.
+
+    Kneser-Ney subtracts them from adjusted counts 1, 2 and 3 or more; Katz's method multiplies counts 1, 2, …
+    by them; Witten-Bell has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,9 +416,9 @@ class NGramSummary:
     """Number of words in the model, including ``<unk>``, ``<s>`` and ``</s>``."""
     seconds: float
     n_dropped: int = 0
-    """Number of marks in the text, such as ``|`` or ``[NOISE]``, of which the normaliser left nothing."""
+    """Number of marks in the text, such as ``|`` or ``[NOISE]``, that the normaliser dropped."""
     dropped: tuple[str, ...] = ()
-    """The most frequent of them."""
+    """The most frequent of these marks."""
 
 
 def train_ngram(
@@ -436,13 +433,13 @@ def train_ngram(
     """Estimate a model and write it atomically.
 
     Args:
-        texts: files with one sentence per line, gzip or plain; each is read twice, also a pipe.
-        output: ARPA file, gzip if the name ends in ``.gz``; an n-gram table if it ends in ``.ngram``, which
-            models of classes or with a gap need; or a KenLM binary if it ends in one of ``BINARY_SUFFIXES``,
-            for which KenLM's ``build_binary`` must be on the PATH. A binary cannot list its words, so they
-            are written to a file next to it: ``model.words.txt`` for ``model.bin``. The normaliser is always
-            recorded next to the model, ``model.bin.text.json``, and the direction of a backward model:
-            ``model.bin.direction.json``.
+        texts: files with one sentence per line, gzip or plain. Each is read twice, even a pipe.
+        output: file to write. It is an ARPA file, gzip if the name ends in ``.gz``; an n-gram table if it
+            ends in ``.ngram``, which models of classes or with a gap need; or a KenLM binary if it ends in
+            one of ``BINARY_SUFFIXES``, for which KenLM's ``build_binary`` must be on the PATH. A binary
+            cannot list its words, so these are written to a file next to it, ``model.words.txt`` for
+            ``model.bin``. The normaliser is recorded in ``model.bin.text.json``, and the direction of a
+            backward model in ``model.bin.direction.json``.
         engine: ``ours`` estimates in memory; ``lmplz`` runs KenLM's own tool, which works on disk.
         memory: memory for lmplz to sort in, in the format of its option ``-S``.
 

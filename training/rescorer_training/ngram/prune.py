@@ -2,15 +2,15 @@
 
 Pruning removes the n-grams whose removal changes the model least (Stolcke 1998, "Entropy-based pruning of
 backoff language models"). The cost of removing (h, w) is P(h) times the divergence between P(· | h) with and
-without the n-gram. In a Kneser-Ney model the product of lower-order probabilities is not P(h), because these
-are estimated from counts of contexts rather than of occurrences; pruning with this product ruins the model
-(Chelba et al. 2010, "Study on interaction between entropy pruning and Kneser-Ney smoothing"). Two estimates
-of P(h) are right: counts of the training text, and the model's own stationary distribution, which needs no
-text.
+without the n-gram. Stolcke computes P(h) as a product of lower-order probabilities. This is wrong for
+Kneser-Ney models, whose lower orders are estimated from counts of contexts rather than of occurrences, and
+ruins them (Chelba et al. 2010, "Study on interaction between entropy pruning and Kneser-Ney smoothing"). Two
+estimates of P(h) are right for all models: counts of the training text, and the stationary distribution of
+the model, which needs no text.
 
-Interpolation is static, as with SRILM's ``ngram -mix-lm`` (Stolcke 2002): the resulting model has the union
-of the n-grams, each with the probability that the mixture assigns to it. For other n-grams the model backs
-off, with recomputed weights, so that their probabilities differ from those of the mixture.
+Interpolation is static, as with SRILM's ``ngram -mix-lm`` (Stolcke 2002): the resulting model has the n-grams
+of all models, each with its probability under the mixture. For all other n-grams, the model backs off with
+recomputed weights, so that their probabilities differ from those of the mixture.
 """
 
 from __future__ import annotations
@@ -26,21 +26,15 @@ import numpy as np
 from rescorer.errors import ConfigError
 from rescorer.models.language_model import LanguageModel
 from rescorer.models.network_files import END, START, UNKNOWN
-from rescorer_training.ngram.backoff_model import (
-    BackoffModel,
-    NGramTrie,
-    find_word_ids,
-    load_backoff_model,
-    pack_keys,
-)
-from rescorer_training.ngram.smoothing import NGramCounts, count_ngrams
+from rescorer_training.ngram.backoff_model import BackoffModel, NGramTrie, load_backoff_model
+from rescorer_training.ngram.smoothing import count_ngrams, pack_keys
 from rescorer_training.progress import track
 
 logger = logging.getLogger(__name__)
 
 HISTORIES = ("stationary", "counts", "model")
 STATIONARY_TOLERANCE = 1e-4
-"""The stationary distribution has converged when a round moves less probability than this."""
+"""The stationary distribution has converged if a round moves less probability than this."""
 MAX_ROUNDS = 100
 """Maximum number of rounds to compute the stationary distribution."""
 
@@ -50,7 +44,7 @@ class PruningResult:
     """Threshold and size of a pruned model."""
 
     threshold: float
-    """N-grams were kept if their removal would raise the perplexity by at least this relative amount."""
+    """An n-gram was kept if its removal would raise the perplexity by at least this relative amount."""
     kept: tuple[int, ...]
     """Number of n-grams of each order."""
 
@@ -88,8 +82,8 @@ def compute_perplexity_changes(model: BackoffModel, history: np.ndarray) -> tupl
     """Compute how much the removal of each n-gram would raise the perplexity.
 
     Returns:
-        (R,) relative rise e^D - 1, infinite for unigrams, which are always kept; and (R,) for each
-        row as a context, the probability mass left for backing off, 1 - Σ P over the stored n-grams.
+        (R,) relative rise e^D - 1, which is infinite for unigrams, because they are always kept; and (R,) for
+        each row as a context, the probability mass left for backing off, 1 - Σ P over the stored n-grams.
     """
     changes = np.full(len(model.prob), np.inf)
     left_over = np.ones(len(model.prob))
@@ -127,8 +121,8 @@ def _compute_changes(
 def select_survivors(model: BackoffModel, changes: np.ndarray, threshold: float) -> np.ndarray:
     """Select the n-grams at or above the threshold, and every prefix and suffix of a selected n-gram.
 
-    Backing off needs the prefixes. KenLM's tables have capacity for only a few missing suffixes, and
-    KenLM rejects a model that lacks more.
+    Backing off needs the prefixes. The suffixes are for KenLM, which rejects a model if more than a few of
+    them are missing.
 
     Returns:
         (R,) bool.
@@ -197,27 +191,20 @@ def compute_count_history(model: BackoffModel, ids: np.ndarray) -> np.ndarray:
     tables = count_ngrams(ids, max(1, trie.order - 1), n_words=len(trie.words), start_id=start, end_id=end)
     history = np.zeros(len(model.prob))
     history[0] = 1.0
-    row = np.zeros(1, np.int64)  # row in the trie of each n-gram one order lower, 0 if it is not stored
+    row = np.zeros(1, np.int64)  # row in the trie of each n-gram one order lower; 0 if it is not stored
     for n, table in enumerate(tables, start=1):
-        row = _find_rows(model, table, row, n)
+        context = row[table.prefix]
+        row = np.where((context > 0) | (n == 1), trie.find(context, table.word), 0)
         history[row[row > 0]] = table.count[row > 0] / len(ids)
     return history
-
-
-def _find_rows(model: BackoffModel, table: NGramCounts, lower_rows: np.ndarray, order: int) -> np.ndarray:
-    """Find the row in the trie of each n-gram of a table, 0 if it is not stored: (N,)."""
-    if order == 1:
-        return 1 + table.word.astype(np.int64)
-    context = lower_rows[table.prefix]
-    return np.where(context > 0, model.trie.find(context, table.word), 0)
 
 
 def compute_stationary_history(model: BackoffModel, progress: str = "") -> np.ndarray:
     """Compute P(h) in an endless text that the model generates: the stationary distribution of its states.
 
-    A state is the longest stored suffix of the words so far; ``</s>`` leads to ``<s>``. One round passes the
-    probability of every state on to the states after its stored n-grams; the rest goes to the shorter
-    context, except for the words whose n-grams are stored.
+    A state is the longest stored suffix of the words so far; ``</s>`` leads to ``<s>``. One round moves the
+    text on by one word: the probability of a state goes to the states that its stored n-grams lead to, and
+    the rest is backed off to the shorter context, for the words without a stored n-gram.
 
     Returns:
         (R,) float64.
@@ -244,7 +231,8 @@ def compute_stationary_history(model: BackoffModel, progress: str = "") -> np.nd
 def _advance_one_word(model: BackoffModel, states: np.ndarray, lower: list[np.ndarray]) -> np.ndarray:
     """Compute the probabilities of all states one word later, (R,).
 
-    ``lower`` contains, for each order, the lower-order probabilities of its n-grams.
+    Args:
+        lower: for each order, the lower-order probabilities of its n-grams.
     """
     trie = model.trie
     here, after = states.copy(), np.zeros_like(states)
@@ -301,9 +289,8 @@ def interpolate(
 
     Args:
         shares: interpolation weight λ of each model.
-        log_shares: for each model, a dictionary with ``<unk>`` and the words that the model does not know.
-            The values are ln of the share of the model's P(``<unk>``) that each of these gets. See
-            ``compute_unknown_log_shares``.
+        log_shares: for each model, ln of the share of its P(``<unk>``) that ``<unk>`` and each word unknown
+            to the model get. See ``compute_unknown_log_shares``.
     """
     trie = merge_tries([model.trie for model in models])
     prob = np.zeros(len(trie.word))
@@ -339,7 +326,8 @@ def merge_tries(tries: Sequence[NGramTrie]) -> NGramTrie:
 
 def score_ngrams(model: BackoffModel, trie: NGramTrie) -> np.ndarray:
     """Compute the probability that a model assigns to each n-gram of another trie: (R,), 0 in row 0."""
-    ids = find_word_ids(model, trie.words)
+    known = {word: i for i, word in enumerate(model.trie.words)}
+    ids = np.array([known.get(word, known[UNKNOWN]) for word in trie.words], np.int32)
     prob = np.zeros(len(trie.word))
     state = np.zeros(len(trie.word), np.int32)  # the model's context after each n-gram
     for n in range(1, trie.order + 1):
@@ -349,9 +337,10 @@ def score_ngrams(model: BackoffModel, trie: NGramTrie) -> np.ndarray:
 
 
 def compute_unknown_log_shares(model: LanguageModel, words: Iterable[str]) -> dict[str, float]:
-    """Compute, for ``<unk>`` itself and each of ``words``, ln of the share of P(``<unk>``) that it gets.
+    """Compute ln of the share of P(``<unk>``) that ``<unk>`` itself and each unknown word get.
 
-    The result does not include ``<s>``, ``</s>`` and words that the model knows.
+    Args:
+        words: words to look at; ``<s>``, ``</s>`` and words that the model knows are left out of the result.
     """
     known = model.vocabulary()
     lacking = (word for word in (UNKNOWN, *words) if word not in known and word not in (START, END))

@@ -1,17 +1,17 @@
-"""Count n-grams, and smooth: divide the probability of a context between its known words and all others.
+"""Count n-grams and smooth the counts, so that words that were not seen in a context have a probability.
 
-An n-gram is represented by its prefix (a row of the table one order lower) and its last word. The two are
-packed into one integer, which suffices for any order and any size of the vocabulary. No n-gram crosses a
-sentence boundary, and each sentence begins with one ``<s>``.
+An n-gram is represented by its prefix (a row of the table one order lower) and its last word. Both are packed
+into one integer, which suffices for any order and any size of the vocabulary. No n-gram crosses a sentence
+boundary, and each sentence begins with one ``<s>``.
 
-A smoothing method divides the mass of each context between its n-grams and the shorter context (a
-``MassSplit``). In an interpolated model, each n-gram also gets its part of what is left to the shorter
-context; in a back-off model (Katz 1987), only words without a share do. Both become the same kind of model:
-n-grams have a probability, contexts a back-off weight. The methods are
+A smoothing method divides the mass of each context between its n-grams and the shorter context (see
+``MassSplit``). In an interpolated model, all words share the mass that is left to the shorter context. In a
+back-off model (Katz 1987), only those words share it that were not seen in the longer context. Both become
+the same kind of model, in which n-grams have a probability and contexts a back-off weight. The methods are
 
 - Katz's back-off with Good-Turing discounts (Katz 1987; Chen & Goodman 1999, section 2.5): counts r up to k =
   5 are multiplied by a discount d_r below 1, so that as much mass is freed as the Good-Turing estimate gives
-  to unseen n-grams; larger counts are taken as they are;
+  to unseen n-grams; larger counts stay as they are;
 - interpolated modified Kneser-Ney (Chen & Goodman 1999, "An empirical study of smoothing techniques for
   language modeling");
 - interpolated Witten-Bell (Witten & Bell 1991; Chen & Goodman 1999, section 2.6): a context h that occurred
@@ -20,7 +20,7 @@ n-grams have a probability, contexts a back-off weight. The methods are
 
 Counts can be cut off as in Heafield et al. (2013), "Scalable modified Kneser-Ney language model estimation":
 an n-gram is pruned by its raw count, discounts are estimated from all n-grams, and the mass of a pruned
-n-gram is left to the shorter context, so that every distribution still sums to one.
+n-gram is left to the shorter context. So every distribution still sums to one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import itertools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,7 +47,7 @@ class NGramCounts:
     word: np.ndarray
     """(N,) int32: id of w_n."""
     count: np.ndarray
-    """(N,) int64: occurrences in the text; 0, with a gap, for n-grams that are only contexts of others."""
+    """(N,) int64: occurrences in the text; 0 for n-grams that are only contexts, as in models with a gap."""
     starts_sentence: np.ndarray
     """(N,) bool: True if w_1 is ``<s>``."""
 
@@ -60,8 +60,9 @@ def count_ngrams(
 ) -> list[NGramCounts]:
     """Count every n-gram of orders 1 to ``order``.
 
-    With a gap, the context w_1 … w_{n-1} of a word w_n ends ``skip`` words before it. Contexts themselves
-    have no gap. So a table contains both predictions, which are counted, and contexts of the next table.
+    In a model with a gap, the context w_1 … w_{n-1} of a word w_n ends ``skip`` words before w_n. The words
+    of a context itself are contiguous. A table then contains two kinds of n-grams: those that predict a word
+    over the gap, which are counted, and those that are contexts in the next table.
 
     Args:
         ids: (T,) word ids, every sentence closed by ``end_id`` and none containing ``start_id``.
@@ -82,8 +83,8 @@ def count_ngrams(
         starts_sentence=np.arange(n_words) == start_id,
     )
     tables = [unigrams]
-    # rows of the n-grams that end at each token, in the table of the current order: its words are contiguous,
-    # or the last one is predicted over the gap
+    # rows, in the table of the current order, of the n-grams that end at each token: contiguous words (rows),
+    # and words of which the last is predicted over the gap (gap_rows)
     rows = gap_rows = words
     for n in range(2, order + 1):
         predicted = np.flatnonzero(position >= n - 1 + skip).astype(np.int32)
@@ -120,7 +121,7 @@ def insert_sentence_starts(
 
 
 def find_contexts(position: np.ndarray, n: int, skip: int) -> np.ndarray:
-    """The tokens at which n words of a sentence end that are the context of a later word, over the gap."""
+    """Find the tokens at which n words end that are the context of a later word, over the gap."""
     ahead = 1 + skip
     is_context = (position[:-ahead] >= n - 1) & (position[ahead:] == position[:-ahead] + ahead)
     return np.flatnonzero(is_context).astype(np.int32)
@@ -134,18 +135,17 @@ def _count_one_order(
     lower: NGramCounts,
     n_words: int,
 ) -> tuple[NGramCounts, np.ndarray]:
-    """Make the table of one order from the n-grams at (M,) places.
+    """Make the table of one order from the n-grams at M places of the text.
 
     Args:
-        prefix: (M,) rows in the table ``lower``, and so ``suffix``; ``words``: (M,) last words.
-        n_counted: the first so many places are counted.
+        prefix: (M,) row of each n-gram's prefix in the table ``lower``; ``suffix``: (M,) row of its suffix.
+        words: (M,) last word of each n-gram.
+        n_counted: number of places, from the first one, at which n-grams are counted.
 
     Returns:
         The table, and the row of the n-gram at each place, (M,).
     """
-    keys = prefix.astype(np.int64)
-    keys *= n_words
-    keys += words
+    keys = pack_keys(prefix, words, n_words)
     by_key = np.argsort(keys)
     keys = keys[by_key]
     is_new = np.concatenate([np.ones(min(1, len(keys)), bool), keys[1:] != keys[:-1]])
@@ -162,8 +162,16 @@ def _count_one_order(
     return table, found
 
 
+def pack_keys(prefix: np.ndarray, word: np.ndarray, n_words: int) -> np.ndarray:
+    """Pack each pair of prefix and word into one int64. The keys sort in the same order as the pairs."""
+    keys = np.asarray(prefix).astype(np.int64)
+    keys *= n_words
+    keys += word
+    return keys
+
+
 MIN_UNSEEN_MASS = 1e-12
-"""Least probability of the words unseen in a context; less is an error of rounding."""
+"""Least probability of the words that were not seen in a context; a smaller one is a rounding error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,18 +187,28 @@ class NGramProbabilities:
     backoff: np.ndarray
     """(N,) float64: back-off weight of w_1 … w_n as a context."""
     discounts: tuple[float, ...]
-    """Discounts of small counts by the smoothing method, for reports; may be empty."""
+    """Discounts of small counts, for reports. Empty if the smoothing method has none."""
 
     def __len__(self) -> int:
         return len(self.word)
 
 
-class MassSplit(Protocol):
-    """How one order divides the mass of each context between its n-grams and the shorter context."""
+@dataclass(frozen=True, slots=True)
+class MassSplit:
+    """Division of the mass of each context, at one order, between its n-grams and the shorter context.
 
-    @property
-    def discounts(self) -> tuple[float, ...]:
-        """See ``NGramProbabilities``."""
+    A smoothing method takes something from the count of each n-gram. This is left to the shorter context, as
+    are the whole counts of n-grams that the model does not keep, and ``extra_counts``.
+    """
+
+    counts: np.ndarray
+    """(N,) counts of the n-grams, either raw or adjusted."""
+    reduced: np.ndarray
+    """(N,) float64: rest of each count that the n-gram itself gets."""
+    taken: np.ndarray
+    """(N,) float64: part of each count that is left to the shorter context, ``counts - reduced``."""
+    discounts: tuple[float, ...] = ()
+    """See ``NGramProbabilities``."""
 
     def __call__(
         self, context: np.ndarray, keep: np.ndarray, n_contexts: int
@@ -202,9 +220,25 @@ class MassSplit(Protocol):
             keep: (N,) bool, whether the model keeps each n-gram.
 
         Returns:
-            (kept,) share of each kept n-gram; and (n_contexts,) mass left to the shorter context, 1 for a
-            context without n-grams. Those of a context sum to 1.
+            (kept,) share of each kept n-gram, and (n_contexts,) mass left to the shorter context. For each
+            context, these sum to 1. A context without n-grams leaves all its mass.
         """
+        total = sum_by_context(self.counts, context, n_contexts)
+        left = sum_by_context(np.where(keep, self.taken, self.counts), context, n_contexts)
+        extra = self.extra_counts(context, total, left)
+        total, left = total + extra, left + extra
+        left = np.where(total > 0, left / np.maximum(total, 1), 1.0)
+        return self.reduced[keep] / total[context[keep]], left
+
+    def extra_counts(self, context: np.ndarray, total: np.ndarray, left: np.ndarray) -> np.ndarray | float:
+        """Return counts that each context has in addition and leaves to the shorter context.
+
+        Args:
+            context: (N,), see above.
+            total: (n_contexts,) sum of the counts of each context.
+            left: (n_contexts,) part of the total that is left to the shorter context.
+        """
+        return 0.0
 
 
 class Smoothing(NamedTuple):
@@ -229,8 +263,8 @@ def build_model(
         counts: one table per order, from ``count_ngrams``.
         cutoffs: n-grams of order n with raw counts up to cutoffs[n-1] are pruned.
         start_id: id of ``<s>``.
-        vocabulary_size: number of words in the model. Words whose id is not below this number are out of its
-            vocabulary; n-grams that contain such words are pruned regardless of their counts.
+        vocabulary_size: number of words in the model. Words with higher ids are out of its vocabulary, and
+            n-grams that contain them are pruned regardless of their counts.
 
     Raises:
         ConfigError: there is not one cut-off per order, or the cut-offs decrease or would prune unigrams.
@@ -283,7 +317,7 @@ def check_cutoffs(cutoffs: Sequence[int], order: int) -> None:
 
 
 def count_raw(table: NGramCounts, start_id: int) -> np.ndarray:
-    """Raw counts of one order, (N,); 0 for n-grams that end in ``<s>``, which is never predicted."""
+    """Return raw counts of one order, (N,); 0 for n-grams that end in ``<s>``, which is never predicted."""
     return np.where(table.word == start_id, 0, table.count)
 
 
@@ -303,9 +337,9 @@ def _join_mass(
     """Join the shares of an order's n-grams with the probabilities of the shorter contexts.
 
     Args:
-        share: (kept,) and ``left`` (n_contexts,), see ``MassSplit``.
+        share: (kept,) and ``left``: (n_contexts,), as ``MassSplit`` returns them.
         context: (kept,) context of each kept n-gram.
-        lower: (kept,) probability of its word after the shorter context.
+        lower: (kept,) probability of each kept n-gram's last word after the shorter context.
         n_words: number of words that can be predicted.
 
     Returns:
@@ -324,48 +358,42 @@ def _join_mass(
 logger = logging.getLogger(__name__)
 
 MAX_DISCOUNTED = 5
-"""k: counts above it are reliable."""
+"""Largest count k that is discounted; larger counts are reliable."""
 
 
-class KatzSplit(NamedTuple):
-    """Multiplies small counts by discounts; see ``MassSplit``.
+class KatzSplit(MassSplit):
+    """Multiplies small counts by discounts.
 
-    Where nothing is freed, because all words of a context are frequent, the context counts as one longer, and
-    that one occurrence is what it leaves (Doug Paul's remedy, as in SRILM).
+    If this leaves nothing to the shorter context, because all words of a context are frequent, the context
+    gets one more occurrence, which it leaves (Doug Paul's remedy, as in SRILM).
     """
 
-    counts: np.ndarray
-    """(N,) raw counts."""
-    discounts: tuple[float, ...]
-    """d_1, d_2, …: the factor of each count; 1 for larger counts."""
+    __slots__ = ()
 
-    def __call__(
-        self, context: np.ndarray, keep: np.ndarray, n_contexts: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        factors = np.array([1.0, *self.discounts, 1.0])
-        counts = self.counts * factors[np.minimum(self.counts, len(factors) - 1)] * keep  # (N,)
-        total = sum_by_context(self.counts, context, n_contexts)
-        freed = sum_by_context(self.counts - counts, context, n_contexts)
-        extra = (freed == 0) & (total > 0)
-        freed, total = freed + extra, total + extra
-        left = np.where(total > 0, freed / np.maximum(total, 1), 1.0)
-        return counts[keep] / total[context[keep]], left
+    def extra_counts(self, context: np.ndarray, total: np.ndarray, left: np.ndarray) -> np.ndarray:
+        return (left == 0) & (total > 0)
 
 
 def smooth_katz(counts: Sequence[NGramCounts], start_id: int) -> Smoothing:
     """Apply Katz's smoothing to the counts of a text, one table per order."""
-    raw = [count_raw(table, start_id) for table in counts]
-    splits = [KatzSplit(of_order, estimate_good_turing(of_order, n)) for n, of_order in enumerate(raw, 1)]
+    splits = []
+    for n, table in enumerate(counts, start=1):
+        raw = count_raw(table, start_id)
+        discounts = estimate_good_turing(raw, n)
+        factors = np.array([1.0, *discounts, 1.0])
+        reduced = raw * factors[np.minimum(raw, len(factors) - 1)]
+        splits.append(KatzSplit(raw, reduced, raw - reduced, discounts))
     return Smoothing(splits, interpolated=False)
 
 
 def estimate_good_turing(counts: np.ndarray, n: int) -> tuple[float, ...]:
-    """Estimate the discounts d_1 … d_k of an order's counts; with fewer than k = 5, a warning names order n.
+    """Estimate the discounts d_1 … d_k of an order's counts.
 
         d_r = (r*/r - a) / (1 - a),  r* = (r + 1) n_{r+1} / n_r,  a = (k + 1) n_{k+1} / n_1
 
-    where n_r n-grams occur r times. In small or unusual texts such a factor may not lie between 0 and 1: then
-    k is the largest below 5 for which all do, or nothing is discounted.
+    where n_r n-grams occur r times, and k is 5. In small or unusual texts, some of these discounts may not
+    lie between 0 and 1. Then k is the largest number below 5 for which all do, or nothing is discounted; a
+    warning names order n.
     """
     of_count = np.bincount(np.minimum(counts, MAX_DISCOUNTED + 2), minlength=MAX_DISCOUNTED + 3).tolist()
     for k in range(MAX_DISCOUNTED, 1, -1):
@@ -389,41 +417,26 @@ lmplz is run with the same values.
 """
 
 
-class KneserNeySplit(NamedTuple):
-    """Subtracts a discount from every adjusted count; see ``MassSplit``."""
-
-    adjusted: np.ndarray
-    """(N,) adjusted counts; 0 for ``<s>``."""
-    discounts: tuple[float, float, float]
-    """Discounts of adjusted counts 1, 2 and 3 or more."""
-
-    def __call__(
-        self, context: np.ndarray, keep: np.ndarray, n_contexts: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        taken = np.array([0.0, *self.discounts])[np.minimum(self.adjusted, 3)]  # (N,)
-        np.copyto(taken, self.adjusted, where=~keep)
-        total = sum_by_context(self.adjusted, context, n_contexts)
-        left = sum_by_context(taken, context, n_contexts)
-        left = np.where(total > 0, left / np.maximum(total, 1), 1.0)
-        return (self.adjusted[keep] - taken[keep]) / total[context[keep]], left
-
-
 def smooth_kneser_ney(counts: Sequence[NGramCounts], start_id: int) -> Smoothing:
-    """Apply Kneser-Ney smoothing to the counts of a text, one table per order."""
-    adjusted = [
-        adjust_counts(table, higher) for table, higher in zip(counts, [*counts[1:], None], strict=True)
-    ]
-    adjusted[0][start_id] = 0  # <s> is never predicted
-    splits = [
-        KneserNeySplit(of_order, estimate_discounts(of_order, n)) for n, of_order in enumerate(adjusted, 1)
-    ]
+    """Apply Kneser-Ney smoothing to the counts of a text, one table per order.
+
+    A discount is subtracted from every adjusted count.
+    """
+    splits = []
+    for n, (table, higher) in enumerate(zip(counts, [*counts[1:], None], strict=True), start=1):
+        adjusted = adjust_counts(table, higher)
+        if n == 1:
+            adjusted[start_id] = 0  # <s> is never predicted
+        discounts = estimate_discounts(adjusted, n)
+        taken = np.array([0.0, *discounts])[np.minimum(adjusted, 3)]
+        splits.append(MassSplit(adjusted, adjusted - taken, taken, discounts))
     return Smoothing(splits, interpolated=True)
 
 
 def adjust_counts(table: NGramCounts, higher: NGramCounts | None) -> np.ndarray:
     """Count the distinct words that precede each n-gram: (N,) int64.
 
-    N-grams that begin with ``<s>`` keep their raw counts, and so do n-grams of the highest order, for which
+    N-grams that begin with ``<s>`` keep their raw counts. So do n-grams of the highest order, for which
     ``higher`` is None.
     """
     if higher is None:
@@ -452,26 +465,17 @@ def estimate_discounts(adjusted: np.ndarray, n: int) -> tuple[float, float, floa
     return FALLBACK_DISCOUNTS
 
 
-class WittenBellSplit(NamedTuple):
-    """Leaves to the shorter context one count for every distinct word; see ``MassSplit``."""
+class WittenBellSplit(MassSplit):
+    """Leaves one extra count to the shorter context for every distinct word."""
 
-    counts: np.ndarray
-    """(N,) raw counts."""
+    __slots__ = ()
 
-    @property
-    def discounts(self) -> tuple[float, ...]:
-        return ()
-
-    def __call__(
-        self, context: np.ndarray, keep: np.ndarray, n_contexts: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        n_distinct = sum_by_context(self.counts > 0, context, n_contexts)
-        total = sum_by_context(self.counts, context, n_contexts) + n_distinct
-        left = sum_by_context(np.where(keep, 0, self.counts), context, n_contexts) + n_distinct
-        left = np.where(total > 0, left / np.maximum(total, 1), 1.0)
-        return self.counts[keep] / total[context[keep]], left
+    def extra_counts(self, context: np.ndarray, total: np.ndarray, left: np.ndarray) -> np.ndarray:
+        return sum_by_context(self.counts > 0, context, len(total))
 
 
 def smooth_witten_bell(counts: Sequence[NGramCounts], start_id: int) -> Smoothing:
     """Apply Witten-Bell smoothing to the counts of a text, one table per order."""
-    return Smoothing([WittenBellSplit(count_raw(table, start_id)) for table in counts], interpolated=True)
+    raw = [count_raw(table, start_id) for table in counts]
+    splits = [WittenBellSplit(of_order, of_order, np.zeros(len(of_order))) for of_order in raw]
+    return Smoothing(splits, interpolated=True)

@@ -1,4 +1,4 @@
-"""Make bundles from trained models: name and mix the models, copy them, measure and publish."""
+"""Make bundles from trained models: name the models, fit their mixture, copy, measure and publish them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from rescorer.combination import EMPTY, MIXTURE, OOV, WORDS, weights_to_dict
 from rescorer.errors import ConfigError, quote
 from rescorer.models.arpa import has_arpa_header, is_arpa
 from rescorer.models.bundle import (
@@ -31,7 +30,7 @@ from rescorer.models.bundle import (
     read_rerankers,
     read_weights,
 )
-from rescorer.models.language_model import LanguageModel, check_mixture
+from rescorer.models.language_model import LanguageModel
 from rescorer.models.network_files import NETWORK_FILES
 from rescorer.models.neural import load_model, save_model
 from rescorer.models.ngram_files import SUFFIX, contains_words, read_arpa_model, write_table
@@ -41,6 +40,7 @@ from rescorer.reranking.reranker import RERANKER_CONFIG_FILE, RERANKER_FILES
 from rescorer.safe_input import Folder, SealedFolder
 from rescorer.text import Normaliser
 from rescorer.types import Weights
+from rescorer.weights import EMPTY, MIXTURE, OOV, WORDS, KnownNames, check_mixture, weights_to_dict
 from rescorer_training.corpus import is_backward, read_sentences
 from rescorer_training.evaluation import perplexity
 from rescorer_training.pipes import check_no_pipe
@@ -49,11 +49,11 @@ RESERVED = {
     **dict.fromkeys((MIXTURE, WORDS, OOV, EMPTY), "another component of a total"),
     **dict.fromkeys((WEIGHTS, RERANKERS), "a folder of every bundle"),
 }
-"""Names that a model cannot have, and what has them."""
+"""Names that a model cannot have, and what they stand for."""
 
 
 def name_models(kind: str, values: Sequence[str]) -> dict[str, Path]:
-    """Read ``FILE`` and ``NAME=FILE`` options; models without a name are KIND, KIND2, … in their order.
+    """Read the options ``FILE`` and ``NAME=FILE``. Models without a name are called KIND, KIND2, … in order.
 
     Raises:
         ConfigError: two models have the same name.
@@ -70,10 +70,10 @@ def name_models(kind: str, values: Sequence[str]) -> dict[str, Path]:
 
 
 def check_model_name(name: str, streams: Collection[str]) -> None:
-    """Raise ConfigError unless a model can have this name, which is also that of its folder in the bundle.
+    """Raise ConfigError unless a model, and its folder in the bundle, can have this name.
 
     Args:
-        streams: score streams of the default weights, which are further components of a total.
+        streams: score streams of the default weights. A model cannot have the name of a stream.
     """
     if len(name) > MAX_NAME_CHARACTERS or not re.fullmatch(r"\w[\w-]*", name):
         raise ConfigError(
@@ -86,7 +86,9 @@ def check_model_name(name: str, streams: Collection[str]) -> None:
 
 
 def check_shares(given: Mapping[str, float], names: Sequence[str], backward: Collection[str] = ()) -> None:
-    """Check λ that are given: either complete, or only those of models to leave out of the mixture.
+    """Check the given interpolation weights λ.
+
+    They are either complete, or only zeros, which leave models out of the mixture.
 
     Args:
         backward: names of the backward models.
@@ -104,13 +106,14 @@ def check_shares(given: Mapping[str, float], names: Sequence[str], backward: Col
 def choose_shares(
     given: Mapping[str, float], log_probs: Mapping[str, np.ndarray], backward: Collection[str] = ()
 ) -> dict[str, float]:
-    """λ of every model of one direction: those given, and 0 for the rest; fitted, if only λ of 0 are given.
+    """Choose the interpolation weight λ of every model of one direction.
 
-    The direction is that of the λ above 0; if none is given, it is forward unless only backward models are
-    left. The λ are fitted by EM.
+    If any λ above 0 is given, the given λ are used, and the other models get 0. Otherwise, the λ of all
+    models without a given λ are fitted by EM. The direction is that of the models above 0. If none is given,
+    it is forward, unless only backward models are left.
 
     Args:
-        given: λ that ``check_shares`` has checked.
+        given: λ that have passed ``check_shares``.
         log_probs: for each model, (T,) ln P of every held-out token.
         backward: names of the backward models.
     """
@@ -125,9 +128,10 @@ def choose_shares(
 def divide_weight(
     mixture_weight: float, mixture: Collection[str], backward: Collection[str]
 ) -> dict[str, float]:
-    """Weights of the mixture and of the backward models outside it: each direction gets half of the weight.
+    """Divide the weight of the mixture between both directions, so that scores of sentences are averaged.
 
-    The scores of sentences in both directions are averaged.
+    The mixture gets half of the weight, and the backward models outside the mixture share the other half. If
+    there are none, the mixture gets all of it.
 
     Args:
         mixture: names of the models that are mixed.
@@ -147,9 +151,9 @@ def write_arpa_table(arpa: BinaryIO, path: Path) -> None:
 
 
 def publish_tables(source: Path, output: Path) -> list[str]:
-    """Publish a bundle that differs from another only by n-gram tables in place of ARPA files.
+    """Publish a copy of a bundle with n-gram tables in place of ARPA files.
 
-    Scores stay the same to the last bit, so weights sets and rerankers stay valid.
+    Scores stay the same to the last bit, so that weights sets and rerankers stay valid.
 
     Args:
         output: folder of the new bundle, NAME/VERSION.
@@ -159,7 +163,7 @@ def publish_tables(source: Path, output: Path) -> list[str]:
 
     Raises:
         BundleError: the bundle cannot be read.
-        ConfigError: it has no ARPA file, or the output exists.
+        ConfigError: the bundle has no ARPA file, or the output exists.
     """
     bundle = read_bundle(source)
     converted = [name for name in bundle.manifest["models"] if _is_arpa(bundle, name)]
@@ -208,7 +212,7 @@ def _fill(partial: Path, bundle: Bundle, converted: list[str], output: Path) -> 
 
 
 def _update_hashes(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Let a reranker name the models by the hashes of their new files."""
+    """Update the hashes of model files in the configuration of a reranker."""
     config = json.loads(path.read_text(encoding="utf-8"))
     config["models"] = {name: hash_model(manifest, name) for name in config["models"]}
     path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -216,7 +220,7 @@ def _update_hashes(path: Path, manifest: Mapping[str, Any]) -> None:
 
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz")
 SLOT = re.compile(r"\$[^\W\d]\w*")
-"""Words of a text that stand for phrases, such as ``$name``; amounts, such as ``$5``, do not."""
+"""Pattern of words that stand for phrases, such as ``$name``, but not of amounts, such as ``$5``."""
 
 
 @dataclass(frozen=True)
@@ -226,25 +230,24 @@ class BundleParts:
     name: str
     version: int
     ngrams: Mapping[str, Path]
-    """ARPA files and KenLM binaries by model name; the vocabulary of the first decides unknown words."""
+    """ARPA files and KenLM binaries by model name. Words that the first one lacks count as unknown words."""
     networks: Mapping[str, Path]
     """Folders of trained networks, such as ``best`` of a run, by model name."""
     normaliser: Normaliser
     weights: Weights
-    """Default weights. If they have no interpolation weights λ, or only λ of 0, the λ of the other models
-    are fitted on ``validation``."""
+    """Default weights. If they have no interpolation weight λ above 0, λ are fitted on ``validation``."""
     validation: Path
     """Held-out text for fitting the interpolation weights λ."""
     tests: Mapping[str, Path]
     """Texts to measure perplexities on, by name."""
     weight_sets: Sequence[Path] = ()
-    """JSON files of further weight sets; each set is named after its file."""
+    """JSON files of further weight sets. Each set is named after its file."""
     rerankers: Sequence[Path] = ()
-    """Folders of rerankers that were trained with these very models; each is named after its folder."""
+    """Folders of rerankers that were trained with the same models. Each is named after its folder."""
     tables: bool = False
-    """Store n-grams as tables that are mapped into memory; otherwise ARPA files are copied unchanged."""
+    """Store n-grams as tables, which are mapped into memory, instead of copying ARPA files."""
     half: bool = False
-    """Store the networks in half precision; otherwise their weights are copied unchanged."""
+    """Store networks in half precision instead of copying their weights."""
     facts: Mapping[str, Any] | None = None
     """Metadata about the training, for the manifest."""
 
@@ -293,7 +296,7 @@ def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
                 shutil.copyfile(path / file, copy)
         # check all rerankers and weight sets before publishing
         rerankers = read_rerankers(SealedFolder(partial), {"models": entries, "files": hash_files(partial)})
-        read_weights(Folder(partial), sets, list(models), rerankers, backward)
+        read_weights(Folder(partial), sets, KnownNames(list(models), rerankers, backward))
         files = {name: folder / "training.json" for name, folder in parts.networks.items()}
         return {
             "name": parts.name,
@@ -309,7 +312,7 @@ def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
 
 
 def copy_models(parts: BundleParts, partial: Path) -> tuple[dict[str, Any], dict[str, LanguageModel]]:
-    """Copy the models into the unfinished bundle and load them from there, as the service will.
+    """Copy the models into the unfinished bundle, and load them from there, as the service will do.
 
     Returns:
         Manifest entries and models, both by model name.
@@ -332,7 +335,7 @@ def _copy_ngram(source: Path, folder: Path, as_table: bool) -> dict[str, Any]:
     """Copy an n-gram model, and the word list of a KenLM binary; return its manifest entry.
 
     Args:
-        as_table: write the table of an ARPA file instead of the file.
+        as_table: convert an ARPA file to an n-gram table.
     """
     check_no_pipe(source)
     if not source.is_file():
@@ -362,12 +365,12 @@ def _copy_ngram(source: Path, folder: Path, as_table: bool) -> dict[str, Any]:
 
 
 def describe_direction(backward: bool) -> dict[str, bool]:
-    """The direction of a model for its manifest entry, which only backward models have."""
+    """Return the direction of a model for its manifest entry. Forward models have no such field."""
     return {"backward": True} if backward else {}
 
 
 def describe_slots(ngram: NgramModel) -> dict[str, list[str]]:
-    """The slots of an n-gram for its manifest entry: words like ``$name``; backward models use none.
+    """Return the slots of an n-gram, words like ``$name``, for its manifest entry. Backward models have none.
 
     Raises:
         ConfigError: there are too many.
@@ -382,7 +385,7 @@ def describe_slots(ngram: NgramModel) -> dict[str, list[str]]:
 
 
 def _copy_network(source: Path, folder: Path, half: bool) -> None:
-    """Copy a network, in half precision if asked; raises BundleError for a damaged one."""
+    """Copy a network, optionally in half precision; raises BundleError if the network is damaged."""
     model, vocabulary = load_model(source)
     if half:
         return save_model(model, vocabulary, folder, torch.float16)
@@ -394,7 +397,7 @@ def _copy_network(source: Path, folder: Path, half: bool) -> None:
 def score_text(
     models: Mapping[str, LanguageModel], normaliser: Normaliser, path: Path
 ) -> perplexity.TokenScores:
-    """Score every token of a text, starting each sentence from the start state as the service does."""
+    """Score every token of a text. As in the service, each sentence starts from the start state."""
     return perplexity.score_tokens(models, list(read_sentences([path], normaliser)), f"scoring {path.name}")
 
 
@@ -404,7 +407,7 @@ def summarise_text(
     """Return token counts and perplexities of one text, for the manifest.
 
     Args:
-        ngram_name: the first n-gram, with which the mixture is compared.
+        ngram_name: name of the first n-gram, with which the mixture is compared; None without n-grams.
     """
     measured = perplexity.measure(scores, shares)
     ngram = measured.models[ngram_name] if ngram_name else None

@@ -20,7 +20,11 @@ from rescorer_training.vectors.word2vec import Word2VecOptions
 
 
 def parse_table(kind: type, table: dict[str, Any], location: str) -> Any:
-    """Convert a table to a dataclass; raises ConfigError, which names the table, if a value is invalid."""
+    """Convert a table to a dataclass; raises ConfigError if a value is invalid.
+
+    Args:
+        location: name of the table, for errors.
+    """
     check_keys(table, [item.name for item in fields(kind)], location)
     try:
         return TypeAdapter(kind).validate_python(table)
@@ -46,10 +50,10 @@ DEFAULT_SIZE = next(item.default for item in fields(NetworkConfig) if item.name 
 
 @dataclass(frozen=True)
 class VectorsRecipe:
-    """Texts and options of word vectors, which networks start from by naming them as their ``embeddings``."""
+    """Texts and options of word vectors. A network starts from them if its ``embeddings`` is their name."""
 
     train: tuple[str, ...]
-    """Training texts, relative to the data folder, normalised with the default normaliser."""
+    """Training texts, relative to the data folder. They are normalised with the default normaliser."""
     options: Word2VecOptions
 
 
@@ -72,7 +76,7 @@ def parse_vectors(tables: Mapping[str, Any], file: str) -> dict[str, VectorsReci
 
 
 def check_embeddings(vectors: Mapping[str, VectorsRecipe], options: NetworkOptions) -> None:
-    """Raise ConfigError if a network names no vectors of the recipe, no file, or vectors of another size."""
+    """Raise ConfigError if the embeddings that a network names do not exist, or do not fit its size."""
     name = options.embeddings
     if name is None or (name not in vectors and Path(name).is_file()):
         return
@@ -87,22 +91,22 @@ def check_embeddings(vectors: Mapping[str, VectorsRecipe], options: NetworkOptio
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Settings of one network's training run, other than network options and training options."""
+    """Settings of one network's training run, in addition to network options and training options."""
 
     note: str = ""
     """Description for the report."""
     start_from: str = ""
-    """Name of an earlier network of the recipe; training starts from its best model and its vocabulary."""
+    """Name of an earlier network of the recipe, from whose best model and vocabulary training starts."""
     train: tuple[str, ...] = ()
-    """Training texts of this network, relative to the data folder; empty uses the recipe's training texts."""
+    """Training texts of this network, relative to the data folder. If empty, those of the recipe are used."""
     weights: tuple[float, ...] = ()
-    """For each text, the mean number of times per epoch that a sentence is drawn; empty: once each."""
+    """For each text, how often a sentence is drawn per epoch on average. If empty, each is drawn once."""
     longest: int = 200
     """Maximum number of words per training sentence; longer sentences are truncated."""
     extends: str = ""
-    """Name of a network above, whose settings hold here, too, except its note and what is set here."""
+    """Name of an earlier network, whose settings are used unless they are set here. Its note is not used."""
     seeds: tuple[int, ...] = ()
-    """Train the network once with each seed; network ``x`` with seeds 1 and 2 becomes ``x-1`` and ``x-2``."""
+    """Seeds with which to train the network. With seeds 1 and 2, ``x`` becomes ``x-1`` and ``x-2``."""
 
     def __post_init__(self) -> None:
         seeds = self.seeds
@@ -120,11 +124,11 @@ class NetworkRecipe:
     training: TrainingOptions
     run: RunSettings
     group: str = ""
-    """Name of the network in the recipe, if it is trained with several seeds."""
+    """Name of the network in the recipe, if the network is trained with several seeds."""
 
 
 def parse_networks(tables: Mapping[str, Any], file: str) -> dict[str, NetworkRecipe]:
-    """Parse the tables of all networks, by name; those with several seeds become one network per seed.
+    """Parse the tables of all networks, by name. A table with several seeds becomes one network per seed.
 
     Raises:
         ConfigError: an option is unknown or invalid, or a network refers to one that is not above it.
@@ -144,7 +148,7 @@ def parse_networks(tables: Mapping[str, Any], file: str) -> dict[str, NetworkRec
 
 
 def _extend(table: Any, above: Mapping[str, dict[str, Any]], location: str) -> dict[str, Any]:
-    """A table with the settings of the one that it extends."""
+    """Add the settings of the extended table to a table."""
     if not isinstance(table, Mapping) or not table.get("extends"):
         return table
     if table["extends"] not in above:
@@ -154,7 +158,7 @@ def _extend(table: Any, above: Mapping[str, dict[str, Any]], location: str) -> d
 
 
 def _parse_network(table: dict[str, Any], location: str) -> NetworkRecipe:
-    """Split a network's flat table into its options and settings."""
+    """Divide a network's flat table into network options, training options and settings of the run."""
     kinds = (NetworkOptions, TrainingOptions, RunSettings)
     kind_of = {item.name: kind for kind in kinds for item in fields(kind)}
     check_keys(table, sorted(kind_of), location)
@@ -169,7 +173,7 @@ def _parse_network(table: dict[str, Any], location: str) -> NetworkRecipe:
 def _with_seed(
     recipe: NetworkRecipe, name: str, seed: int | None, above: Mapping[str, NetworkRecipe], location: str
 ) -> NetworkRecipe:
-    """The network for one seed; what it starts from has the same seed if that is trained with several."""
+    """Make the network for one seed. It starts from networks with the same seed, if these have several."""
     run, network = recipe.run, recipe.network
     start_from = _member(run.start_from, seed, above)
     if start_from and start_from not in above:
@@ -189,7 +193,7 @@ def _with_seed(
 
 
 def _member(name: str, seed: int | None, above: Mapping[str, NetworkRecipe]) -> str:
-    """The network of the given seed, if ``name`` is trained with several seeds."""
+    """Return the name of the network with this seed, if ``name`` is trained with several seeds."""
     member = f"{name}-{seed}"
     return member if member in above and above[member].group == name else name
 
@@ -201,17 +205,17 @@ SHIPPED, WEIGHT_SETS, NORMALISERS = PACKAGE / "recipes", PACKAGE / "weight_sets"
 
 @dataclass(frozen=True)
 class TextRecipe:
-    """Paths of the texts, relative to the data folder; plain or gzip, with one sentence per line."""
+    """Paths of the texts, relative to the data folder: plain or gzip, with one sentence per line."""
 
     train: tuple[str, ...]
     validation: str = ""
-    """Text for early stopping and for fitting λ; cannot be combined with ``held_out_lines``."""
+    """Text for early stopping and for fitting λ. It cannot be combined with ``held_out_lines``."""
     held_out_lines: int = 0
-    """Number of lines at the end of the first training text to use for validation instead of training."""
+    """Number of lines at the end of the first training text that are used only for validation."""
     first_share: float = 1.0
-    """Share of the lines of each training text to use, the first ones, once held-out lines are removed."""
+    """Share of the lines of each training text to use, from its beginning, after removing held-out lines."""
     tests: tuple[str, ...] = ()
-    """Texts to evaluate the models on; the report names them by their file names."""
+    """Texts on which models are evaluated. The report has their file names."""
     normaliser: str = ""
     """``raw``, the name of shipped settings, or a file of settings, relative to the recipe; empty for the
     default normaliser."""
@@ -234,10 +238,10 @@ class VocabularyRecipe:
 
 @dataclass(frozen=True)
 class PastTextRecipe:
-    """Networks to measure as they learn from the past of the text, apart from the others."""
+    """Networks that are also measured while they learn from the past of the text."""
 
     networks: tuple[str, ...] = ()
-    """Networks that carry their state."""
+    """Names of networks that carry their state."""
     cache_words: int = 2000
     """Number of past words in the neural cache; 0 for no cache."""
     dynamic: bool = True
@@ -246,7 +250,7 @@ class PastTextRecipe:
 
 @dataclass(frozen=True)
 class BundleRecipe:
-    """Contents of the bundle that the recipe publishes as its last step."""
+    """Contents of the bundle that the recipe publishes."""
 
     network: str = ""
     """Name of one of the recipe's networks; empty if it has none."""
@@ -256,12 +260,12 @@ class BundleRecipe:
     store: str = "float32"
     """Precision of the stored network: float32, float16 or int8."""
     keep_ngrams: int = 0
-    """Number of n-grams to keep when pruning by relative entropy; 0 keeps all."""
+    """Number of n-grams that pruning by relative entropy keeps; 0 for no pruning."""
     streams: Mapping[str, float] = field(default_factory=lambda: {"acoustic": 1.0})
     lm_weight: float = 1.0
     word: float = 0.0
     weight_sets: tuple[str, ...] = ()
-    """Further weight sets: names of shipped ones, or files, relative to the recipe, that name their sets."""
+    """Further weight sets: names of shipped sets, or files relative to the recipe, which name their sets."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """Notes for the manifest, such as the origin and the licence of the text."""
 
@@ -283,13 +287,13 @@ class Recipe:
     mixtures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Models to measure together, by the name of their mixture."""
     comparisons: Mapping[str, str] = field(default_factory=dict)
-    """For networks, the names of those whose perplexity theirs is compared with."""
+    """For networks, the names of the networks with whose perplexities theirs are compared."""
     past_text: PastTextRecipe = PastTextRecipe()
     vectors: Mapping[str, VectorsRecipe] = field(default_factory=dict)
     """Word vectors to train before the networks, by name."""
 
     def is_backward(self, network: str) -> bool:
-        """Whether a network reads sentences backwards; one that starts from another has its direction."""
+        """Whether a network reads sentences backwards. It has the direction of the network it starts from."""
         recipe = self.networks[network]
         start_from = recipe.run.start_from
         return self.is_backward(start_from) if start_from else bool(recipe.network.backward)
@@ -298,8 +302,9 @@ class Recipe:
         """Return the path of a file that a recipe names.
 
         Args:
-            name: path relative to the recipe, or, without a suffix, the name of a file of ``shipped``: so a
-                copy of a recipe works wherever it lies.
+            name: path relative to the recipe; or, without a suffix, name of a file in ``shipped``, so that a
+                copy of a recipe works in any folder.
+            shipped: folder of files that come with the package.
 
         Raises:
             ConfigError: there is no such file.
@@ -324,7 +329,7 @@ class Recipe:
         """Load the normaliser of the recipe's texts.
 
         Args:
-            models: those that a run has made so far; a recipe that names no normaliser continues with theirs.
+            models: models that a run has made so far. If the recipe names no normaliser, theirs is used.
 
         Raises:
             ConfigError: the normaliser does not exist, or the models were trained with different ones.

@@ -1,4 +1,4 @@
-"""Write the report of a recipe: a table of perplexities, the training curves and the machine."""
+"""Write the report of a recipe: a table of perplexities, training curves and a description of the machine."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rescorer.errors import ConfigError
 
 REPORT_FILE, FIGURES_FILE, CURVES_FILE = "report.md", "report.json", "curves.png"
 LINE_STYLES, N_COLOURS = ("-", "--", ":", "-."), 10
-"""Line styles and colours, combined so that 40 networks look different."""
+"""Line styles and number of colours. Their combinations distinguish 40 networks."""
 TICK_MULTIPLES = (1, 1.2, 1.5, 2, 3, 4, 5, 6, 8)
-"""Multiples of powers of ten at which the axis of perplexities has labels."""
+"""Multiples of powers of ten that are labelled on the axis of perplexities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class MeasuredModel:
     words_per_s: float | None = None
     note: str = ""
     members: tuple[str, ...] = ()
-    """In a mean over seeds: the names of the rows that it is the mean of."""
+    """For a mean over seeds: names of the rows that are averaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Comparison:
     name: str
     base: str
     relative: Mapping[str, tuple[float, ...]]
-    """Relative difference by text: 0.02 where the perplexity is 2 % higher; one value per seed."""
+    """For each text, relative differences, one per seed: 0.02 if the perplexity is 2 % higher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +186,10 @@ def plot_curves(curves: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -
 
 
 def add_means(rows: Sequence[MeasuredModel], groups: Mapping[str, str]) -> list[MeasuredModel]:
-    """Add a row with the mean and the range over seeds after the rows of each group.
+    """Add a row with the mean over seeds after the rows of each group.
 
     Args:
-        groups: for each network, the name of its group, or an empty string.
+        groups: for each network, the name of its group; empty for a network without a group.
     """
     complete = []
     for group, members in groupby(rows, lambda row: groups.get(row.name, "")):
@@ -225,10 +225,12 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def compare(rows: Sequence[MeasuredModel], bases: Mapping[str, str]) -> tuple[Comparison, ...]:
-    """Compare the perplexities of models with those of their bases, seed by seed where both have as many.
+    """Compare the perplexities of models with those of other models.
+
+    If both are groups with equally many seeds, they are compared seed by seed.
 
     Args:
-        bases: for each model, the one to compare it with; both may be groups of seeds.
+        bases: for each model, the name of the model to compare it with. Names may be those of groups.
     """
     by_name = {row.name: row for row in rows}
     comparisons = []

@@ -6,8 +6,9 @@ Stages whose results already exist are skipped, and an interrupted training run 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -17,13 +18,15 @@ import torch
 from rescorer.errors import BundleError, ConfigError
 from rescorer.formats.io.text_io import make_folder
 from rescorer.models.bundle import read_bundle
-from rescorer.models.neural import NeuralLanguageModel, NeuralModel
+from rescorer.models.language_model import LanguageModel
+from rescorer.models.neural import NeuralLanguageModel
 from rescorer.models.ngram_files import SUFFIX
 from rescorer.pipeline import load_bundle_models
 from rescorer.runtime import use_threads
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import Weights
+from rescorer.weights import MIXTURE
 from rescorer_training.corpus import (
     choose_normaliser,
     count_words,
@@ -33,7 +36,7 @@ from rescorer_training.corpus import (
 )
 from rescorer_training.evaluation.past_text import score_past_texts
 from rescorer_training.evaluation.perplexity import (
-    Perplexity,
+    TokenScores,
     fit_mixture,
     load_models,
     measure,
@@ -58,7 +61,7 @@ from rescorer_training.recipe.report import (
     describe_machine,
     write_report,
 )
-from rescorer_training.state_files import describe_changes, read_metadata
+from rescorer_training.state_files import describe_changes, read_options
 from rescorer_training.vectors import word2vec
 from rescorer_training.vectors.files import VectorFormat, write_vectors
 from rescorer_training.vectors.runs import VECTORS_STATE_FILE
@@ -94,8 +97,9 @@ class RecipeRun:
         """Return the folder of a network's training run."""
         return self.folder / NETWORKS_FOLDER / name
 
-    def read_texts(self) -> dict[str, list[Words]]:
-        """Read the validation and the test texts, by their file names."""
+    @cached_property
+    def texts(self) -> dict[str, list[Words]]:
+        """Sentences of the validation and the test texts, by their file names."""
         paths = (self.validation, *self.tests)
         return {path.name: list(read_sentences([path], self.normaliser)) for path in paths}
 
@@ -105,18 +109,11 @@ class RecipeRun:
 
 
 def start_run(recipe: Recipe, data: Path, folder: Path, device: str, threads: int | None) -> RecipeRun:
-    """Check that all texts exist, make the output folder, and take the lines to use of the training texts."""
+    """Check that all texts exist, make the output folder, and write the parts of texts that are used."""
     text = recipe.text
-    network_texts = chain.from_iterable(network.run.train for network in recipe.networks.values())
-    vector_texts = chain.from_iterable(vectors.train for vectors in recipe.vectors.values())
-    names = [
-        *text.train,
-        text.validation,
-        *text.tests,
-        *recipe.vocabulary.all_of,
-        *network_texts,
-        *vector_texts,
-    ]
+    names = [*text.train, text.validation, *text.tests, *recipe.vocabulary.all_of]
+    names += chain.from_iterable(network.run.train for network in recipe.networks.values())
+    names += chain.from_iterable(vectors.train for vectors in recipe.vectors.values())
     missing = sorted({name for name in names if name and not (data / name).exists()})
     if missing:
         raise ConfigError(f"{data} has no {', '.join(missing)}; give the folder of the texts with --data")
@@ -171,19 +168,19 @@ def take_first(path: Path, share: float, first: Path) -> Path:
 
 
 FIRST, BACKWARD = "ngram", "ngram-backward"
-"""Names of the recipe's first n-gram model, of ``[ngram]``, and of the same for backward networks."""
+"""Names of the n-gram model of ``[ngram]``, and of the same model trained for backward networks."""
 NGRAMS_FOLDER = "ngrams"
 
 
 def list_ngrams(recipe: Recipe) -> dict[str, NGramOptions]:
-    """The options of all n-gram models of a recipe, by name."""
+    """Return the options of all n-gram models of a recipe, by name."""
     has_backward = any(map(recipe.is_backward, recipe.networks))
     backward = {BACKWARD: replace(recipe.ngram, backward=True)} if has_backward else {}
     return {FIRST: recipe.ngram, **backward, **recipe.ngrams}
 
 
 def ngram_file(run: RecipeRun, name: str) -> Path:
-    """The file of an n-gram model of the recipe."""
+    """Return the file of an n-gram model of the recipe."""
     if name in (FIRST, BACKWARD):
         return run.folder / f"{name}.arpa.gz"
     return run.folder / NGRAMS_FOLDER / f"{name}{SUFFIX}"
@@ -202,7 +199,7 @@ def estimate_ngrams(run: RecipeRun) -> None:
 
 
 def describe_source(texts: Sequence[Path], options: NGramOptions | Word2VecOptions) -> dict[str, Any]:
-    """Options, and name and bytes of each text, that a model is estimated from, as plain data."""
+    """Describe what a model is made from: its options, and the name and size of each text, as plain data."""
     sizes = [[path.name, path.stat().st_size] for path in texts]
     source: dict[str, Any] = json.loads(json.dumps({**asdict(options), "texts": sizes}, default=str))
     return source
@@ -234,63 +231,94 @@ def is_made(run: RecipeRun, model: Path, made_from: Mapping[str, Any]) -> bool:
     return True
 
 
-def measure_ngrams(run: RecipeRun) -> list[MeasuredModel]:
-    """Measure each n-gram model, alone and, if it reads forward, mixed with the first one."""
-    rows = []
-    for name, options in list_ngrams(run.recipe).items():
-        alone = name == FIRST or options.backward
-        measured, shares = measure_together(run, [name] if alone else [FIRST, name])
-        seconds = read_model_facts(ngram_file(run, name)).get("seconds")
-        row = MeasuredModel(
-            name="n-gram" if name in (FIRST, BACKWARD) else name,
-            perplexity={text: perplexities[name] for text, perplexities in measured.items()},
-            with_ngram={
-                text: perplexities["mixture"]
-                for text, perplexities in measured.items()
-                if "mixture" in perplexities
-            },
-            network_share=shares.get(name),
-            minutes=None if seconds is None else seconds / 60,
-            note=describe_ngram(options),
-        )
-        rows.append(row)
-    return rows
+@dataclass(frozen=True)
+class JointMeasurement:
+    """Perplexities of several models of a recipe and, if there are two or more, of their mixture."""
+
+    models: Mapping[str, LanguageModel]
+    shares: Mapping[str, float]
+    """Interpolation weights λ, fitted on the validation text; empty for a single model."""
+    by_text: Mapping[str, Mapping[str, float]]
+    """Perplexities by text, then by model or ``mixture``."""
+
+    def perplexities(self, name: str) -> dict[str, float]:
+        """Return the perplexity of a model or of the ``mixture`` by text; empty if there is no such model."""
+        return {text: values[name] for text, values in self.by_text.items() if name in values}
 
 
-def measure_mixtures(run: RecipeRun) -> list[MeasuredModel]:
-    """Measure each mixture, with λ fitted on the validation text."""
-    rows = []
-    for name, models in run.recipe.mixtures.items():
-        measured, shares = measure_together(run, models)
-        perplexity = {text: perplexities["mixture"] for text, perplexities in measured.items()}
-        note = ", ".join(f"{model} {share:.2f}" for model, share in shares.items())
-        rows.append(MeasuredModel(name, perplexity, with_ngram={}, note=note))
-    return rows
-
-
-def measure_together(
+def load_and_score(
     run: RecipeRun, names: Sequence[str]
-) -> tuple[dict[str, dict[str, float]], Mapping[str, float]]:
-    """Measure several models of the recipe, and their mixture if there are two or more.
+) -> tuple[dict[str, LanguageModel], dict[str, TokenScores]]:
+    """Load models of the recipe, n-grams before networks, and score all texts with them.
 
     Returns:
-        Perplexities by text, then by model or ``mixture``; and λ, fitted on the validation text.
+        The models by name, and the scores by text.
     """
-    ngrams = [name for name in names if name not in run.recipe.networks]
     networks = [name for name in names if name in run.recipe.networks]
-    folders = [run.network_folder(name) for name in networks]
-    loaded = load_models(None, [ngram_file(run, name) for name in ngrams], folders, device=run.device).models
+    ngrams = [name for name in names if name not in networks]
+    files, folders = [ngram_file(run, name) for name in ngrams], map(run.network_folder, networks)
+    loaded = load_models(None, files, [*folders], device=run.device).models
     models = dict(zip([*ngrams, *networks], loaded.values(), strict=True))
     scores = {
         text: score_tokens(models, words, f"scoring {text}", in_order=True)
-        for text, words in run.read_texts().items()
+        for text, words in run.texts.items()
     }
+    return models, scores
+
+
+def measure_together(run: RecipeRun, names: Sequence[str]) -> JointMeasurement:
+    """Measure several models of the recipe, and their mixture if there are two or more."""
+    models, scores = load_and_score(run, names)
     shares = fit_mixture(scores[run.validation.name].log_probs) if len(models) > 1 else {}
-    measured = {
+    by_text = {
         text: {name: figures.shared for name, figures in measure(of_text, shares).models.items()}
         for text, of_text in scores.items()
     }
-    return measured, shares
+    return JointMeasurement(models, shares, by_text)
+
+
+def measure_ngrams(run: RecipeRun) -> Iterator[MeasuredModel]:
+    """Measure each n-gram model, alone and, if it reads forward, mixed with the first one."""
+    for name, options in list_ngrams(run.recipe).items():
+        alone = name == FIRST or options.backward
+        measured = measure_together(run, [name] if alone else [FIRST, name])
+        seconds = read_model_facts(ngram_file(run, name)).get("seconds")
+        yield MeasuredModel(
+            "n-gram" if name in (FIRST, BACKWARD) else name,
+            measured.perplexities(name),
+            measured.perplexities(MIXTURE),
+            measured.shares.get(name),
+            minutes=None if seconds is None else seconds / 60,
+            note=describe_ngram(options),
+        )
+
+
+def measure_networks(run: RecipeRun) -> Iterator[MeasuredModel]:
+    """Measure each network, alone and mixed with the first n-gram model of its direction."""
+    for name, recipe in run.recipe.networks.items():
+        measured = measure_together(run, [BACKWARD if run.recipe.is_backward(name) else FIRST, name])
+        network = cast(NeuralLanguageModel, measured.models[name]).model
+        file = run.network_folder(name) / "best" / "training.json"
+        facts = json.loads(file.read_text(encoding="utf-8"))
+        yield MeasuredModel(
+            name,
+            measured.perplexities(name),
+            measured.perplexities(MIXTURE),
+            measured.shares[name],
+            n_parameters=sum(value.numel() for value in network.parameters()),
+            minutes=facts["seconds"] / 60,
+            # a very short run takes 0.0 s after rounding
+            words_per_s=facts["words"] / facts["seconds"] if facts["seconds"] else None,
+            note=recipe.run.note,
+        )
+
+
+def measure_mixtures(run: RecipeRun) -> Iterator[MeasuredModel]:
+    """Measure each mixture of the recipe, with λ fitted on the validation text."""
+    for name, models in run.recipe.mixtures.items():
+        measured = measure_together(run, models)
+        note = ", ".join(f"{model} {share:.2f}" for model, share in measured.shares.items())
+        yield MeasuredModel(name, measured.perplexities(MIXTURE), with_ngram={}, note=note)
 
 
 def describe_ngram(options: NGramOptions) -> str:
@@ -314,7 +342,7 @@ def vectors_file(run: RecipeRun, name: str) -> Path:
 
 
 def train_vectors(run: RecipeRun) -> None:
-    """Train the vectors that do not exist yet, or resume their training; one thread unless more are given."""
+    """Train the vectors that do not exist yet, or resume their training; by default with one thread."""
     for name, recipe in run.recipe.vectors.items():
         output = vectors_file(run, name)
         texts = [run.data / text for text in recipe.train]
@@ -337,8 +365,8 @@ PAST_TEXT_FILE = "past-text.json"
 def measure_past_text(run: RecipeRun) -> list[MeasuredModel]:
     """Measure the networks of ``[past_text]`` with a neural cache and by dynamic evaluation.
 
-    Settings are fitted on the validation text. Dynamic evaluation takes as long as training epochs do, so
-    results are kept with the network.
+    Settings are fitted on the validation text. Results are kept with the network, because dynamic evaluation
+    takes as long as epochs of training.
     """
     recipe, rows = run.recipe.past_text, []
     for name in recipe.networks:
@@ -360,13 +388,11 @@ def measure_past_text(run: RecipeRun) -> list[MeasuredModel]:
 
 
 def _measure_ways(run: RecipeRun, name: str) -> dict[str, dict[str, Any]]:
-    """Settings and perplexities of each way to use the past, alone and mixed with the n-gram model."""
-    recipe, texts = run.recipe.past_text, run.read_texts()
-    models = load_models(None, [ngram_file(run, FIRST)], [run.network_folder(name)], device=run.device).models
-    scores = {text: score_tokens(models, words, text, in_order=True) for text, words in texts.items()}
-    validation = run.validation.name
+    """Fit and measure each way to use the past, alone and mixed with the n-gram model."""
+    recipe, validation = run.recipe.past_text, run.validation.name
+    models, scores = load_and_score(run, [FIRST, name])
     found = score_past_texts(
-        models, texts, validation, cache_words=recipe.cache_words, dynamic=recipe.dynamic
+        models, run.texts, validation, cache_words=recipe.cache_words, dynamic=recipe.dynamic
     )
     return {past.way: past.figures(scores, validation) for past in found}
 
@@ -382,60 +408,19 @@ UNKNOWN_WORDS_NOTE = (
 
 
 def measure_models(run: RecipeRun) -> Report:
-    """Measure the networks, the n-gram of each direction, and the mixture of each network with its n-gram."""
+    """Measure the n-gram models, the networks and their mixtures."""
     use_threads(run.threads or 0)
-    texts, rows = run.read_texts(), measure_ngrams(run)
-    for name in run.recipe.networks:
-        first = BACKWARD if run.recipe.is_backward(name) else FIRST
-        ngrams, networks = [ngram_file(run, first)], [run.network_folder(name)]
-        models = load_models(None, ngrams, networks, device=run.device).models
-        scores = {
-            text: score_tokens(models, words, f"{name}: {text}", in_order=True)
-            for text, words in texts.items()
-        }
-        shares = fit_mixture(scores[run.validation.name].log_probs)
-        measured = {text: measure(token_scores, shares).models for text, token_scores in scores.items()}
-        network = cast(NeuralLanguageModel, models["neural"])
-        rows.append(describe_network(run, name, network.model, measured, shares["neural"]))
-    rows = add_means(rows, {name: network.group for name, network in run.recipe.networks.items()})
-    rows += measure_mixtures(run) + measure_past_text(run)
-    logs = {name: run.network_folder(name) / "log.jsonl" for name in run.recipe.networks}
+    groups = {name: network.group for name, network in run.recipe.networks.items()}
+    rows = add_means([*measure_ngrams(run), *measure_networks(run)], groups)
+    rows += [*measure_mixtures(run), *measure_past_text(run)]
     return Report(
         title=run.recipe.title,
-        texts=tuple(texts),
+        texts=tuple(run.texts),
         models=tuple(rows),
         comparisons=compare(rows, run.recipe.comparisons),
-        curves={name: read_log(path) for name, path in logs.items()},
+        curves={name: read_log(run.network_folder(name) / "log.jsonl") for name in run.recipe.networks},
         machine=describe_machine(torch.get_num_threads()),
         unknown=UNKNOWN_WORDS_NOTE,
-    )
-
-
-def describe_network(
-    run: RecipeRun,
-    name: str,
-    model: NeuralModel,
-    measured: Mapping[str, Mapping[str, Perplexity]],
-    share: float,
-) -> MeasuredModel:
-    """Make the row of a network in the report.
-
-    Args:
-        measured: perplexities by text, then by model.
-        share: interpolation weight λ of the network in its mixture with the n-gram model.
-    """
-    file = run.network_folder(name) / "best" / "training.json"
-    facts = json.loads(file.read_text(encoding="utf-8"))
-    return MeasuredModel(
-        name=name,
-        perplexity={text: perplexities["neural"].shared for text, perplexities in measured.items()},
-        with_ngram={text: perplexities["mixture"].shared for text, perplexities in measured.items()},
-        network_share=share,
-        n_parameters=sum(value.numel() for value in model.parameters()),
-        minutes=facts["seconds"] / 60,
-        # a very short run takes 0.0 s after rounding
-        words_per_s=facts["words"] / facts["seconds"] if facts["seconds"] else None,
-        note=run.recipe.networks[name].run.note,
     )
 
 
@@ -450,7 +435,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 VOCABULARY_FILE, BUNDLES_FOLDER = "vocabulary.txt", "bundle"
 FOUND_ELSEWHERE = {"start_from", "vectors", "embeddings", "vocabulary"}
-"""Saved options of a run that depend on where the folder is, or have been counted before."""
+"""Saved options of a run that need not match: they are paths, or follow from the other options."""
 
 
 def run_recipe(
@@ -523,9 +508,8 @@ def check_unchanged(inputs: RunInputs, network: NetworkOptions, options: Trainin
     if not state.exists():
         return
     now = {**asdict(options), **inputs.identity(), "network": asdict(network)}
-    saved, now = json.loads(read_metadata(state)["options"]), json.loads(json.dumps(now))
-    changes = describe_changes(saved, now, FOUND_ELSEWHERE, known_to_both=True)
-    if changes:
+    now = json.loads(json.dumps(now))
+    if changes := describe_changes(read_options(state), now, FOUND_ELSEWHERE, known_to_both=True):
         raise ConfigError(
             f"{inputs.folder} was trained by another recipe or on another text: {changes}; remove the folder "
             "to train the network again, or choose another --output"

@@ -1,15 +1,15 @@
 """Arrays that rerankers are trained on, losses that training minimises, and candidates to choose from.
 
-Arrays hold the features, encodings and errors of every hypothesis of every list. The losses of lists are
-added without weights: in expected errors and pairs, a list with many errors at stake therefore counts more
-than one with few; in the cross entropy all lists in which errors differ count alike.
+Arrays hold the features, encodings and errors of every hypothesis of every list. A loss is the plain sum of
+the losses of lists. With expected errors and with pairs, a list therefore counts more if more errors are at
+stake. With the cross entropy, all lists in which errors differ count alike.
 
-The most cautious candidates come first: where several do equally well, the earlier one is chosen. Strong
-penalties come before weak ones, small sets of features before large ones, and the objective that counts what
-is counted in the end before its convex relatives.
+A candidate is one way of training a reranker. The most cautious candidates come first, because the first of
+several equally good ones is chosen: strong penalties before weak ones, small sets of features before large
+ones, and expected errors, the objective that matters in the end, before its convex relatives.
 
-Encodings are the principal components of a language model's mean context vectors. A reranker that was fitted
-on them looks at few of their combinations: these, and not the components, are what the runtime computes.
+Encodings are the principal components of a language model's mean context vectors. A fitted reranker uses only
+a few combinations of these components, so the runtime computes the combinations instead.
 """
 
 from __future__ import annotations
@@ -32,45 +32,46 @@ from rescorer.models.language_model import LanguageModel, VectorModel
 from rescorer.pipeline import Rescorer
 from rescorer.ranking import TIE_DECIMALS
 from rescorer.reranking.features import centre_features
-from rescorer.reranking.networks import Ensemble, TransformerEnsemble
+from rescorer.reranking.networks import Ensemble, TransformerSizes
 from rescorer.trie import ENCODING, WordEncoder
 from rescorer.types import NBestList
 
 MIN_SCALE = 1e-9
-"""Spread within lists below which a feature counts as constant; larger features are measured relative to
-their size."""
+"""Standard deviation within lists below which a feature counts as constant.
+
+For features with values above 1, it is relative to the largest value."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingArrays:
-    """L lists with F features per hypothesis; the hypotheses of all lists lie one after the other."""
+    """L lists with F features per hypothesis. Arrays hold the H hypotheses of all lists one after another."""
 
     features: tuple[str, ...]
     """(F,) names."""
     scales: np.ndarray
-    """(F,) float64, above 0, by which the features were divided."""
+    """(F,) float64 positive numbers by which the features were divided."""
     x: np.ndarray
-    """(H, F) float64, centred in the list and divided by the scales."""
+    """(H, F) float64 features, centred within each list and divided by the scales."""
     errors: np.ndarray
-    """(H,) float64, errors of each hypothesis, in words or other units."""
+    """(H,) float64 number of errors of each hypothesis, in words or other units."""
     empty: np.ndarray
-    """(H,) bool, whether each hypothesis has no words, while another one of its list has some."""
+    """(H,) bool: True for a hypothesis without words in a list in which others have words."""
     offsets: np.ndarray
-    """(L + 1,) int64, where each list begins."""
+    """(L + 1,) int64 index of the first hypothesis of each list, and H."""
 
     @property
     def n_lists(self) -> int:
         return len(self.offsets) - 1
 
     def select(self, lists: np.ndarray) -> TrainingArrays:
-        """Copy some lists, by their indices."""
+        """Copy the lists of the given indices."""
         lengths = np.diff(self.offsets)[lists]
         offsets = make_offsets(lengths)
         rows = np.repeat(self.offsets[lists] - offsets[:-1], lengths) + np.arange(offsets[-1])
         return self._select_rows(rows, offsets)
 
     def drop_empty(self) -> TrainingArrays:
-        """Copy the hypotheses that have words, or all of a list if none has."""
+        """Copy the hypotheses that have words, and lists in which no hypothesis has words."""
         rows = np.flatnonzero(~self.empty)
         return self._select_rows(rows, np.searchsorted(rows, self.offsets))
 
@@ -80,7 +81,7 @@ class TrainingArrays:
         )
 
     def keep_features(self, names: Sequence[str]) -> TrainingArrays:
-        """Copy some of the features, in the order of the arrays."""
+        """Copy the features of the given names, in the order of the arrays."""
         columns = [index for index, name in enumerate(self.features) if name in names]
         features = tuple(self.features[index] for index in columns)
         return replace(
@@ -88,25 +89,28 @@ class TrainingArrays:
         )
 
     def choose(self, scores: np.ndarray) -> np.ndarray:
-        """Position in ``scores`` (H,) of the hypothesis that each list ranks first; ties go to the first."""
+        """Return the index in ``scores``, (H,), of the best hypothesis of each list; the first if equal."""
         return first_maximum_per_list(np.round(scores, TIE_DECIMALS), self.offsets)
 
     def list_errors(self, scores: np.ndarray) -> np.ndarray:
-        """Errors of the hypothesis that each list ranks first, (L,) int64."""
+        """Return the errors of the best-scored hypothesis of each list, (L,) int64."""
         return self.errors[self.choose(scores)].astype(np.int64)
 
     def least_errors(self) -> np.ndarray:
-        """Whether each hypothesis has the fewest errors of its list, (H,) bool."""
+        """Return whether each hypothesis has the fewest errors of its list, (H,) bool."""
         least: np.ndarray = -maximum_per_list(-self.errors, self.offsets)
         return self.errors == spread_over(least, self.offsets)
 
     def spread(self, scores: np.ndarray) -> float:
-        """Standard deviation of scores (H,) within lists."""
+        """Return the standard deviation of scores, (H,), within lists."""
         return float(_measure(_centre(scores[:, None], self.offsets))[0])
 
     def claims(self, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Posterior of the first-ranked hypothesis of each list, (L,) float64, and whether no other one has
-        fewer errors, (L,) bool."""
+        """Return how sure scores are of the best-scored hypothesis of each list, and whether they are right.
+
+        Returns:
+            (L,) float64 posterior of the hypothesis, and (L,) bool, whether no other one has fewer errors.
+        """
         chosen = self.choose(scores)
         return softmax_per_list(scores, self.offsets)[chosen], self.least_errors()[chosen]
 
@@ -117,15 +121,15 @@ def make_arrays(
     errors: Sequence[np.ndarray],
     empty: Sequence[np.ndarray],
 ) -> TrainingArrays:
-    """Centre and scale the features of all lists; leave out those that tell no two hypotheses apart.
+    """Centre the features of all lists and divide them by their standard deviations within lists.
 
-    A feature is divided by its standard deviation within lists, for which empty hypotheses do not count if
-    others differ. One that is proportional to an earlier one is left out too.
+    The standard deviation is that of hypotheses with words, or of all if those do not differ. Features that
+    are constant in each list are left out, as are features that are proportional to an earlier one.
 
     Args:
-        matrices: (H, F) of each list, finite.
-        errors: (H,) of each list.
-        empty: (H,) of each list, whether a hypothesis has no words.
+        matrices: for each list, (H, F) finite features.
+        errors: for each list, (H,) errors.
+        empty: for each list, (H,) bool, whether a hypothesis has no words.
     """
     offsets = make_offsets(np.array([len(matrix) for matrix in matrices]))
     is_empty = np.concatenate([flags & ~flags.all() for flags in empty])
@@ -152,27 +156,26 @@ def make_arrays(
 
 
 def _centre(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Subtract the mean of each list, (H, F)."""
+    """Subtract the mean of each list from its values, (H, F)."""
     lengths = np.diff(offsets)[:, None]
     means = np.add.reduceat(values, offsets[:-1], axis=0) / lengths
     return values - np.repeat(means, lengths[:, 0], axis=0)
 
 
 def _measure(centred: np.ndarray) -> np.ndarray:
-    """Standard deviation within lists, (F,)."""
+    """Return the standard deviation within lists, (F,)."""
     deviation: np.ndarray = np.sqrt((centred**2).mean(axis=0))
     return deviation
 
 
 ObjectiveName = Literal["expected errors", "cross entropy", "pairwise"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
-"""Names of the objectives; the first one is what is counted in the end, the others are convex."""
+"""Names of the objectives. The first one is evaluated in the end; the others are convex."""
 MAX_PAIR_DISTANCE = 16
-"""Largest distance in the list of the two hypotheses of a pair: pairs grow with it, not with the square of
-the list."""
+"""Largest distance, in the list, of the two hypotheses of a pair. It keeps the number of pairs linear."""
 
 Loss = Callable[[np.ndarray], tuple[float, np.ndarray]]
-"""From scores (H,) to the loss and its gradient (H,)."""
+"""A function from scores, (H,), to the loss and its gradient, (H,)."""
 
 
 def make_loss(objective: ObjectiveName, arrays: TrainingArrays) -> Loss:
@@ -200,8 +203,8 @@ def _make_expected_errors(arrays: TrainingArrays) -> Loss:
 def _make_cross_entropy(arrays: TrainingArrays) -> Loss:
     """-Σ_i q_i·ln p_i, where q is uniform over the hypotheses with the fewest errors of a list.
 
-    Lists whose hypotheses all have as many errors are left out. After Cao et al. (2007), "Learning to Rank:
-    From Pairwise Approach to Listwise Approach".
+    Lists in which all hypotheses have equally many errors are left out. After Cao et al. (2007), "Learning to
+    Rank: From Pairwise Approach to Listwise Approach".
     """
     offsets, target = arrays.offsets, arrays.least_errors().astype(np.float64)
     n_least = sum_per_list(target, offsets)
@@ -222,7 +225,7 @@ def _make_pairwise(arrays: TrainingArrays) -> Loss:
     """Mean over the pairs of a list of Δerrors·ln(1 + exp(-Δscore)), for pairs with different errors.
 
     Pairs lie at most ``MAX_PAIR_DISTANCE`` apart. After Burges et al. (2005), "Learning to Rank using
-    Gradient Descent", weighted by what is at stake.
+    Gradient Descent", but weighted by the difference of the errors.
     """
     better, worse, weight = find_pairs(arrays)
     n_scores = len(arrays.errors)
@@ -238,7 +241,7 @@ def _make_pairwise(arrays: TrainingArrays) -> Loss:
 
 
 def find_pairs(arrays: TrainingArrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Positions of the better and the worse hypothesis of each pair, and the pair's weight, (P,) each."""
+    """Return the indices of the better and the worse hypothesis of each pair, and its weight, (P,) each."""
     errors, lengths = arrays.errors, np.diff(arrays.offsets)
     list_of = np.repeat(np.arange(arrays.n_lists), lengths)
     firsts, seconds = [], []
@@ -264,25 +267,26 @@ _LOSSES: dict[ObjectiveName, Callable[[TrainingArrays], Loss]] = {
 
 
 TOTAL = "total"
-"""The feature that stands for the base weights, with a weight of 1 in the prior."""
+"""The feature that holds the base totals. Its weight in the prior is 1."""
 EMPTY = "empty"
 EMPTY_PRIOR = -1000.0
-"""Prior weight of ``empty``, before scaling, where empty hypotheses are left out. Totals have a standard
-deviation of 1 in the prior."""
+"""Prior weight of the feature ``empty``, before scaling, if empty hypotheses are left out.
+
+It exceeds all other scores, since totals have a standard deviation of 1 in the prior."""
 TEMPERATURE_STEPS = (0.125, 0.25, 0.5, 1.0, 2.0)
 """Temperatures of posteriors, relative to the spread of the totals within lists."""
 MIDDLE_STEPS = (0.25, 1.0)
 STRENGTHS = (10.0, 3.0, 1.0)
 PRIOR_LIST_STRENGTHS = (100.0, 10.0)
-"""Strengths of the penalty towards prior lists; the first leaves their weights nearly as they are."""
+"""Strengths of the penalty towards the reranker of prior lists. The first nearly keeps its weights."""
 NETWORK_STRENGTH, N_HIDDEN, N_MEMBERS, N_LAYERS = 1.0, 6, 3, 1
 """Settings of perceptrons and transformers."""
 MIN_LISTS_FOR_NETWORKS = 500
-"""Number of lists from which perceptrons, transformers and encodings of words are tried; fewer cannot tell
-them from linear networks."""
+"""Smallest number of lists for which perceptrons, transformers and encodings of words are tried.
+
+Fewer lists cannot show that they differ from linear networks."""
 START, START_EMPTY_OUT = "base weights", "base weights, empty left out"
-"""Feature sets that are not fitted but keep the prior: the base weights as they are, and without empty
-hypotheses."""
+"""Feature sets that are not fitted: the base weights, and the base weights without empty hypotheses."""
 WITH_ENCODING = "all features and encoding"
 """The feature set that ends with an encoding of the words."""
 
@@ -292,27 +296,27 @@ class Candidate:
     """One way of training a reranker."""
 
     feature_set: str
-    """Key of the feature sets."""
+    """Name of the feature set."""
     objective: ObjectiveName = "cross entropy"
     strength: float = 1.0
-    """Strength of the penalty: errors, or nats, that a move of one weight by 1 must save."""
+    """Strength of the penalty: a weight moves by 1 only if this saves so many errors, or nats."""
     n_hidden: int = 0
     """Hidden units of each perceptron; 0 for other networks."""
     n_layers: int = 0
     """Layers of each transformer; 0 for other networks."""
     members: int = 1
-    """Networks whose scores are averaged."""
+    """Number of networks whose scores are averaged."""
     from_prior_lists: bool = False
-    """Whether weights keep close to those of a first reranker, which is trained on the prior lists."""
+    """Whether the weights keep close to those of a first reranker, which is trained on the prior lists."""
 
     @property
     def is_fitted(self) -> bool:
-        """Whether weights are fitted; if not, they are those of the prior."""
+        """Whether weights are fitted. Otherwise they are those of the prior."""
         return self.feature_set not in (START, START_EMPTY_OUT)
 
     @property
     def is_linear(self) -> bool:
-        """Whether it is a linear network."""
+        """Whether the candidate is a linear network."""
         return not self.n_hidden and not self.n_layers
 
     def __str__(self) -> str:
@@ -336,7 +340,7 @@ class Average:
 
     @property
     def from_prior_lists(self) -> bool:
-        """Whether any weights keep close to those of prior lists."""
+        """Whether the weights of any candidate keep close to those of prior lists."""
         return any(candidate.from_prior_lists for candidate in self.candidates)
 
     def __str__(self) -> str:
@@ -345,23 +349,23 @@ class Average:
 
 
 Choice = Candidate | Average
-"""A choice of cross-validation."""
+"""What cross-validation chooses."""
 
 
 def average(candidates: Sequence[Candidate]) -> Choice:
-    """The average of some linear candidates, or the only one."""
+    """Return the average of linear candidates, or the candidate itself if there is only one."""
     return Average(tuple(candidates)) if len(candidates) > 1 else candidates[0]
 
 
 def make_candidates(
     feature_sets: Iterable[str], n_lists: int, *, has_prior_lists: bool = False
 ) -> tuple[Candidate, ...]:
-    """All candidates, the most cautious first.
+    """Return all candidates, the most cautious first.
 
     Args:
-        feature_sets: names of the sets, the smallest first.
+        feature_sets: names of the feature sets, the smallest first.
         n_lists: number of lists to train on.
-        has_prior_lists: whether there are lists of another kind to take a prior from.
+        has_prior_lists: whether there are prior lists.
     """
     names = list(feature_sets)
     sets = [name for name in names if name not in (START, START_EMPTY_OUT, WITH_ENCODING)]
@@ -392,13 +396,13 @@ def make_candidates(
 def make_feature_sets(
     streams: Sequence[str], models: Sequence[str], spread: float, *, has_context: bool
 ) -> Mapping[str, tuple[str, ...]]:
-    """Sets of features, by name, each with all features of the one before.
+    """Return sets of features by name. Each set has all features of the set before.
 
     Args:
-        streams: streams that all lists have. Without any, the position in the list takes their place.
+        streams: streams that all lists have. Without streams, features of the position in the list are used.
         models: language models and, if there are several, their mixture.
         spread: standard deviation of the base totals within lists, in nats.
-        has_context: whether lists say what was said before.
+        has_context: whether lists have the words that were said before.
     """
     scores = [*streams, *models]
     temperatures = [f"{spread * step:.2g}" for step in TEMPERATURE_STEPS]
@@ -425,9 +429,9 @@ def make_feature_sets(
 MAX_COMPONENTS = 96
 """Largest number of principal components."""
 N_SAMPLE_LISTS = 500
-"""Largest number of lists that the components are computed from; they are evenly spaced."""
+"""Largest number of lists from which the components are computed. These lists are evenly spaced."""
 MIN_VARIANCE = 1e-9
-"""Share of the largest variance below which a component is left out."""
+"""A component is left out if its variance is below this share of the largest one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,17 +439,17 @@ class EncodedLists:
     """Encodings of the words of all hypotheses of some lists."""
 
     encoder: WordEncoder
-    """Its projection is (D, C), onto C principal components."""
+    """Encoder with a projection, (D, C), onto C principal components."""
     encodings: Sequence[np.ndarray]
-    """(H, C) float64 of each list, not centred."""
+    """For each list, (H, C) float64 encodings, not centred."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """(C,) names of the components among the features of training."""
+        """Names of the C components as features in training."""
         return tuple(f"{ENCODING}{self.encoder.model}:{k}" for k in range(self.encoder.projection.shape[1]))
 
     def append_to(self, arrays: TrainingArrays) -> TrainingArrays:
-        """Append the components, centred in the list, to the features of the same lists."""
+        """Append the components, centred within lists, to the features of the same lists."""
         centred = np.concatenate([centre_features(encoding) for encoding in self.encodings])
         return replace(
             arrays,
@@ -461,12 +465,12 @@ def is_encoding(feature: str) -> bool:
 
 
 def encode_lists(rescorer: Rescorer, lists: Sequence[NBestList]) -> EncodedLists | None:
-    """Encode lists by the network of a bundle with the longest context vectors.
+    """Encode lists by that network of a bundle that has the longest context vectors.
 
-    The components are scaled by one number, so that their variance within lists is 1 on average.
+    All components are scaled by the same number, so that their variance within lists is 1 on average.
 
     Returns:
-        None if the bundle has no network, or if the lists are too few for encodings to be tried.
+        None if the bundle has no network, or if there are too few lists to try encodings.
     """
     sizes = {name: _vector_size(model) for name, model in rescorer.models.items()}
     name = max(sizes, key=sizes.__getitem__) if any(sizes.values()) else None
@@ -485,7 +489,7 @@ def _vector_size(model: LanguageModel) -> int:
 
 
 def find_components(centred: np.ndarray) -> np.ndarray:
-    """Projection (D, C) onto the principal components of some vectors (N, D) with mean 0."""
+    """Return the projection (D, C) onto the principal components of vectors (N, D) with mean 0."""
     variances, directions = np.linalg.eigh(centred.T @ centred / len(centred))
     largest = np.argsort(-variances, kind="stable")[:MAX_COMPONENTS]
     largest = largest[variances[largest] > MIN_VARIANCE * max(variances.max(initial=0.0), 1e-300)]
@@ -493,33 +497,25 @@ def find_components(centred: np.ndarray) -> np.ndarray:
     return projection / np.sqrt(variances[largest].mean()) if len(largest) else projection
 
 
-def compress_encoding(
-    ensemble: Ensemble | TransformerEnsemble, encoder: WordEncoder
-) -> tuple[Ensemble | TransformerEnsemble, WordEncoder]:
+def compress_encoding(ensemble: Ensemble, encoder: WordEncoder) -> tuple[Ensemble, WordEncoder]:
     """Replace the last C inputs of networks, the components, by the combinations of them that they use.
 
-    The combinations span the columns of all matrices that the components are multiplied by, so that scores
-    change by rounding alone. Linear weights are averaged over the members first.
+    The combinations span the columns of all matrices by which the components are multiplied, so that scores
+    change only by rounding. Linear weights are averaged over the members first.
 
     Args:
-        encoder: its projection is (D, C).
+        encoder: encoder with a projection (D, C).
     """
-    n_components = encoder.projection.shape[1]
-    n_features = ensemble.features - n_components
-    if isinstance(ensemble, TransformerEnsemble):
-        linear, first = ensemble.parameters["linear"], ensemble.parameters["input"]
-    else:
-        linear, first = ensemble.linear, ensemble.hidden
+    n_features = ensemble.sizes.features - encoder.projection.shape[1]
+    linear = ensemble.parameters["linear"]
     linear = np.broadcast_to(linear.mean(axis=0), linear.shape)
-    columns = [linear[0, n_features:, None], *first[:, n_features:]]  # (C, 1), and (C, U) per member
-    basis, _ = np.linalg.qr(np.concatenate(columns, axis=1))  # (C, K)
-    size = basis.shape[1]
-    linear = np.concatenate((linear[:, :n_features], linear[:, n_features:] @ basis), axis=1)
-    first = np.concatenate((first[:, :n_features], basis.T @ first[:, n_features:]), axis=1)
-    compressed: Ensemble | TransformerEnsemble
-    if isinstance(ensemble, TransformerEnsemble):
-        sizes = replace(ensemble.sizes, features=n_features, encoding=size)
-        compressed = TransformerEnsemble(sizes, {**ensemble.parameters, "linear": linear, "input": first})
-    else:
-        compressed = replace(ensemble, linear=linear, hidden=first, encoding=size)
-    return compressed, replace(encoder, projection=encoder.projection @ basis)
+    name = "input" if isinstance(ensemble.sizes, TransformerSizes) else "hidden"
+    first = {} if ensemble.is_linear else {name: ensemble.parameters[name]}
+    of_members = [part[n_features:] for values in first.values() for part in values]  # (C, U) each
+    basis, _ = np.linalg.qr(np.concatenate([linear[0, n_features:, None], *of_members], axis=1))  # (C, K)
+    compressed = {"linear": np.concatenate((linear[:, :n_features], linear[:, n_features:] @ basis), axis=1)}
+    for name, values in first.items():
+        compressed[name] = np.concatenate((values[:, :n_features], basis.T @ values[:, n_features:]), axis=1)
+    sizes = replace(ensemble.sizes, features=n_features, encoding=basis.shape[1])
+    parameters = {**ensemble.parameters, **compressed}
+    return Ensemble(sizes, parameters), replace(encoder, projection=encoder.projection @ basis)

@@ -1,22 +1,25 @@
 """Fit rerankers: linear networks, perceptrons and transformers, priors, and nested cross-validation.
 
-The score of a linear network or multilayer perceptron (MLP) is u·x + v·tanh(W·x + b); a linear network has no
-hidden units. Its parameters are fitted by L-BFGS with exact gradients, in float64 and deterministically: an
-objective plus ``strength`` times the squared distance of u from the prior and of W, b, v from 0 is minimised.
+The score of a multilayer perceptron (MLP) for the features x is u·x + v·tanh(W·x + b). A linear network has
+no hidden units, so that its score is u·x. The parameters are fitted by L-BFGS with exact gradients, in
+float64 and deterministically. The minimised function is an objective, plus ``strength`` times the squared
+distance of u from the prior and of W, b and v from 0.
 
-A transformer over the hypotheses of a list is that of ``rescorer.reranking.networks``, with the same names of
-parameters. It starts as the fitted linear network, because its output weights v start from 0. Minimised are
-an objective, ``strength`` times the squared distance of the linear weights from the prior, and
-``NETWORK_STRENGTH`` times the squares of all other parameters. Adam (Kingma and Ba 2015) descends in small
-batches of lists, with dropout, in float32 and in one thread, so that results follow from the seed.
+Transformers over the hypotheses of a list are those of ``rescorer.reranking.networks``, with the same names
+of parameters. A transformer starts as the fitted linear network, because its output weights v start from 0.
+The minimised function is an objective, plus ``strength`` times the squared distance of the linear weights
+from the prior, plus ``NETWORK_STRENGTH`` times the squares of all other parameters. Adam (Kingma and Ba 2015)
+descends in small batches of lists, with dropout, in float32. It runs in one thread, so that results follow
+from the seed.
 
-The prior may come from lists of another kind, such as made lists or lists without all streams: a first
-reranker is trained on these, over the features that both kinds have; its weights, and not only those of the
-base total, are then what the final weights keep close to (Chelba and Acero, 2004, "Adaptation of maximum
-entropy capitalizer: Little data can help a lot").
+By default, the prior is the base total. It may also come from lists of another kind, such as made lists or
+lists that lack a stream. Then a first reranker is trained on these lists, with the features that both kinds
+have, and the final weights keep close to the weights of the first reranker (Chelba and Acero, 2004,
+"Adaptation of maximum entropy capitalizer: Little data can help a lot").
 
-In cross-validation, no list is ranked by a reranker, or by a choice among candidates, that it helped to make
-(Varma and Simon, 2006, "Bias in error estimation when using cross-validation for model selection").
+In cross-validation, a list that is ranked has taken no part in training the reranker or in choosing it among
+candidates (Varma and Simon, 2006, "Bias in error estimation when using cross-validation for model
+selection").
 """
 
 from __future__ import annotations
@@ -24,9 +27,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -40,7 +43,7 @@ from rescorer.reranking.networks import (
     LAYER_PARAMETERS,
     VARIANCE_FLOOR,
     Ensemble,
-    TransformerEnsemble,
+    PerceptronSizes,
     TransformerSizes,
 )
 from rescorer_training.progress import track
@@ -61,12 +64,12 @@ from rescorer_training.reranker.arrays import (
 
 MAX_ITERATIONS = 60
 TOLERANCE = 1e-6
-"""Relative decrease of the loss at which the search ends."""
+"""The search ends when the loss decreases by less than this, relative to its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkParameters:
-    """Parameters of one network with F inputs and K hidden units, as in ``reranker.Ensemble``."""
+    """Parameters of one network with F inputs and K hidden units; an ``Ensemble`` has several networks."""
 
     linear: np.ndarray
     """(F,) u."""
@@ -78,11 +81,11 @@ class NetworkParameters:
     """(K,) v."""
 
     def flatten(self) -> np.ndarray:
-        """All parameters in one array."""
+        """Return all parameters as one array."""
         return np.concatenate([self.linear, self.hidden.ravel(), self.bias, self.output])
 
     def unflatten(self, flat: np.ndarray) -> NetworkParameters:
-        """Parameters of the same shapes from one array."""
+        """Make parameters of the same shapes from one array, the inverse of ``flatten``."""
         inputs, units = self.hidden.shape
         ends = np.cumsum([inputs, inputs * units, units])
         linear, hidden, bias, output = np.split(flat, ends)
@@ -97,35 +100,37 @@ class NetworkParameters:
 
 
 def linear_parameters(weights: np.ndarray) -> NetworkParameters:
-    """A network without hidden units."""
+    """Make a network without hidden units."""
     none = np.zeros(0)
     return NetworkParameters(weights, np.zeros((len(weights), 0)), none, none)
 
 
 def draw_parameters(weights: np.ndarray, n_hidden: int, seed: int) -> NetworkParameters:
-    """A network that scores as the linear one with these weights, and hidden units drawn at random."""
+    """Make a network with random hidden units that scores like the linear network with these weights."""
     hidden = np.random.default_rng(seed).normal(size=(len(weights), n_hidden)) / np.sqrt(len(weights))
     return NetworkParameters(weights, hidden, np.zeros(n_hidden), np.zeros(n_hidden))
 
 
 def make_ensemble(members: list[NetworkParameters]) -> Ensemble:
     """Stack networks of the same shape."""
-    names = [parameter.name for parameter in fields(NetworkParameters)]
-    stacked: dict[str, Any] = {
-        name: np.stack([getattr(member, name) for member in members]) for name in names
-    }
-    return Ensemble(**stacked)
+    sizes = PerceptronSizes(len(members[0].linear), 0, len(members[0].output))
+    names = sizes.parameter_shapes(len(members))
+    return Ensemble(sizes, {name: np.stack([getattr(member, name) for member in members]) for name in names})
 
 
 class PenalisedLoss:
-    """The objective plus the penalty, as a function of the flat parameters."""
+    """The objective plus the penalty, as a function of the flat parameters.
+
+    Args:
+        x: (H, F) features.
+        prior: (F,) weights that the linear part keeps close to.
+    """
 
     def __init__(self, x: np.ndarray, loss: Loss, strength: float, prior: np.ndarray) -> None:
-        """Args: x: (H, F). prior: (F,) weights that the linear part keeps close to."""
         self.x, self.loss, self.strength, self.prior = x, loss, strength, prior
 
     def __call__(self, parameters: NetworkParameters) -> tuple[float, np.ndarray]:
-        """The penalised loss, and its gradient by the flat parameters."""
+        """Return the penalised loss, and its gradient with respect to the flat parameters."""
         x, units = self.x, len(parameters.output)
         activations = np.tanh(x @ parameters.hidden + parameters.bias) if units else np.zeros((len(x), 0))
         value, by_score = self.loss(x @ parameters.linear + activations @ parameters.output)
@@ -144,10 +149,10 @@ def fit(
     prior: np.ndarray,
     start: NetworkParameters,
 ) -> NetworkParameters:
-    """Descend from a start to parameters with a low penalised loss.
+    """Minimise the penalised loss, starting from given parameters.
 
     Args:
-        strength: loss that a move of one parameter by 1 must save, above 0.
+        strength: strength of the penalty, above 0: a parameter moves by 1 only if this saves so much loss.
         prior: (F,) weights that the linear part keeps close to.
     """
     from scipy.optimize import minimize  # only training needs it
@@ -171,20 +176,21 @@ MAX_BATCH_CELLS = 1 << 21
 """Largest number of attention weights per batch, layer and head."""
 
 TransformerParameters = Mapping[str, Tensor]
-"""Parameters of one transformer, by the names of ``TransformerSizes.parameter_shapes``, without its first
-axis."""
+"""Parameters of one transformer, by name.
+
+Names and shapes are those of ``TransformerSizes.parameter_shapes``, without the first axis, the members."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """B lists, each padded to the longest, of H hypotheses."""
+    """B lists, padded to H hypotheses each."""
 
     inputs: Tensor
-    """(B, H, I), 0 where a list has ended."""
+    """(B, H, I) features; 0 where a list has ended."""
     is_present: Tensor
-    """(B, H) bool."""
+    """(B, H) bool; False where a list has ended."""
     loss: Loss
-    """Loss of the scores of the hypotheses that are present, list by list."""
+    """Loss as a function of the scores of all hypotheses that are present, list by list."""
 
 
 def fit_transformer(
@@ -196,15 +202,15 @@ def fit_transformer(
     n_layers: int,
     seed: int,
 ) -> dict[str, np.ndarray]:
-    """Train one transformer; the same seed gives the same parameters.
+    """Train one transformer. The same seed gives the same parameters.
 
     Args:
-        strength: loss that a move of one linear weight by 1 must save, above 0.
+        strength: strength of the penalty on linear weights, as for ``fit``.
         prior: (F,) weights that the linear part keeps close to.
-        start: (F,) weights that it starts from.
+        start: (F,) weights from which the linear part starts.
 
     Returns:
-        Parameters in float64, by name, of the shapes of one member of a ``TransformerEnsemble``.
+        Parameters in float64, by name, of the shapes of one member of an ``Ensemble``.
     """
     sizes = TransformerSizes(arrays.x.shape[1], 0, n_layers, WIDTH, HEADS, UNITS)
     random = np.random.default_rng(seed)
@@ -227,18 +233,18 @@ def fit_transformer(
     return {name: values.detach().double().numpy() for name, values in parameters.items()}
 
 
-def make_transformer_ensemble(members: list[dict[str, np.ndarray]]) -> TransformerEnsemble:
+def make_transformer_ensemble(members: list[dict[str, np.ndarray]]) -> Ensemble:
     """Stack transformers of the same sizes that ``fit_transformer`` has returned."""
     stacked = {name: np.stack([member[name] for member in members]) for name in members[0]}
     n_inputs, n_layers = stacked["linear"].shape[1], stacked["attention"].shape[1]
     sizes = TransformerSizes(n_inputs, 0, n_layers, WIDTH, HEADS, UNITS)
-    return TransformerEnsemble(sizes, stacked)
+    return Ensemble(sizes, stacked)
 
 
 def draw_transformer(
     sizes: TransformerSizes, linear: np.ndarray, random: np.random.Generator
 ) -> dict[str, Tensor]:
-    """A transformer that scores as the linear network with these weights, with layers drawn at random."""
+    """Make a transformer with random layers that scores like the linear network with these weights."""
     drawn = {}
     for name, (_, *shape) in sizes.parameter_shapes(1).items():
         if name == "linear":
@@ -254,7 +260,7 @@ def draw_transformer(
 def score_batch(
     parameters: TransformerParameters, inputs: Tensor, is_present: Tensor, heads: int, dropout: float = 0.0
 ) -> Tensor:
-    """Score the hypotheses of padded lists, (B, H); scores where a list has ended mean nothing.
+    """Score the hypotheses of padded lists, (B, H). Scores after the end of a list are meaningless.
 
     Args:
         inputs: (B, H, I) features and encodings.
@@ -274,7 +280,7 @@ def score_batch(
 
 
 def _attend(projected: Tensor, is_present: Tensor, heads: int) -> Tensor:
-    """Attention of all hypotheses of a list to those that are present, (B, H, W)."""
+    """Let all hypotheses of a list attend to those that are present, (B, H, W)."""
     n_lists, n, width = projected.shape[0], projected.shape[1], projected.shape[2] // 3
     parts = projected.view(n_lists, n, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
     queries, keys, values = parts.unbind()  # (B, heads, H, W / heads) each
@@ -306,14 +312,14 @@ def _make_batch(arrays: TrainingArrays, objective: ObjectiveName) -> Batch:
 
 
 def _descend(parameters: TransformerParameters, batch: Batch) -> None:
-    """Add the gradient of the mean loss of a batch to that of the parameters."""
+    """Add the gradient of a batch's mean loss to the gradients of the parameters."""
     scores = score_batch(parameters, batch.inputs, batch.is_present, HEADS, DROPOUT)[batch.is_present]
     _, by_score = batch.loss(scores.detach().double().numpy())
     scores.backward(torch.from_numpy(by_score / len(batch.inputs)).float())  # type: ignore[no-untyped-call]
 
 
 def _make_rate(n_steps: int) -> Callable[[int], float]:
-    """Share of the learning rate at each step: a linear warm-up, and a cosine down to 0."""
+    """Make the factor of the learning rate at each step: a linear warm-up times a cosine decay to 0."""
     return lambda step: (
         min(1.0, (step + 1) / N_WARM_UP_STEPS) * 0.5 * (1.0 + math.cos(math.pi * step / n_steps))
     )
@@ -321,7 +327,7 @@ def _make_rate(n_steps: int) -> Callable[[int], float]:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Draw dropout by a seed, in one thread; restore generator and threads afterwards."""
+    """Seed torch and use one thread within the context; restore both afterwards."""
     n_threads = torch.get_num_threads()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -333,61 +339,55 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 MIN_PRIOR_LISTS = 20
-"""Fewer prior lists are not trained on; the prior is then that of the base weights."""
+"""Smallest number of prior lists to train on. With fewer, the prior is the base total."""
 ORDER_FEATURES = ("log_rank", "first")
-"""Stand in for streams that the prior lists lack, so that the models need not explain what these did."""
+"""Features that replace the streams that prior lists lack.
+
+Without them, the language models would have to explain the order that these streams have caused."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListKeys:
-    """Properties that lists of two kinds may share; parallel sequences of L."""
+class ListKeys(NamedTuple):
+    """Properties by which lists are recognised as related: parallel sequences, with one entry per list."""
 
     ids: Sequence[str]
     groups: Sequence[str]
-    """Empty for lists without a group."""
+    """Group of each list, such as its speaker; empty for lists without a group."""
     references: Sequence[str]
-    """Canonical words; empty where lists may share references."""
+    """Normalised words of each reference; empty if lists may share references."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriorLists:
-    """Features and errors of P lists of another kind, and what they share with the L lists to train on."""
+    """Lists of another kind on which a first reranker is trained, and how they relate to the other lists."""
 
     arrays: TrainingArrays
     """Features and errors of the prior lists, scaled by their own standard deviations."""
     feature_sets: Mapping[str, Sequence[str]]
-    """Features of each set, by its name."""
-    own: np.ndarray
-    """(3, P) int64, code of the id, the group and the reference of each prior list."""
-    others: np.ndarray
-    """(3, L) int64, the same of each list to train on; equal where they are equal."""
-
-    @classmethod
-    def match(
-        cls,
-        arrays: TrainingArrays,
-        feature_sets: Mapping[str, Sequence[str]],
-        own: ListKeys,
-        others: ListKeys,
-    ) -> PriorLists:
-        """Find out which lists share an id, a group or a reference."""
-        pairs = zip(
-            (own.ids, own.groups, own.references), (others.ids, others.groups, others.references), strict=True
-        )
-        coded = [_code(ours, theirs) for ours, theirs in pairs]
-        return cls(
-            arrays, feature_sets, np.stack([ours for ours, _ in coded]), np.stack([them for _, them in coded])
-        )
+    """Features of each set, by the name of the set."""
+    own: ListKeys
+    """Keys of the prior lists."""
+    others: ListKeys
+    """Keys of the lists to train on."""
 
     def find_allowed(self, lists: np.ndarray) -> np.ndarray:
-        """Indices of the prior lists that share nothing with the lists to train on other than these ones."""
-        held_out = np.ones(self.others.shape[1], dtype=bool)
-        held_out[lists] = False
-        shared = [np.isin(ours, them[held_out]) for ours, them in zip(self.own, self.others, strict=True)]
-        return np.flatnonzero(~np.any(shared, axis=0))
+        """Find the prior lists that may be used if the reranker is trained on some of the lists to train on.
+
+        All other lists to train on are held out: a prior list must not share an id, a group or a reference
+        with any of these.
+
+        Args:
+            lists: indices of the lists that the reranker is trained on.
+
+        Returns:
+            Indices of the prior lists.
+        """
+        used = set(lists.tolist())
+        held_out = [{key for i, key in enumerate(keys) if key and i not in used} for keys in self.others]
+        is_shared = [[key in out for key in keys] for keys, out in zip(self.own, held_out, strict=True)]
+        return np.flatnonzero(~np.any(is_shared, axis=0))
 
     def describe(self) -> str:
-        """Say how many lists there are, and what is left out where."""
+        """Say how many prior lists there are, and how many of them are left out for some held-out lists."""
         n_lists, n_free = self.arrays.n_lists, len(self.find_allowed(np.zeros(0, dtype=np.int64)))
         return (
             f"{n_lists:,} lists of another kind; {n_lists - n_free:,} share an id, a group or a reference "
@@ -395,28 +395,18 @@ class PriorLists:
         )
 
     def select(self, lists: np.ndarray) -> TrainingArrays | None:
-        """The prior lists that may be used where the reranker is trained on some lists; None if they are too
-        few."""
+        """Return the allowed prior lists, see ``find_allowed``; None if they are too few to train on."""
         allowed = self.find_allowed(lists)
         return self.arrays.select(allowed) if len(allowed) >= MIN_PRIOR_LISTS else None
 
 
-def _code(ours: Sequence[str], theirs: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Number the values of two sequences, equal ones alike; empty ones are -1 and -2, which match nothing."""
-    codes: dict[str, int] = {}
-    return (
-        np.array([codes.setdefault(value, len(codes)) if value else -1 for value in ours], dtype=np.int64),
-        np.array([codes.setdefault(value, len(codes)) if value else -2 for value in theirs], dtype=np.int64),
-    )
-
-
 class Fitter:
-    """Fit candidates on the same lists; deterministic.
+    """Fit candidates on the same lists, deterministically.
 
     Args:
-        folds: of these lists; each network of an ensemble leaves out another one.
-        feature_sets: features of each set, by its name.
-        prior: fits the candidates on lists of another kind first, for those that start from these.
+        folds: folds of these lists. Each network of an ensemble is trained without one of the folds.
+        feature_sets: features of each set, by the name of the set.
+        prior: fitter for the prior lists, for candidates that take their prior from them.
     """
 
     def __init__(
@@ -434,11 +424,10 @@ class Fitter:
         self._linear: dict[Candidate, NetworkParameters] = {}
 
     def fit(self, candidate: Choice) -> Fitted:
-        """Fit a candidate, or several and average their weights."""
+        """Fit a candidate; or fit several candidates and average their weights."""
         if isinstance(candidate, Average):
             return self._fit_average(candidate)
         arrays = self._select_features(candidate.feature_set)
-        ensemble: Ensemble | TransformerEnsemble
         if not candidate.is_fitted:
             ensemble = make_ensemble([linear_parameters(self._make_prior(arrays, candidate))])
         elif candidate.is_linear:
@@ -448,7 +437,7 @@ class Fitter:
         return Fitted(arrays.features, ensemble)
 
     def _fit_average(self, average: Average) -> Fitted:
-        """Fit linear candidates and average their weights; those of features that one lacks are 0."""
+        """Fit linear candidates and average their weights, with 0 for features that a candidate lacks."""
         fitted = [self.fit(candidate) for candidate in average.candidates]
         used = {name for part in fitted for name in part.features}
         features = tuple(name for name in self.arrays.features if name in used)
@@ -458,7 +447,7 @@ class Fitter:
         return Fitted(features, make_ensemble([linear_parameters(weights / len(fitted))]))
 
     def _fit_linear(self, candidate: Candidate) -> NetworkParameters:
-        """Fit a linear network, from the next stronger penalty, or first of all from a convex objective."""
+        """Fit a linear network, starting from an easier fit: a stronger penalty or a convex objective."""
         if candidate not in self._linear:
             arrays = self._select_features(candidate.feature_set)
             prior = self._make_prior(arrays, candidate)
@@ -470,7 +459,7 @@ class Fitter:
             self._linear[candidate] = fit(arrays, candidate.objective, candidate.strength, prior, start)
         return self._linear[candidate]
 
-    def _fit_members(self, candidate: Candidate) -> Ensemble | TransformerEnsemble:
+    def _fit_members(self, candidate: Candidate) -> Ensemble:
         """Fit networks, each without one fold, from their own random hidden units or layers."""
         arrays = self._select_features(candidate.feature_set)
         objective, strength = candidate.objective, candidate.strength
@@ -489,9 +478,11 @@ class Fitter:
         return make_transformer_ensemble(transformers) if transformers else make_ensemble(perceptrons)
 
     def _make_prior(self, arrays: TrainingArrays, candidate: Candidate) -> np.ndarray:
-        """Weights that fitting keeps close to, (F,): the total, or what prior lists have taught, at a
-        sharpness of one standard deviation of its values within lists, and a penalty for empty hypotheses if
-        these are left out."""
+        """Return the weights that fitting keeps close to, (F,).
+
+        They are those of the base total or of the reranker that was trained on prior lists, scaled to scores
+        with a standard deviation of 1 within lists. If empty hypotheses are left out, a penalty is added.
+        """
         scale_of = dict(zip(arrays.features, arrays.scales.tolist(), strict=True))
         weights = {TOTAL: 1.0}
         if self.prior and candidate.from_prior_lists:
@@ -513,22 +504,20 @@ class Fitter:
 
 
 class Fitted:
-    """A fitted candidate: its features, of those in the arrays, and its networks."""
+    """A fitted candidate: the features that it uses, and its networks."""
 
-    def __init__(self, features: tuple[str, ...], ensemble: Ensemble | TransformerEnsemble) -> None:
+    def __init__(self, features: tuple[str, ...], ensemble: Ensemble) -> None:
         self.features, self.ensemble = features, ensemble
 
     @property
     def linear(self) -> np.ndarray:
         """Mean over the networks of the linear weight of each feature, (F,)."""
-        if isinstance(self.ensemble, TransformerEnsemble):
-            return self.ensemble.parameters["linear"].mean(axis=0)
-        return self.ensemble.linear.mean(axis=0)
+        return self.ensemble.parameters["linear"].mean(axis=0)
 
     def score(self, arrays: TrainingArrays) -> np.ndarray:
         """Score all hypotheses of some lists, (H,)."""
         x = arrays.keep_features(self.features).x
-        if not isinstance(self.ensemble, TransformerEnsemble):
+        if not isinstance(self.ensemble.sizes, TransformerSizes):
             return self.ensemble.score(x)
         return np.concatenate(
             [self.ensemble.score(x[begin:end]) for begin, end in pairwise(arrays.offsets.tolist())]
@@ -538,8 +527,8 @@ class Fitted:
 def is_better_without_empty(arrays: TrainingArrays) -> bool:
     """Whether the base weights make no more errors if they leave out empty hypotheses.
 
-    These are so unlike all others, and language models like them so much, that a weight for them that is
-    learnt from few examples can cost more errors than all other weights save.
+    Empty hypotheses are unlike all others, and language models favour them strongly. If a weight for them is
+    learnt from few examples, it can cost more errors than all other weights save.
     """
     total = arrays.keep_features([TOTAL]).x.sum(axis=1)  # 0 where the total tells no hypotheses apart
     without = np.where(arrays.empty, -np.inf, total)
@@ -547,7 +536,7 @@ def is_better_without_empty(arrays: TrainingArrays) -> bool:
 
 
 def _arrange(weights: Mapping[str, float], arrays: TrainingArrays) -> np.ndarray:
-    """The weight of each feature, (F,); 0 for those without one."""
+    """Return the weight of each feature, (F,); 0 for features without a weight."""
     return np.array([weights.get(name, 0.0) for name in arrays.features])
 
 
@@ -556,12 +545,12 @@ OnProgress = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class CrossValidation:
-    """Scores of each list by a reranker that was chosen and trained without it."""
+    """Scores of lists by rerankers that were chosen and trained without the scored list."""
 
     chosen: tuple[Choice, ...]
-    """Choice in each fold."""
+    """What was chosen for each fold."""
     scores: np.ndarray
-    """(H,) float64."""
+    """(H,) float64 score of each hypothesis."""
     errors: np.ndarray
     """(L,) int64, errors of the first-ranked hypothesis of each list."""
 
@@ -570,11 +559,10 @@ class NestedTraining:
     """Train and judge candidates on the same lists.
 
     Args:
-        feature_sets: features of each set, by its name.
-        candidates: the most cautious first.
-        seed: of the hidden units of perceptrons, and of transformers.
-        prior_lists: lists of another kind, for candidates that take their prior from them. Those that share
-            an id, a group or a reference with held-out lists are left out.
+        feature_sets: features of each set, by the name of the set.
+        candidates: candidates to choose from, the most cautious first.
+        seed: random seed of perceptrons and transformers.
+        prior_lists: lists of another kind, for candidates that take their prior from them.
     """
 
     def __init__(
@@ -590,14 +578,14 @@ class NestedTraining:
         self.feature_sets, self.candidates = feature_sets, candidates
 
     def cross_validate(self) -> CrossValidation:
-        """Hold out each fold in turn: choose and train a candidate on the others, score the fold."""
+        """Hold out each fold in turn: choose and train a candidate on the other folds, and score the fold."""
         with track("cross-validating", "folds", self.folds.n_folds * N_FOLDS) as task:
             return self._hold_out(self.folds, lambda lists: self.choose(lists, task.advance))
 
     def cross_validate_candidate(self, candidate: Choice, without: Sequence[str] = ()) -> CrossValidation:
-        """Hold out each fold in turn and train one candidate on the others.
+        """Hold out each fold in turn, and train one candidate on the other folds.
 
-        The errors are optimistic if the candidate was chosen on the same lists.
+        If the candidate was chosen on the same lists, the errors are optimistic.
 
         Args:
             without: features to leave out.
@@ -605,15 +593,16 @@ class NestedTraining:
         return self._hold_out(self.folds, lambda _: candidate, without)
 
     def choose(self, lists: np.ndarray, on_fold: OnProgress | None = None) -> Choice:
-        """Choose candidates that are as good as the best one on held-out folds of some lists, within one
-        standard error.
+        """Choose among the candidates by cross-validation within some lists.
 
-        If all candidates are linear, which is so with few lists, these are averaged: what chance decides
-        among them costs more than it gains (Breiman, 1996, "Stacked regressions"). Otherwise the most
-        cautious one is chosen.
+        Candidates whose errors are within one standard error of the best candidate count as equally good. If
+        all candidates are linear, as with few lists, the equally good ones are averaged, because a choice
+        among them would be left to chance (Breiman, 1996, "Stacked regressions"). Otherwise the most cautious
+        of them is chosen.
 
         Args:
-            on_fold: called after each of these folds.
+            lists: indices of the lists.
+            on_fold: called after each fold.
         """
         folds = self.folds.subdivide(lists)
         if folds.n_folds < 2:

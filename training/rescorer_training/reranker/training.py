@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from rescorer.combination import MIXTURE, totals, weights_to_dict
 from rescorer.errors import BundleError, ConfigError, quote
 from rescorer.evaluation.calibration import expected_calibration_error
 from rescorer.evaluation.folds import Folds, count_tuning_lists, fingerprint_list, make_folds
 from rescorer.evaluation.list_errors import gain_to_dict, interval_to_list, to_percent
-from rescorer.evaluation.scored_lists import ScoredList
+from rescorer.evaluation.scored_lists import MeasuredList
 from rescorer.evaluation.statistics import Bootstrap, bootstrap, choose_units
 from rescorer.evaluation.systems import (
     ORACLE,
@@ -39,6 +38,7 @@ from rescorer.reranking.features import (
 from rescorer.reranking.reranker import Reranker, write_reranker
 from rescorer.text import Normaliser
 from rescorer.types import MAXIMUM, Weights
+from rescorer.weights import MIXTURE, totals, weights_to_dict
 from rescorer_training.reranker import fitting
 from rescorer_training.reranker.arrays import (
     EMPTY,
@@ -56,22 +56,22 @@ from rescorer_training.reranker.arrays import (
 )
 
 RERANKER = "reranker"
-"""Name of its row."""
+"""Name of the reranker's row in reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """The errors of a way of choosing hypotheses."""
+    """The errors of one way to choose the hypothesis of each list, such as a rule or a reranker."""
 
     name: str
     errors: np.ndarray
-    """(L,) int64."""
+    """(L,) int64 errors of the chosen hypotheses."""
     words: np.ndarray
-    """(L,) int64, reference words."""
+    """(L,) int64 number of reference words."""
     held_out: bool
-    """Whether what chose the hypothesis of a list was tuned without it."""
+    """Whether the system was tuned without the list in which it chooses."""
     is_rule: bool = True
-    """Whether a reranker must beat it."""
+    """Whether a reranker must beat this system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +88,13 @@ class FeatureWeight:
 
 @dataclass(frozen=True, slots=True)
 class FeatureWorth:
-    """Loss, held out, if a reranker of the same kind is trained without some features."""
+    """Increase of the held-out error rate if a reranker of the same kind is trained without some features."""
 
     name: str
-    """Kind of the features, or the stream or model that they are about."""
+    """Kind of the features; or the stream or the model from whose scores they are computed."""
     features: tuple[str, ...]
     loss: float
-    """Error rate without them minus error rate with them."""
+    """Error rate without the features minus error rate with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,37 +104,38 @@ class RerankerReport:
     systems: tuple[System, ...]
     """The first pass, the simple rules, the oracle and, last, the reranker."""
     bootstrap: Bootstrap
-    """Draws of all systems together."""
+    """Bootstrap of all systems with the same draws."""
     best_rule: str
-    """The simple rule with the fewest errors."""
+    """Name of the simple rule with the fewest errors."""
     judgement: Judgement
-    """The reranker against the best simple rule."""
+    """Comparison of the reranker with the best simple rule."""
     candidate: Choice
-    """Chosen for the reranker, by cross-validation on all lists."""
+    """Candidate of the reranker, chosen by cross-validation on all lists."""
     fold_candidates: tuple[Choice, ...]
-    """Chosen in each fold without it."""
+    """Candidate for each fold, chosen without the lists of the fold."""
     folds: str
-    """By what the lists were divided."""
+    """Description of how the lists were divided into folds."""
     weights: tuple[FeatureWeight, ...]
     worth: tuple[FeatureWorth, ...]
     calibration_error: float
-    """Expected calibration error of the held-out posterior of each first-ranked hypothesis, as the
-    probability that no hypothesis of the list has fewer errors."""
+    """Expected calibration error of held-out posteriors of first-ranked hypotheses.
+
+    A posterior is taken as the probability that no other hypothesis of the list has fewer errors."""
     mean_posterior: float
     share_right: float
     """Share of the lists whose first-ranked hypothesis has the fewest errors, held out."""
     n_seen: int = 0
-    """Number of lists that the base weights were tuned on, so that nothing is held out from these."""
+    """Number of lists on which the base weights were tuned. For the base weights they are not held out."""
     prior_lists: str = ""
-    """Lists of another kind from which a prior could be taken; empty without any."""
+    """Description of the prior lists; empty without any."""
 
     @property
     def is_better(self) -> bool:
-        """Whether it beats the best simple rule by more than chance."""
+        """Whether the reranker beats the best simple rule by more than chance."""
         return self.judgement.is_better
 
     def explain(self) -> str:
-        """One sentence: what the reranker gains, or why it is not written."""
+        """Say in one sentence what the reranker gains, or why it is not written."""
         gain, low = 100 * self.judgement.gain.gain, 100 * self.judgement.gain.lower_bound
         rule = f"the best simple rule ({self.best_rule!r})"
         if self.is_better:
@@ -199,17 +200,20 @@ class RerankerReport:
 
 
 def build_report(
-    scored: Sequence[ScoredList],
+    scored: Sequence[MeasuredList],
     training: fitting.NestedTraining,
     held_out: fitting.CrossValidation,
     candidate: Choice,
     fitted: fitting.Fitted,
     systems: Sequence[System],
 ) -> RerankerReport:
-    """Judge held-out choices of rerankers, and describe the one that was fitted on all lists.
+    """Judge a reranker by cross-validation, and describe the reranker that was fitted on all lists.
 
     Args:
-        systems: simple rules on the same lists, the first pass first; and the oracle.
+        held_out: result of the cross-validation.
+        candidate: candidate of the reranker that was fitted on all lists.
+        fitted: that reranker.
+        systems: the first pass, then simple rules and the oracle, on the same lists.
     """
     arrays, folds = training.arrays, training.folds
     chosen = arrays.choose(held_out.scores) - arrays.offsets[:-1]
@@ -253,7 +257,10 @@ def _describe_weights(
 
 
 def summarise_weights(fitted: fitting.Fitted, arrays: TrainingArrays) -> dict[str, float]:
-    """The linear weight of each feature, and for an encoding the spread within lists that it gives scores."""
+    """Return the linear weight of each feature.
+
+    For an encoding, it is the standard deviation within lists that the encoding gives to scores.
+    """
     linear, columns = fitted.linear, [is_encoding(feature) for feature in fitted.features]
     weights = {
         feature: float(weight)
@@ -270,7 +277,7 @@ def summarise_weights(fitted: fitting.Fitted, arrays: TrainingArrays) -> dict[st
 def _measure_worth(
     training: fitting.NestedTraining, candidate: Choice, fitted: fitting.Fitted, words: np.ndarray
 ) -> tuple[FeatureWorth, ...]:
-    """Leave out, in turn, all features about one stream or model, or of one other kind."""
+    """Measure the worth of each group of features of ``group_features`` by leaving the group out."""
     if len(fitted.features) < 2:
         return ()
     groups = group_features(fitted.features)
@@ -283,10 +290,11 @@ def _measure_worth(
 
 
 def group_features(features: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    """Features that are left out together: those about a stream or model, or else of a kind.
+    """Group the features that are left out together.
 
-    What training starts from, the total and the penalty of empty hypotheses, is never left out. All of an
-    encoding is left out together.
+    Features of the same stream or model form a group, as do the components of an encoding. Other features are
+    grouped by kind. The base total and the penalty of empty hypotheses, from which training starts, are never
+    left out.
     """
     groups: dict[str, list[str]] = {}
     for feature in features:
@@ -298,9 +306,9 @@ def group_features(features: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
 
 
 PAGE = "README.md"
-"""Page of figures in the folder of the reranker."""
+"""File with figures in the folder of the reranker."""
 MAX_NAME_BYTES = 200
-"""Longest name in UTF-8; file systems allow 255 bytes with a suffix."""
+"""Maximum length of a name in UTF-8. File systems allow 255 bytes including a suffix."""
 
 
 def check_output(output: Path, bundle: Bundle, name: str) -> None:
@@ -319,7 +327,7 @@ def check_output(output: Path, bundle: Bundle, name: str) -> None:
 
 
 def _check_name(option: str, name: str) -> None:
-    """Raise ConfigError unless a folder and a weights set can have this name and be found by it."""
+    """Raise ConfigError unless a folder and a weights set can have this name."""
     try:
         check_label(option, "the name", name)
     except BundleError as error:
@@ -329,11 +337,11 @@ def _check_name(option: str, name: str) -> None:
 
 
 def publish_with_reranker(bundle: Bundle, reranker: Reranker, page: str, output: Path) -> None:
-    """Copy a bundle as another version, and add a reranker.
+    """Publish a copy of a bundle with a reranker added to it.
 
     Args:
-        page: Markdown page about the reranker, which is kept next to it.
-        output: NAME/VERSION of the new bundle.
+        page: Markdown page about the reranker, for its folder.
+        output: folder of the new bundle, NAME/VERSION.
     """
     weights = Weights(
         reranker.name,
@@ -365,20 +373,20 @@ def publish_with_reranker(bundle: Bundle, reranker: Reranker, page: str, output:
 BASE = "base weights"
 """Name of the row of the base weights in reports."""
 MIN_LISTS = 20
-"""Smallest number of lists to train on; fewer cannot show any gain."""
+"""Smallest number of lists to train on. Fewer lists cannot show any gain."""
 MAX_SPREAD = MAX_TEMPERATURE / max(TEMPERATURE_STEPS)
-"""Largest standard deviation of the base totals within lists, in nats; temperatures are multiples of it."""
+"""Largest standard deviation of the base totals within lists, in nats. Temperatures are multiples of it."""
 MIN_UNITS = 6
-"""Smallest number of groups, or of ids without groups: fewer give no interval."""
+"""Smallest number of groups, or of lists without groups. Fewer give no interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingLists:
     """Lists with references, all scored with the same models and base weights."""
 
-    scored: Sequence[ScoredList]
+    scored: Sequence[MeasuredList]
     base: Weights
-    """Complete weights of the totals, with the λ of the mixture."""
+    """Complete weights of the base totals, including the λ of the mixture."""
     models: Sequence[str]
     """Names of the language models."""
 
@@ -396,16 +404,16 @@ class TrainingLists:
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the base totals within lists, in nats; not finite if they are too large."""
+        """Standard deviation of the base totals within lists, in nats; not finite if totals are too large."""
         with np.errstate(over="ignore", invalid="ignore"):
             return float(np.sqrt(np.mean([values.var() for values in self.totals])))
 
     def make_folds(self, *, share_references: bool = False) -> Folds:
-        """Divide the lists into folds; see ``tuning.folds.make_folds``.
+        """Divide the lists into folds; see ``rescorer.evaluation.folds.make_folds``.
 
         Args:
-            share_references: divide by groups alone, and train on lists whose reference the held-out lists
-                have too.
+            share_references: divide by groups alone, so that lists in different folds may have the same
+                reference.
         """
         ids = [item.evaluated.id for item in self.scored]
         groups = [item.evaluated.group for item in self.scored]
@@ -413,8 +421,7 @@ class TrainingLists:
         return make_folds(ids, groups, ids if share_references else references)
 
     def check(self) -> None:
-        """Raise ConfigError if nothing can be learnt from the lists, or a reranker cannot be judged on
-        them."""
+        """Raise ConfigError if the lists are unfit for training a reranker, or for judging it."""
         self.check_scores()
         groups = {item.evaluated.group or item.evaluated.id for item in self.scored}
         if len(groups) < MIN_UNITS:
@@ -424,8 +431,7 @@ class TrainingLists:
             )
 
     def check_scores(self) -> None:
-        """Raise ConfigError if nothing can be learnt from the lists, a list lacks a stream, totals are too
-        large, or the base weights use a reranker."""
+        """Raise ConfigError if the lists are unfit for training a reranker."""
         if any(self.base.rerankers.values()):
             raise ConfigError(
                 f"weights {quote(self.base.name)} use a reranker; training starts from weights of scores: "
@@ -456,14 +462,6 @@ class TrainingLists:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Training:
-    """A reranker and what is known about it."""
-
-    reranker: Reranker
-    report: RerankerReport
-
-
 def compare_rules(
     lists: TrainingLists,
     rescorer: Rescorer,
@@ -474,7 +472,7 @@ def compare_rules(
     """Judge the simple rules that a reranker must beat, on the folds of ``TrainingLists.make_folds``.
 
     Args:
-        first_pass: weights that the recogniser ranked by; None for the order of the lists.
+        first_pass: weights by which the recogniser ranked; None if the lists are in its order.
     """
     scored = lists.scored
     if share_references:  # folds then take the lists for different ones
@@ -494,13 +492,13 @@ def train_reranker(
     share_references: bool = False,
     prior: TrainingLists | None = None,
     encoded: EncodedLists | None = None,
-) -> Training:
+) -> tuple[Reranker, RerankerReport]:
     """Choose, train and judge a reranker.
 
     Args:
         rules: result of ``compare_rules`` for the same lists.
         prior: lists of another kind, on which a first reranker is trained as a prior.
-        encoded: encodings of the words of the same lists; None to train on features alone.
+        encoded: encodings of the words of the same lists; None to use features alone.
 
     Raises:
         ConfigError: nothing can be learnt from the lists.
@@ -539,14 +537,14 @@ def train_reranker(
         held_out=report.judgement.figures(),
         encoder=encoder,
     )
-    return Training(reranker, report)
+    return reranker, report
 
 
 def compute_features(lists: TrainingLists) -> tuple[Mapping[str, tuple[str, ...]], TrainingArrays]:
-    """Compute all features of all lists; also return the sets to choose from.
+    """Compute all features of all lists; also return the feature sets to choose from.
 
-    Scales and temperatures follow from the features of all lists, also of those that are held out later; they
-    know nothing of references.
+    Scales and temperatures depend on the features of all lists, even of lists that are held out later, but
+    not on their references.
 
     Raises:
         ConfigError: the base weights give all hypotheses of each list the same total.
@@ -584,9 +582,10 @@ def compute_prior_features(
     feature_sets: Mapping[str, Sequence[str]],
     share_references: bool,
 ) -> fitting.PriorLists:
-    """Compute those features that lists of another kind have too, and what they share with the lists.
+    """Compute the features of prior lists, and find what relates them to the lists to train on.
 
-    Where they lack a stream, their order stands in for it.
+    Only features that prior lists can have are computed. If they lack a stream, features of the order of the
+    hypotheses replace it.
     """
     known = prior.scored[0].components
     lacks_stream = not set(lists.streams) <= set(known)
@@ -597,20 +596,19 @@ def compute_prior_features(
     }
     normalise = Normaliser().normalise
 
-    def find_keys(scored: Sequence[ScoredList]) -> fitting.ListKeys:
+    def find_keys(scored: Sequence[MeasuredList]) -> fitting.ListKeys:
         return fitting.ListKeys(
             [item.evaluated.id for item in scored],
             [item.evaluated.group for item in scored],
             ["" if share_references else " ".join(normalise(item.reference)) for item in scored],
         )
 
-    return fitting.PriorLists.match(
-        compute_arrays(prior, sets), sets, find_keys(prior.scored), find_keys(lists.scored)
-    )
+    arrays = compute_arrays(prior, sets)
+    return fitting.PriorLists(arrays, sets, find_keys(prior.scored), find_keys(lists.scored))
 
 
-def list_systems(rules: Comparison, scored: Sequence[ScoredList]) -> list[System]:
-    """The errors of all rows of a comparison, list by list; the first pass comes first."""
+def list_systems(rules: Comparison, scored: Sequence[MeasuredList]) -> list[System]:
+    """Return the errors of all rows of a comparison, list by list. The first pass comes first."""
     rows = [rules.first_pass, *(row for row in rules.rows if row is not rules.first_pass)]
     return [
         System(row.name, *count_by_list(row, scored), row.held_out, is_rule=row.name != ORACLE)

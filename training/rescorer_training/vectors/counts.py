@@ -1,17 +1,17 @@
-"""Word vectors from counts: co-occurrences out of core, and singular value decompositions.
+"""Count co-occurrences of words with bounded memory, and compute word vectors from counts by decomposition.
 
-The matrix X of co-occurrences is symmetric. A file has one cell per pair of words i ≤ j, with key i·V + j,
-sorted by key. Memory is bounded: blocks of the text are counted one by one into sorted runs on disk, which
-are merged.
+The matrix X of co-occurrences is symmetric. A file has one cell per pair of words i ≤ j, with the key i·V +
+j, and is sorted by key. Memory is bounded: blocks of the text are counted one by one into sorted files on
+disk, which are then merged.
 
 Vectors of PPMI co-occurrences (Levy, Goldberg & Dagan 2015) are the rows of U Σ^p, where U Σ Vᵀ ≈ M and
-M_ij = max(0, ln P(i, j) / (P(i) P'(j)) - ln k); the probabilities P' of context words are smoothed, P'(j) ∝
-count_j^α, and k is the shift.
+M_ij = max(0, ln P(i, j) / (P(i) P'(j)) - ln k). The probabilities P' of context words are smoothed: P'(j) ∝
+count_j^α. The shift k corresponds to the number of negative samples of word2vec.
 
 Vectors of latent semantic analysis (Deerwester et al. 1990) are the rows of U Σ for the matrix of words and
-documents, which are a few consecutive sentences each. An entry is ln(1 + n) g, for n occurrences and the
-global weight g = 1 - H / ln N of the word, where H is the entropy of its occurrences over the N documents
-(Bellegarda 2000).
+documents. A document is a few consecutive sentences. The entry for a word that occurs n times in a document
+is ln(1 + n) g. The global weight of the word is g = 1 - H / ln N, where H is the entropy of the word's
+occurrences over the N documents (Bellegarda 2000).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rescorer.errors import ConfigError
-from rescorer_training.progress import track
+from rescorer_training.progress import option, track
 from rescorer_training.vectors.files import FEWER_PAIRS, WordVectors, report_full_disk
 from rescorer_training.vectors.runs import EncodedText
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 
 CELL = np.dtype([("key", "<i8"), ("weight", "<f8")])
-"""A cell: key i·V + j of two words i ≤ j, and their total weight."""
+"""A cell: the key i·V + j of two words i ≤ j, and the total weight of their co-occurrences."""
 
 COPIES_IN_MERGE = 5
-"""Memory that merging takes, with its temporary arrays, in multiples of the blocks that it reads."""
+"""Memory that merging needs, including temporary arrays, as a multiple of the size of the blocks it reads."""
 
 
 def sum_cells(keys: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -67,8 +67,8 @@ def read_cells(path: Path, cells_per_block: int) -> Iterator[np.ndarray]:
 def merge_runs(runs: Sequence[Path], memory_bytes: int) -> Iterator[np.ndarray]:
     """Merge sorted files of cells, adding up equal keys; yield cells in ascending order of distinct keys.
 
-    Each run is read in blocks. Of the blocks in memory, the cells up to the smallest last key are complete:
-    no block that is still on disk has such a key.
+    Each file is read in blocks. Cells up to the smallest last key of the blocks in memory are complete,
+    because no block on disk has such a key.
     """
     cells_per_block = max(1, memory_bytes // (COPIES_IN_MERGE * CELL.itemsize * max(1, len(runs))))
     streams = [read_cells(run, cells_per_block) for run in runs]
@@ -91,9 +91,9 @@ CELLS_PER_BLOCK = 4_000_000
 
 
 def mirror_cells(cells: np.ndarray, n_words: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows, columns (int32) and weights (float64) of X_ij and X_ji.
+    """Return rows, columns (int32) and weights (float64) of the entries X_ij and X_ji of cells.
 
-    A pair of equal words counts two, because each of them is in the other's window.
+    A pair of equal words counts twice, because each of them is in the window of the other.
     """
     low, high = np.divmod(cells["key"], n_words)
     differ = low != high
@@ -115,25 +115,25 @@ def load_matrix(path: Path, n_words: int) -> csr_array:
 MAX_WINDOW = 100
 MIN_MEMORY_MB = 16
 BYTES_PER_PAIR = 80
-"""Memory that counting a block takes per pair of words, with its temporary arrays."""
+"""Memory that counting needs per pair of words, including temporary arrays."""
 MAX_BLOCK_IDS = 4_000_000
 
 
 def count_cooccurrences(
     text: EncodedText, output: Path, *, window: int, by_distance: bool, memory_mb: int
 ) -> int:
-    """Count the pairs of words at most ``window`` words apart in a sentence, and write the cells to a file.
+    """Count pairs of words that are at most ``window`` words apart in a sentence, and write cells to a file.
 
     Rare words, which are not in the vocabulary, are left out before distances are measured, as in the
-    original program.
+    original program of GloVe.
 
     Args:
-        output: file to write; see ``cells``. Temporary files are made in its folder.
-        by_distance: a pair at distance d counts 1/d (GloVe) rather than 1 (PPMI).
-        memory_mb: memory to use at most, apart from the vocabulary.
+        output: file of cells to write. Temporary files are made in its folder.
+        by_distance: whether a pair at distance d counts 1/d (GloVe) or 1 (PPMI).
+        memory_mb: maximum memory to use, not counting the vocabulary.
 
     Returns:
-        Number of cells, of which each stands for X_ij and X_ji.
+        Number of cells. Each stands for X_ij and X_ji.
 
     Raises:
         ConfigError: the window or the memory is out of range, or no two words occur together.
@@ -181,7 +181,7 @@ def check_memory(memory_mb: int) -> None:
 def _count_blocks(
     text: EncodedText, window: int, by_distance: bool, memory_bytes: int
 ) -> Iterator[np.ndarray]:
-    """Yield the sorted cells of consecutive blocks of the text, each of which fits into the memory."""
+    """Yield the sorted cells of consecutive blocks of the text. A block is as large as the memory allows."""
     size = max(1, min(MAX_BLOCK_IDS, memory_bytes // (BYTES_PER_PAIR * (window + 1))))
     previous = np.empty(0, dtype=np.int64)
     with track("counting co-occurrences", "words", len(text.ids)) as task:
@@ -199,10 +199,10 @@ def _count_blocks(
 def count_block(
     ids: np.ndarray, n_previous: int, sentence_end: int, window: int, by_distance: bool
 ) -> np.ndarray:
-    """Count the pairs of which the second word is in a block.
+    """Count the pairs whose second word is in a block.
 
     Args:
-        ids: (n,) int64: the last words before the block, at most ``window``, then the block.
+        ids: (n,) int64: at most ``window`` words before the block, then the words of the block.
         n_previous: number of words before the block.
         sentence_end: number of words V, which is the id of a sentence's end.
 
@@ -234,20 +234,22 @@ EIGENVALUE_POWERS = (0.0, 0.5, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class SvdOptions:
-    """Options of the decomposition.
+    """Options to count pairs of words, to weight their matrix and to decompose it; see the module docstring.
 
     Raises:
         ConfigError: a value is out of range.
     """
 
-    dimensions: int = 100
-    shift: float = 1.0
-    """Number of negative samples k that the shift ln k stands for; 1 for none."""
-    smoothing: float = 0.75
-    """Power α of the counts of context words; 1 for none."""
-    power: float = 0.5
-    """Power p of the singular values."""
-    seed: int = 1
+    dimensions: int = option(100, "Number of values per vector.")
+    window: int = option(5, "Largest distance of two words that occur together, 1 to 100, within a sentence.")
+    min_count: int = option(5, "Leave out words that occur less often.", min=1)
+    shift: float = option(1.0, "Subtract the logarithm of this number, 1 or more, from every value.")
+    smoothing: float = option(0.75, "Power of the counts of context words, up to 1; 1 for none.")
+    power: float = option(0.5, "Power of the singular values in the vectors.", metavar="0|0.5|1")
+    memory_mb: int = option(
+        1024, "Memory in MB for counting and shuffling co-occurrences; what does not fit is sorted on disk."
+    )
+    seed: int = option(1, "Random seed.", min=0)
 
     def __post_init__(self) -> None:
         if self.dimensions < 1:
@@ -258,10 +260,12 @@ class SvdOptions:
             raise ConfigError(f"smoothing: expected a power above 0 and up to 1, got {self.smoothing:g}")
         if self.power not in EIGENVALUE_POWERS:
             raise ConfigError(f"power: expected 0, 0.5 or 1, got {self.power:g}")
+        check_window(self.window)
+        check_memory(self.memory_mb)
 
 
 def compute_ppmi(counts: csr_array, shift: float = 1.0, smoothing: float = 0.75) -> csr_array:
-    """Compute shifted positive pointwise mutual information; cells of 0 are left out.
+    """Compute shifted positive pointwise mutual information, without storing zeros.
 
     Args:
         counts: (V, V) co-occurrences.
@@ -281,10 +285,10 @@ def compute_ppmi(counts: csr_array, shift: float = 1.0, smoothing: float = 0.75)
 
 
 def decompose(words: tuple[str, ...], counts: csr_array, options: SvdOptions) -> WordVectors:
-    """Compute vectors from co-occurrences, those of the largest singular values first.
+    """Compute vectors from co-occurrences. The first dimensions are those of the largest singular values.
 
     Raises:
-        ConfigError: there are not more words than dimensions, or no cell is left after the shift.
+        ConfigError: there are not more words than dimensions, or no value is above 0 after the shift.
     """
     if options.dimensions >= len(words):
         raise ConfigError(
@@ -300,7 +304,7 @@ def decompose(words: tuple[str, ...], counts: csr_array, options: SvdOptions) ->
 
 
 def compute_singular_vectors(matrix: csr_array, n: int, power: float, seed: int) -> np.ndarray:
-    """Compute U Σ^p of a matrix ≈ U Σ Vᵀ, the columns of the largest singular values first.
+    """Compute U Σ^p for a matrix ≈ U Σ Vᵀ. The columns of the largest singular values come first.
 
     The sign of a column is such that its largest value is positive.
 
@@ -326,7 +330,7 @@ def compute_singular_vectors(matrix: csr_array, n: int, power: float, seed: int)
 
 
 def analyse(text: EncodedText, dimensions: int, document_sentences: int = 1, seed: int = 1) -> WordVectors:
-    """Compute vectors of the words of a text, those of the largest singular values first.
+    """Compute vectors by latent semantic analysis. The first dimensions have the largest singular values.
 
     Raises:
         ConfigError: a number is out of range, or the text has no more words or documents than dimensions.
@@ -357,7 +361,7 @@ def count_documents(text: EncodedText, document_sentences: int) -> csr_array:
 
 
 def weigh_entries(counts: csr_array) -> csr_array:
-    """Replace counts by ln(1 + n) g; see above."""
+    """Replace each count n by ln(1 + n) g; see the module docstring."""
     from scipy.sparse import csr_array
 
     rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))

@@ -3,8 +3,8 @@
 - ``word2vec``: a line with the number of words and of dimensions, then per line a word and its values.
 - ``word2vec-binary``: the same first line; then per word the word, a blank, the values as little-endian
   float32, and a line end, which some programs leave out.
-- ``glove``: per line a word and its values, without a first line. The word may contain blanks, as a few of
-  the published ones do.
+- ``glove``: per line a word and its values, without a first line. A word may contain blanks, as a few words
+  of the published files do.
 
 The reference for the first two is ``word2vec.c`` (Mikolov et al. 2013), for the third ``glove.c`` (Pennington
 et al. 2014).
@@ -29,7 +29,7 @@ from rescorer_training.pipes import is_pipe
 
 @dataclass(frozen=True, eq=False)
 class WordVectors:
-    """A vocabulary with one vector per word, the most frequent word first.
+    """A vocabulary with one vector per word. The most frequent words come first.
 
     Raises:
         ValueError: there is no word or no dimension, a word occurs twice, the matrix does not have one row
@@ -67,7 +67,7 @@ class WordVectors:
         return int(self.matrix.shape[1])
 
     def normalised(self) -> np.ndarray:
-        """Return the rows with length 1, (V, D) float32; a row of zeros stays one."""
+        """Return the rows scaled to length 1, (V, D) float32. A row of zeros stays the same."""
         lengths = np.linalg.norm(self.matrix.astype(np.float64), axis=1, keepdims=True)
         return (self.matrix / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
 
@@ -77,11 +77,11 @@ FEWER_PAIRS = ", or count fewer pairs: a smaller --window or a larger --min-coun
 
 @contextmanager
 def report_full_disk(folder: Path, content: str, advice: str = "") -> Iterator[None]:
-    """Turn an error in writing to a folder into one that says what to do.
+    """Turn an error in writing to a folder into one that tells the user what to do.
 
     Args:
-        content: what is written, in the plural: ``co-occurrences``.
-        advice: continues "choose another folder".
+        content: name of what is written, in the plural: ``co-occurrences``.
+        advice: text after "choose another folder" in the message.
 
     Raises:
         ScoringError: a file cannot be written, for example because the disk is full.
@@ -96,9 +96,9 @@ def report_full_disk(folder: Path, content: str, advice: str = "") -> Iterator[N
 
 
 MAX_DIMENSIONS = 1 << 16
-"""Largest number of values per word. A larger one in a header is taken for damage."""
+"""Largest number of values per word. A file whose header announces more counts as damaged."""
 MAX_WORD_BYTES = 1 << 12
-"""Longest word of a binary file."""
+"""Maximum length of a word in a binary file."""
 
 
 class VectorFormat(StrEnum):
@@ -110,7 +110,7 @@ class VectorFormat(StrEnum):
 
 
 class Encoding(StrEnum):
-    """Encoding of the words of a file. Files that passed through Windows may have the second one."""
+    """Encoding of the words of a file. Windows programs may have written cp1252."""
 
     UTF_8 = "utf-8"
     WINDOWS = "cp1252"
@@ -126,43 +126,20 @@ class Header:
 
 
 def parse_header(line: bytes) -> Header | None:
-    """Parse a line of two whole numbers; None if it is anything else."""
+    """Parse a line of two whole numbers; return None for any other line."""
     fields = line.split()
     if len(fields) != 2 or not all(field.isdigit() and len(field) < 19 for field in fields):
         return None
     return Header(int(fields[0]), int(fields[1]))
 
 
-def check_header(header: Header, file: str, expected: int | None = None) -> None:
-    """Refuse a header that no file of word vectors has, before anything is read by it.
-
-    Raises:
-        FormatError: there are no words, or the number of dimensions is 0, absurd, or not the expected one.
-    """
-    if not header.n_words:
-        raise FormatError("the header announces 0 words; expected at least 1", file=file, line=1)
-    if not 1 <= header.dimensions <= MAX_DIMENSIONS:
-        message = (
-            f"the header announces {header.dimensions} values per word; expected 1 to {MAX_DIMENSIONS}: "
-            "the file is damaged or in another format"
-        )
-        raise FormatError(message, file=file, line=1)
-    check_dimensions(header.dimensions, expected, file, 1)
-
-
-def check_dimensions(found: int, expected: int | None, file: str, line: int) -> None:
-    """Raise FormatError if vectors do not have the expected number of values; None expects any."""
-    if expected is not None and found != expected:
-        message = f"{found} values per word; expected {expected}, the size of the embedding"
-        raise FormatError(message, file=file, line=line)
-
-
 def detect_format(head: bytes) -> VectorFormat:
     """Detect the format from the start of a file, its first two lines or more.
 
-    If the first line is two whole numbers, the file is word2vec's: text if the second line ends in as many
-    numbers as the first announces, and binary otherwise. Without such a line it is GloVe's. So a GloVe file
-    of one dimension whose first word and value are whole numbers needs its format to be named.
+    If the first line is two whole numbers, the format is one of word2vec's: text if the second line ends in
+    as many numbers as the first line announces, and binary otherwise. If not, the format is GloVe's. A GloVe
+    file whose first line is a number as a word and one value is detected wrongly, so its format must be
+    given.
     """
     first, _, rest = head.partition(b"\n")
     header = parse_header(first)
@@ -175,7 +152,7 @@ def detect_format(head: bytes) -> VectorFormat:
 
 
 def is_number(field: str | bytes) -> bool:
-    """Whether a field of a line is a number, also ``nan``."""
+    """Whether a field of a line is a number or ``nan``."""
     try:
         float(field)
     except ValueError:
@@ -183,90 +160,166 @@ def is_number(field: str | bytes) -> bool:
     return True
 
 
-class Rows:
-    """Words and vectors as they are read, each checked against those before."""
+VALUE = np.dtype("<f4")
+MAX_HEADER_BYTES = 64
 
-    def __init__(self, file: str) -> None:
-        self._file = file
+
+class VectorReader:
+    """Reads and checks one file of word vectors; see ``read_vectors`` for the arguments and errors."""
+
+    def __init__(
+        self,
+        path: Path,
+        keep: Container[str] | None,
+        limit: int | None,
+        encoding: Encoding,
+        dimensions: int | None,
+    ) -> None:
+        self.path, self.keep, self.limit, self.encoding = path, keep, limit, encoding
+        self.expected_dimensions = dimensions
         self._numbers: dict[str, int] = {}
         self._vectors: list[np.ndarray] = []
 
-    def __len__(self) -> int:
-        return len(self._vectors)
+    def read_text(self, *, has_header: bool) -> WordVectors:
+        """Read word2vec's or GloVe's text format; blank lines are skipped."""
+        lines = text_io.read_lines_strict(self.path, self.encoding)
+        header = self._read_header(lines) if has_header else None
+        dimensions = header.dimensions if header else None
+        n_lines = 0
+        for number, line in lines:
+            fields = line.rstrip(" ").split(" ")
+            if fields == [""]:
+                continue
+            if dimensions is None:
+                dimensions = self._count_values(fields, number)
+                self._check_dimensions(dimensions, number)
+            if n_lines == self.limit:
+                return self._finish()
+            n_lines += 1
+            word = self._parse_word(fields, dimensions, number)
+            if self.keep is None or word in self.keep:
+                self._add(word, self._parse_values(fields[-dimensions:], word, number), number, "line")
+        if header and n_lines != header.n_words:
+            message = f"the header announces {header.n_words:,} words, but the file has {n_lines:,}"
+            raise self._error(f"{message}: it is incomplete, or the header is wrong")
+        return self._finish()
 
-    def add(self, word: str, vector: np.ndarray, number: int, unit: str) -> None:
-        """Add a word.
+    def read_binary(self) -> WordVectors:
+        """Read word2vec's binary format.
+
+        Memory grows with the number of words in the file, not with the number that the header announces.
+        """
+        stream = _ByteStream(text_io.read_byte_chunks(self.path))
+        header = parse_header(stream.read_until(b"\n", MAX_HEADER_BYTES) or b"")
+        if header is None:
+            message = "no header; expected a first line with the number of words and of values per word"
+            raise self._error(message, 1)
+        self._check_header(header)
+        row_bytes = header.dimensions * VALUE.itemsize
+        for number in range(1, min(header.n_words, self.limit or header.n_words) + 1):
+            start = stream.position
+            raw = stream.read_until(b" ", MAX_WORD_BYTES + 1)  # one more: the line end of the word before
+            values = stream.read(row_bytes) if raw is not None else b""
+            if raw is None or len(values) < row_bytes:
+                raise self._error(_explain_end(number, header.n_words, start, stream))
+            word = self._decode(raw.lstrip(b"\n"), number, start)
+            if self.keep is None or word in self.keep:
+                self._add(word, np.frombuffer(values, VALUE).astype(np.float32), number, "word")
+        if self.limit is None and stream.read(2).strip(b"\n"):
+            message = f"the header announces {header.n_words:,} words, but there are more bytes after them"
+            raise self._error(f"{message}, from byte {stream.position}")
+        return self._finish()
+
+    def _error(self, message: str, line: int | None = None) -> FormatError:
+        return FormatError(message, file=str(self.path), line=line)
+
+    def _read_header(self, lines: Iterator[tuple[int, str]]) -> Header:
+        _, first = next(lines, (1, ""))
+        header = parse_header(first.encode())
+        if header is None:
+            message = f"the first line is {quote(first)}; expected the number of words and of values per word"
+            raise self._error(f"{message}, as word2vec writes them", 1)
+        self._check_header(header)
+        return header
+
+    def _check_header(self, header: Header) -> None:
+        """Check a header, before its numbers are used for reading."""
+        if not header.n_words:
+            raise self._error("the header announces 0 words; expected at least 1", 1)
+        if not 1 <= header.dimensions <= MAX_DIMENSIONS:
+            raise self._error(
+                f"the header announces {header.dimensions} values per word; expected 1 to {MAX_DIMENSIONS}: "
+                "the file is damaged or in another format",
+                1,
+            )
+        self._check_dimensions(header.dimensions, 1)
+
+    def _check_dimensions(self, found: int, line: int) -> None:
+        if self.expected_dimensions not in (None, found):
+            expected = f"expected {self.expected_dimensions}, the size of the embedding"
+            raise self._error(f"{found} values per word; {expected}", line)
+
+    def _count_values(self, fields: list[str], number: int) -> int:
+        """Count the numbers at the end of the first line. At least one word must come before them."""
+        last_text = max((place for place, field in enumerate(fields) if not is_number(field)), default=0)
+        n_values = len(fields) - 1 - last_text
+        if not n_values:
+            raise self._error(f"{quote(' '.join(fields))} is not a word and its values", number)
+        return n_values
+
+    def _parse_word(self, fields: list[str], dimensions: int, number: int) -> str:
+        """Return the word of a line: all fields except the last ``dimensions`` ones."""
+        word = fields[:-dimensions]
+        if not word or word == [""] or any(is_number(field) for field in word[1:]):
+            message = f"{len(fields) - 1} values; expected {dimensions}, as in the lines before or the header"
+            raise self._error(message, number)
+        return " ".join(word)
+
+    def _parse_values(self, fields: list[str], word: str, number: int) -> np.ndarray:
+        """Return a vector, (D,) float32."""
+        try:
+            with np.errstate(over="ignore"):  # found by the check that values are finite
+                return np.array([float(field) for field in fields]).astype(np.float32)
+        except ValueError as error:
+            raise self._error(f"{quote(word)}: {error}", number) from None
+
+    def _decode(self, raw: bytes, number: int, start: int) -> str:
+        message = f"word {number}, from byte {start + 1}: {raw[:20]!r} is not a word in "
+        message += f"{self.encoding.upper()}; the file is damaged, or not in this format"
+        if not raw:
+            raise self._error(message)
+        try:
+            return raw.decode(self.encoding)
+        except UnicodeDecodeError:
+            raise text_io.EncodingError(message, file=str(self.path)) from None
+
+    def _add(self, word: str, vector: np.ndarray, number: int, unit: str) -> None:
+        """Add a word and its vector.
 
         Args:
             vector: (D,) float32.
             number: number of the line or of the word, counted from 1.
             unit: ``line`` or ``word``, for messages.
-
-        Raises:
-            FormatError: the word is there already, or a value is not finite.
         """
         line = number if unit == "line" else None
         place = "" if line else f"{unit} {number}: "
         if word in self._numbers:
-            message = f"{place}{quote(word)} occurs twice, first in {unit} {self._numbers[word]}"
-            raise FormatError(message, file=self._file, line=line)
+            first = f"{unit} {self._numbers[word]}"
+            raise self._error(f"{place}{quote(word)} occurs twice, first in {first}", line)
         if not np.isfinite(vector).all():
-            message = f"{place}{quote(word)} has a value that is not finite (as float32)"
-            raise FormatError(message, file=self._file, line=line)
+            raise self._error(f"{place}{quote(word)} has a value that is not finite (as float32)", line)
         self._numbers[word] = number
         self._vectors.append(vector)
 
-    def finish(self, *, is_filtered: bool) -> tuple[tuple[str, ...], np.ndarray]:
-        """Return the words, and their vectors as (V, D) float32.
-
-        Args:
-            is_filtered: whether words of the file were left out, for the message.
-
-        Raises:
-            FormatError: there is none.
-        """
+    def _finish(self) -> WordVectors:
         if not self._vectors:
-            message = "no vector of any of the words to keep" if is_filtered else "no words"
-            raise FormatError(f"{message}; expected at least one word with its vector", file=self._file)
-        return tuple(self._numbers), np.stack(self._vectors)
-
-
-def read_text(
-    path: Path,
-    *,
-    has_header: bool,
-    keep: Container[str] | None = None,
-    limit: int | None = None,
-    encoding: Encoding = Encoding.UTF_8,
-    expected: int | None = None,
-) -> WordVectors:
-    """Read word2vec's text or GloVe's; blank lines are skipped. See ``read_vectors``."""
-    name, rows = str(path), Rows(str(path))
-    lines = text_io.read_lines_strict(path, encoding)
-    header = _read_header(lines, name, expected) if has_header else None
-    dimensions = header.dimensions if header else None
-    n_lines = 0
-    for number, line in lines:
-        fields = line.rstrip(" ").split(" ")
-        if fields == [""]:
-            continue
-        if dimensions is None:
-            dimensions = _count_values(fields, name, number)
-            check_dimensions(dimensions, expected, name, number)
-        if limit is not None and n_lines == limit:
-            return WordVectors(*rows.finish(is_filtered=keep is not None))
-        n_lines += 1
-        word = _parse_word(fields, dimensions, name, number)
-        if keep is None or word in keep:
-            rows.add(word, _parse_values(fields[-dimensions:], word, name, number), number, "line")
-    if header and n_lines != header.n_words:
-        message = f"the header announces {header.n_words:,} words, but the file has {n_lines:,}"
-        raise FormatError(f"{message}: it is incomplete, or the header is wrong", file=name)
-    return WordVectors(*rows.finish(is_filtered=keep is not None))
+            problem = "no words" if self.keep is None else "no vector of any of the words to keep"
+            raise self._error(f"{problem}; expected at least one word with its vector")
+        return WordVectors(tuple(self._numbers), np.stack(self._vectors))
 
 
 def write_text(path: Path, vectors: WordVectors, *, has_header: bool) -> None:
-    """Write word2vec's text or GloVe's; every value has as many digits as its float32 needs.
+    """Write word2vec's or GloVe's text format. Every value has as many digits as its float32 needs.
 
     Raises:
         FormatError: a word cannot be read back from such a line, or the file cannot be written.
@@ -283,7 +336,7 @@ def write_text(path: Path, vectors: WordVectors, *, has_header: bool) -> None:
 
 
 def find_problem(word: str, *, blanks: bool) -> str:
-    """Return why a word cannot be written; empty if it can.
+    """Return why a word cannot be written; empty if it can be written.
 
     Args:
         blanks: whether a word may contain blanks, as in GloVe's format.
@@ -299,88 +352,11 @@ def find_problem(word: str, *, blanks: bool) -> str:
     return ""
 
 
-def _read_header(lines: Iterator[tuple[int, str]], name: str, expected: int | None) -> Header:
-    _, first = next(lines, (1, ""))
-    header = parse_header(first.encode())
-    if header is None:
-        message = f"the first line is {quote(first)}; expected the number of words and of values per word"
-        raise FormatError(f"{message}, as word2vec writes them", file=name, line=1)
-    check_header(header, name, expected)
-    return header
-
-
-def _count_values(fields: list[str], name: str, number: int) -> int:
-    """Count the numbers at the end of the first line, of which one word at least comes before."""
-    last_text = max((place for place, field in enumerate(fields) if not is_number(field)), default=0)
-    n_values = len(fields) - 1 - last_text
-    if not n_values:
-        message = f"{quote(' '.join(fields))} is not a word and its values"
-        raise FormatError(message, file=name, line=number)
-    return n_values
-
-
-def _parse_word(fields: list[str], dimensions: int, name: str, number: int) -> str:
-    """Return the word, which is everything before the last ``dimensions`` fields."""
-    word = fields[:-dimensions]
-    if not word or word == [""] or any(is_number(field) for field in word[1:]):
-        message = f"{len(fields) - 1} values; expected {dimensions}, as in the lines before or the header"
-        raise FormatError(message, file=name, line=number)
-    return " ".join(word)
-
-
-def _parse_values(fields: list[str], word: str, name: str, number: int) -> np.ndarray:
-    """Return a vector, (D,) float32."""
-    try:
-        with np.errstate(over="ignore"):  # found by the check that values are finite
-            return np.array([float(field) for field in fields]).astype(np.float32)
-    except ValueError as error:
-        raise FormatError(f"{quote(word)}: {error}", file=name, line=number) from None
-
-
-VALUE = np.dtype("<f4")
-MAX_HEADER_BYTES = 64
-
-
-def read_binary(
-    path: Path,
-    *,
-    keep: Container[str] | None = None,
-    limit: int | None = None,
-    encoding: Encoding = Encoding.UTF_8,
-    expected: int | None = None,
-) -> WordVectors:
-    """Read word2vec's binary format. See ``read_vectors``.
-
-    Memory grows with what the file has, not with what its header announces.
-    """
-    name, rows = str(path), Rows(str(path))
-    stream = _ByteStream(text_io.read_byte_chunks(path))
-    header = parse_header(stream.read_until(b"\n", MAX_HEADER_BYTES) or b"")
-    if header is None:
-        message = "no header; expected a first line with the number of words and of values per word"
-        raise FormatError(message, file=name, line=1)
-    check_header(header, name, expected)
-    row_bytes = header.dimensions * VALUE.itemsize
-    for number in range(1, min(header.n_words, limit or header.n_words) + 1):
-        start = stream.position
-        raw = stream.read_until(b" ", MAX_WORD_BYTES + 1)  # one more: the line end of the word before
-        values = stream.read(row_bytes) if raw is not None else b""
-        if raw is None or len(values) < row_bytes:
-            raise FormatError(_explain_end(number, header.n_words, start, stream), file=name)
-        word = _decode(raw.lstrip(b"\n"), number, start, name, encoding)
-        if keep is None or word in keep:
-            rows.add(word, np.frombuffer(values, VALUE).astype(np.float32), number, "word")
-    if limit is None and stream.read(2).strip(b"\n"):
-        message = f"the header announces {header.n_words:,} words, but there are more bytes after them"
-        raise FormatError(f"{message}, from byte {stream.position}", file=name)
-    return WordVectors(*rows.finish(is_filtered=keep is not None))
-
-
 def write_binary(path: Path, vectors: WordVectors) -> None:
     """Write word2vec's binary format, with a line end after every word as ``word2vec.c`` does.
 
     Raises:
-        FormatError: a word has a blank or cannot be written, or the file cannot be.
+        FormatError: the format cannot hold a word, or the file cannot be written.
     """
     for word in vectors.words:
         problem = find_problem(word, blanks=False)
@@ -405,19 +381,8 @@ def _explain_end(number: int, n_words: int, start: int, stream: _ByteStream) -> 
     )
 
 
-def _decode(raw: bytes, number: int, start: int, name: str, encoding: Encoding) -> str:
-    message = f"word {number}, from byte {start + 1}: {raw[:20]!r} is not a word in {encoding.upper()}"
-    damage = "the file is damaged, or not in this format"
-    if not raw:
-        raise FormatError(f"{message}; {damage}", file=name)
-    try:
-        return raw.decode(encoding)
-    except UnicodeDecodeError:
-        raise text_io.EncodingError(f"{message}; {damage}", file=name) from None
-
-
 class _ByteStream:
-    """Bytes from chunks, read by number or up to a mark."""
+    """A stream over chunks of bytes, from which one reads a number of bytes, or all bytes up to a mark."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
@@ -433,7 +398,7 @@ class _ByteStream:
         return self._take(n_bytes)
 
     def read_until(self, mark: bytes, max_bytes: int) -> bytes | None:
-        """Return the bytes before a mark and skip the mark; None if it does not come within ``max_bytes``."""
+        """Return the bytes before a mark, and skip it; None if there is no mark within ``max_bytes``."""
         while (found := self._pending.find(mark, 0, max_bytes + 1)) < 0:
             if len(self._pending) > max_bytes or not self._fill():
                 return None
@@ -441,7 +406,7 @@ class _ByteStream:
 
     @property
     def n_received(self) -> int:
-        """Number of bytes read or waiting to be read; all of the file's at its end."""
+        """Number of bytes received from the file so far, whether they have been read or not."""
         return self.position + len(self._pending)
 
     def _take(self, n_bytes: int) -> bytes:
@@ -477,7 +442,7 @@ OTHER_ENCODING = (
     "rescorer-train vectors convert FILE OUTPUT --to glove --encoding cp1252"
 )
 HEAD_BYTES = 1 << 20
-"""Bytes from which the format is detected: two lines of the widest vectors."""
+"""Number of bytes from which the format is detected, enough for two lines of the widest vectors."""
 
 
 def read_vectors(
@@ -492,27 +457,25 @@ def read_vectors(
     """Read a file of word vectors, which may be compressed by gzip.
 
     Args:
-        format: None to detect it from the content, see ``detect_format``.
-        keep: words to keep; the vectors of others are not even parsed. None for all.
-        limit: number of words to read, from the start of the file, which usually has the most frequent ones.
-            What comes after them is not checked.
+        format: format of the file; None to detect it, see ``detect_format``.
+        keep: words to keep; the vectors of all other words are not parsed. None to keep all words.
+        limit: number of words to read from the start of the file, where the most frequent words usually are.
+            The rest of the file is not checked.
         encoding: encoding of the words.
-        dimensions: size of the embedding that the vectors are for; None for any.
+        dimensions: expected number of values per word, the size of an embedding; None for any number.
 
     Raises:
-        FormatError: the file cannot be read, is empty, incomplete or damaged, has none of the words to keep,
-            a word does not have as many values as the others or as expected, a word occurs twice, or a value
-            is not finite; names line, word or byte.
+        FormatError: the file cannot be read, is empty, incomplete or damaged, or has none of the words to
+            keep; or a word occurs twice, has another number of values than expected, or a value that is not
+            finite. The error names the line, word or byte.
     """
     if format is None:
         format = detect_format(_read_head(path))
+    reader = VectorReader(path, keep, limit, encoding, dimensions)
     try:
         if format is VectorFormat.WORD2VEC_BINARY:
-            return read_binary(path, keep=keep, limit=limit, encoding=encoding, expected=dimensions)
-        return read_text(
-            path, has_header=format is VectorFormat.WORD2VEC, keep=keep, limit=limit, encoding=encoding,
-            expected=dimensions,
-        )  # fmt: skip
+            return reader.read_binary()
+        return reader.read_text(has_header=format is VectorFormat.WORD2VEC)
     except text_io.EncodingError as error:
         raise FormatError(f"{error.message}; {OTHER_ENCODING}", file=error.file, line=error.line) from None
 

@@ -24,7 +24,7 @@ from rescorer_training.vectors.files import FEWER_PAIRS, WordVectors, report_ful
 
 @dataclass(frozen=True, slots=True)
 class GloveOptions:
-    """Training options, saved with the run. When the run is resumed, they are compared with the new ones.
+    """Training options, which are saved with the run. A resumed run must have the same options.
 
     Apart from 100 dimensions, the defaults are those of the original program's demo for 17 million words.
 
@@ -64,7 +64,7 @@ class GloveOptions:
 
 
 ENTRY = np.dtype([("row", "<i4"), ("column", "<i4"), ("weight", "<f4")])
-"""An entry X_ij of the matrix."""
+"""An entry X_ij of the matrix of co-occurrences."""
 ENTRIES_PER_BLOCK = 1 << 20
 
 
@@ -76,8 +76,8 @@ def open_entries(path: Path, n_words: int, n_entries: int) -> np.ndarray:
         n_entries: number of entries that were written to the file.
 
     Raises:
-        BundleError: the file is missing, or has another size or an entry that cannot have been written; names
-            the first one.
+        BundleError: the file is missing, has another size, or has an invalid entry. The error names the first
+            invalid entry.
     """
     advice = "restore a copy of it, or start the run again in another folder"
     try:
@@ -108,13 +108,13 @@ def open_entries(path: Path, n_words: int, n_entries: int) -> np.ndarray:
 
 
 BYTES_PER_ENTRY = 64
-"""Memory that shuffling takes per entry, with its temporary arrays."""
+"""Memory that shuffling needs per entry, including temporary arrays."""
 
 
 def shuffle_entries(cells: Path, output: Path, *, n_words: int, memory_mb: int, seed: int) -> int:
     """Write the entries of a symmetric matrix in random order.
 
-    Each entry goes to a random one of several parts, which are then shuffled in memory one after another.
+    Each entry goes to one of several parts at random. The parts are then shuffled in memory one by one.
 
     Args:
         cells: file of co-occurrence cells.
@@ -159,7 +159,7 @@ def _make_entries(cells: np.ndarray, n_words: int) -> np.ndarray:
 
 
 MAX_GRADIENT = 100.0
-"""Limit of the absolute value of each component of a vector's gradient, as in the original program."""
+"""Maximum absolute value of each component of a vector's gradient, as in the original program."""
 
 
 @dataclass
@@ -200,13 +200,13 @@ class GloveParameters:
 def train_block(
     parameters: GloveParameters, rows: Tensor, columns: Tensor, targets: Tensor, weights: Tensor, rate: float
 ) -> float:
-    """Take one AdaGrad step with a block of entries; the loss is Σ f(x) (w·c + b + b' - ln x)² / 2.
+    """Take one AdaGrad step with a block of entries. The loss is Σ f(x) (w·c + b + b' - ln x)² / 2.
 
     As in the original program (version 1.2 and later), gradients of vectors are clipped and then multiplied
-    by the learning rate, while biases move at a rate of 1: they have to grow to the logarithms of counts.
+    by the learning rate. Biases move at a rate of 1, because they have to grow to the logarithms of counts.
 
     The original program handles entries one by one. Here, all gradients of a block are computed with the
-    parameters as they were before it. With one entry per block, both are the same.
+    parameters before the block, which is the same if a block has one entry.
 
     Args:
         rows: (n,) int64 rows of words.
@@ -230,11 +230,12 @@ def train_block(
 
 
 def _step(values: Tensor, squares: Tensor, rows: Tensor, steps: Tensor) -> None:
-    """Add the squares of steps to their sums, and subtract the steps, divided by the roots of the sums.
+    """Update sums of squares by the squares of steps, and move values by the scaled steps, as in AdaGrad.
 
-    A step is divided by the root of all squares but its own: those before the block, as in the original
-    program, and those of other steps of its row in the block. Without the latter, a frequent word's steps
-    would add up to one that is far too long.
+    A step is divided by the root of the sum of squares and subtracted from its values.
+    The sum for a step has the squares of all steps before the block, as in the original program, and of all
+    other steps of the same row in the block. Without these others, the steps of a frequent word would add up
+    to one that is far too long.
     """
     index = rows[:, None].expand(-1, values.shape[1])
     own = steps.square()
@@ -247,7 +248,7 @@ def _step(values: Tensor, squares: Tensor, rows: Tensor, steps: Tensor) -> None:
 
 @dataclass
 class GloveState:
-    """Everything that changes in training, and the size of what it reads."""
+    """Everything that changes in training, and the size of the training data."""
 
     parameters: GloveParameters
     n_entries: int
@@ -278,11 +279,11 @@ def load_state(folder: Path, n_words: int, options: GloveOptions) -> GloveState:
 PART_ENTRIES = 1 << 18
 """Number of entries that one thread trains on before it takes the next part."""
 MAX_REPEATS = 4
-"""Number of entries of one word that a block may be expected to have; more would move it too far."""
+"""Maximum expected number of entries of one word in a block. More would move the word too far."""
 
 
 class GloveTrainer(runs.PartTrainer):
-    """Trains the parameters of a state on shuffled entries, (E,) as ``ENTRY`` describes them."""
+    """Trains the parameters of a state on shuffled entries, an array of E ``ENTRY``."""
 
     unit, parts_per_round, ends_rounds_with_epochs = "pairs", 16, True
 
@@ -315,7 +316,7 @@ class GloveTrainer(runs.PartTrainer):
         return sum(train_block(parameters, *block, rate) for block in blocks)
 
     def finish_part(self, part: int, loss: float) -> None:
-        """Add a part's loss to the mean of its epoch."""
+        """Add the loss of a part to the mean loss of its epoch."""
         if not np.isfinite(loss):
             raise ScoringError(
                 "training diverged: the loss is not finite. Start again with a lower --learning-rate (now "
@@ -327,12 +328,12 @@ class GloveTrainer(runs.PartTrainer):
         self.state.losses[epoch] += loss / len(self.entries)
 
     def finish_round(self, parts: range) -> str:
-        """Return the mean loss per entry so far in the epoch of a round."""
+        """Return the mean loss per entry, so far, of the epoch to which a round belongs."""
         epoch, place = divmod(parts[-1], self.parts_per_epoch)
         return f"loss {self.state.losses[epoch] * self.parts_per_epoch / (place + 1):.4f}"
 
     def _first_entry(self, part: int) -> int:
-        """Where a part begins in the file; each epoch takes the parts in another random order."""
+        """Return the index of a part's first entry. Each epoch takes the parts in another random order."""
         epoch, place = divmod(part, self.parts_per_epoch)
         order = np.random.default_rng([self.options.seed, epoch]).permutation(self.parts_per_epoch)
         return int(order[place]) * PART_ENTRIES
@@ -373,7 +374,7 @@ def run(folder: Path, options: GloveOptions, threads: int) -> tuple[WordVectors,
     """Train the run of a folder from its saved state to the end.
 
     Returns:
-        The sums of each word's two vectors, and the last state.
+        The vectors, each the sum of a word's two vectors, and the last state.
 
     Raises:
         ConfigError: the folder has no run, or one with other options.

@@ -1,25 +1,25 @@
-"""Judge word vectors: nearest neighbours, analogies, and similarities that people gave.
+"""Judge word vectors by nearest neighbours, by analogies, and by word similarities that people have judged.
 
-Questions and pairs with a word that has no vector are left out, and counted. Words are the same if their
-lower case is, as in ``compute-accuracy.c`` of word2vec and in gensim, because the sets in use capitalise
-names and most vocabularies are lower case; of several such words in a vocabulary, the most frequent one is
-meant.
+Questions and pairs with a word that has no vector are left out, and counted. Words are compared in lower
+case, as in ``compute-accuracy.c`` of word2vec and in gensim, because the usual test sets capitalise names and
+most vocabularies do not. If several words of a vocabulary have the same lower case, the most frequent one is
+used.
 
-The analogy "a is to b as c is to ?" is answered by the word d, other than the three, with the highest
+The answer to the analogy "a is to b as c is to ?" is the word d, other than a, b and c, with the highest
 
-- 3CosAdd: cos(d, b - a + c), the vectors having length 1 (Mikolov, Yih and Zweig 2013);
-- 3CosMul: cos(d, b) cos(d, c) / (cos(d, a) + ε), the cosines moved to 0 … 1 (Levy and Goldberg 2014,
+- 3CosAdd: cos(d, b - a + c), where the vectors have length 1 (Mikolov, Yih and Zweig 2013); or
+- 3CosMul: cos(d, b) cos(d, c) / (cos(d, a) + ε), where cosines are mapped to 0 … 1 (Levy and Goldberg 2014,
   "Linguistic regularities in sparse and explicit word representations").
 
-Cosines are compared with similarities by Spearman's rank correlation. The mean over sets is the usual single
-figure; a set whose pairs are all in a larger one that is measured too does not count in it, because it would
-count these pairs again: of the sets in common use those are the two halves of WordSim-353, and MC-30, which
-is 30 pairs of RG-65 judged again.
+Cosines are compared with judged similarities by Spearman's rank correlation. The usual single figure is the
+mean over sets of pairs. If all pairs of a set are in a larger set, the smaller set does not count in the
+mean, so that no pair counts twice. Among the common sets, this concerns the two halves of WordSim-353, and
+MC-30, which is 30 pairs of RG-65 judged again.
 
 For bootstrap intervals, questions or pairs are drawn with replacement, and 2.5 % of the draws are left out at
-each end (Efron and Tibshirani 1993, chapter 13). They tell what other questions of the same kind would give.
-Questions that share words resemble each other more than such draws assume, so that intervals of analogies are
-too narrow; and they do not contain what another training of the vectors would change.
+each end (Efron and Tibshirani 1993, chapter 13). The intervals say how results would vary with other
+questions of the same kind. For analogies they are too narrow, because questions that share words resemble
+each other. They do not say how results would vary with another training of the vectors.
 """
 
 from __future__ import annotations
@@ -54,12 +54,11 @@ class SimilaritySet:
     name: str
     pairs: tuple[tuple[str, str], ...]
     scores: np.ndarray
-    """(N,) float64, higher is more similar; every set has its own scale."""
+    """(N,) float64 similarities; higher is more similar, on a scale that differs between sets."""
 
     def is_part_of(self, other: SimilaritySet) -> bool:
-        """Whether all pairs are in another, larger set, in either order and any case."""
-        mine, others = self._unordered(), other._unordered()
-        return mine < others
+        """Whether all pairs are in another, larger set; the order and the case of words do not matter."""
+        return self._unordered() < other._unordered()
 
     def _unordered(self) -> set[frozenset[str]]:
         return {frozenset(word.lower() for word in pair) for pair in self.pairs}
@@ -69,7 +68,8 @@ def read_analogies(path: Path) -> list[Category]:
     """Read questions in the format of Google's: ``: category``, then four words per line.
 
     Raises:
-        FormatError: the file cannot be read, a line is neither, or there is no question; names the line.
+        FormatError: the file cannot be read, has another kind of line, or has no question. The error names
+            the line.
     """
     questions: dict[str, list[tuple[str, ...]]] = {}
     current: list[tuple[str, ...]] | None = None
@@ -93,11 +93,12 @@ def read_analogies(path: Path) -> list[Category]:
 def read_similarities(path: Path) -> SimilaritySet:
     """Read a set of pairs: per line two words and a number, separated by tabs or blanks.
 
-    Blank lines and those that begin with ``#`` are skipped. The set's name is the file's, without endings
-    and without ``EN-``.
+    Blank lines and lines that begin with ``#`` are skipped. The name of the set is that of the file, without
+    suffixes and without ``EN-``.
 
     Raises:
-        FormatError: the file cannot be read, a line is something else, or there is none; names the line.
+        FormatError: the file cannot be read, has another kind of line, or has no pairs. The error names the
+            line.
     """
     pairs, scores = [], []
     for number, line in text_io.read_lines_strict(path):
@@ -116,7 +117,7 @@ def read_similarities(path: Path) -> SimilaritySet:
 
 
 class FoldedVectors:
-    """Vectors of length 1, found by the lower case of their words."""
+    """Vectors of length 1 that are looked up by the lower case of their words."""
 
     def __init__(self, vectors: WordVectors) -> None:
         self._words = vectors.words
@@ -132,31 +133,30 @@ class FoldedVectors:
         return dict(rows)
 
     def find(self, words: Iterable[str]) -> list[int] | None:
-        """Return the row of each word; None if one has no vector."""
+        """Return the row of each word; None if any word has no vector."""
         found = [self.rows.get(word.lower(), []) for word in words]
         return [rows[0] for rows in found] if all(found) else None
 
     def lower(self, row: int) -> str:
-        """Lower case of the word of a row."""
+        """Return the lower case of the word of a row."""
         return self._words[row].lower()
 
     def cosines(self, pairs: np.ndarray) -> np.ndarray:
-        """Cosine of each pair of rows, (N, 2) -> (N,) float64."""
+        """Compute the cosine of each pair of rows, (N, 2) -> (N,) float64."""
         first, second = self.unit_rows[pairs.T].astype(np.float64)
         return np.asarray((first * second).sum(axis=1))
 
 
 DRAWS = 1000
 TAIL = 0.025
-"""Share of the draws outside the interval, at each end."""
+"""Share of the draws that an interval leaves out at each end."""
 
 
 def accuracy_interval(n_right: int, n_questions: int) -> tuple[float, float]:
-    """Interval of a share of right answers, without any drawing.
+    """Compute the bootstrap interval of a share of right answers, without actual draws.
 
-    The number of right answers among ``n_questions`` drawn ones has a binomial distribution, so that its
-    quantiles are known exactly. If all answers are right, or all wrong, the draws say nothing: both ends are
-    the share itself.
+    The number of right answers in a draw has a binomial distribution, so that its quantiles are known
+    exactly. If all answers are right, or all wrong, both ends of the interval are the share itself.
     """
     from scipy.stats import binom
 
@@ -165,25 +165,23 @@ def accuracy_interval(n_right: int, n_questions: int) -> tuple[float, float]:
 
 
 def spearman(first: np.ndarray, second: np.ndarray) -> float:
-    """Spearman's rank correlation, ties having their mean rank; NaN if all values of a side are equal."""
+    """Compute Spearman's rank correlation. Ties have mean ranks. NaN if all values of a side are equal."""
     return float(_correlate_ranks(first[None], second[None])[0])
 
 
-def draw_spearman(
-    first: np.ndarray, second: np.ndarray, seed: int | Sequence[int], draws: int = DRAWS
-) -> np.ndarray:
-    """Rank correlations of draws of pairs, (draws,); NaN where all values of a side are equal."""
+def draw_spearman(first: np.ndarray, second: np.ndarray, seed: int | Sequence[int]) -> np.ndarray:
+    """Compute the rank correlation of each draw of pairs, (DRAWS,); NaN if all values of a side are equal."""
     generator = np.random.default_rng(seed)
     drawn = []
     chunk = max((1 << 20) // len(first), 1)
-    for start in range(0, draws, chunk):
-        places = generator.integers(0, len(first), (min(chunk, draws - start), len(first)))
+    for start in range(0, DRAWS, chunk):
+        places = generator.integers(0, len(first), (min(chunk, DRAWS - start), len(first)))
         drawn.append(_correlate_ranks(first[places], second[places]))
     return np.concatenate(drawn)
 
 
 def percentile_interval(drawn: np.ndarray) -> tuple[float, float]:
-    """The ends that leave out ``TAIL`` of the draws on each side; draws that are NaN do not count."""
+    """Return the interval that leaves out ``TAIL`` of the draws at each end, ignoring draws that are NaN."""
     low, high = np.nanquantile(drawn, [TAIL, 1 - TAIL])
     return float(low), float(high)
 
@@ -202,21 +200,21 @@ def _correlate_ranks(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 SIGNS = {"+": 1, "-": -1}
 MAX_SUGGESTIONS = 20_000
-"""Number of words, the most frequent ones, among which a similarly spelt one is looked for."""
+"""Number of most frequent words among which a similarly spelt word is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A word near to a query."""
+    """A word near a query."""
 
     word: str
     cosine: float
 
 
 def parse_sum(text: str, vectors: WordVectors) -> list[tuple[int, int]]:
-    """Parse a word, or words with ``+`` and ``-`` between blanks, into (sign, row) of each.
+    """Parse a word or a sum of words, such as ``king - man``, into the sign and the row of each word.
 
-    A word that has a vector is taken as it is, whatever characters it contains.
+    If the whole text is a word with a vector, it is not parsed as a sum.
 
     >>> vectors = WordVectors(("king", "man", "t-shirt"), np.eye(3, dtype=np.float32))
     >>> parse_sum("king - man + t-shirt", vectors)
@@ -245,7 +243,7 @@ def find_neighbours(
 ) -> list[Neighbour]:
     """Find the words with the highest cosine to a sum of vectors of length 1, best first.
 
-    The words of the sum themselves are left out, as in ``distance.c`` and ``word-analogy.c`` of word2vec.
+    The words of the sum are left out, as in ``distance.c`` and ``word-analogy.c`` of word2vec.
 
     Args:
         terms: sign and row of each word.
@@ -267,7 +265,7 @@ def find_neighbours(
 
 
 EPSILON = 1e-6
-"""Keeps the quotient of 3CosMul finite; the value of gensim."""
+"""Number ε that keeps the quotient of 3CosMul finite, as in gensim."""
 MAX_SCORES = 1 << 22
 """Largest number of scores (questions times words) in memory at once: 16 MiB as float32."""
 
@@ -281,20 +279,20 @@ class Method(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Number of right answers to the questions of a category, or of several."""
+    """Number of right answers to the questions of one category, or of several categories."""
 
     name: str
     n_questions: int
     n_covered: int
-    """Questions of which all words have a vector."""
+    """Number of questions in which all words have a vector."""
     n_right: dict[Method, int]
 
     def accuracy(self, method: Method) -> float | None:
-        """Share of the covered questions with the right answer; None if none is covered."""
+        """Return the share of covered questions that are answered right; None if no question is covered."""
         return self.n_right[method] / self.n_covered if self.n_covered else None
 
     def interval(self, method: Method) -> tuple[float, float] | None:
-        """Bootstrap interval of the accuracy, 95 %; None if no question is covered."""
+        """Return the 95 % bootstrap interval of the accuracy; None if no question is covered."""
         return accuracy_interval(self.n_right[method], self.n_covered) if self.n_covered else None
 
 
@@ -305,7 +303,7 @@ def answer_analogies(vectors: WordVectors, categories: Iterable[Category]) -> li
 
 
 def sum_answers(name: str, answers: Sequence[Answers]) -> Answers:
-    """Add up several categories: every question counts the same, as in published totals."""
+    """Add up several categories. Every question counts the same, as in published totals."""
     return Answers(
         name,
         sum(item.n_questions for item in answers),
@@ -351,7 +349,7 @@ def score_answers(unit_rows: np.ndarray, questions: np.ndarray, method: Method) 
 
 
 def summarise(categories: Sequence[Category], answers: Sequence[Answers]) -> list[Answers]:
-    """Return the sums over semantic, syntactic and all questions; only the last if there is one kind.
+    """Return the sums over semantic, over syntactic and over all questions; if there is one kind, over all.
 
     Raises:
         ConfigError: no question has vectors for all of its words.
@@ -382,16 +380,16 @@ class Correlation:
     name: str
     n_pairs: int
     n_covered: int
-    """Pairs of which both words have a vector."""
+    """Number of pairs in which both words have a vector."""
     part_of: str
-    """Name of a larger set that has all of these pairs; empty if there is none."""
+    """Name of a larger set that contains all pairs; empty if there is none."""
     spearman: float | None
-    """None if fewer than ``MIN_PAIRS`` pairs have vectors, or all have the same similarity."""
+    """Correlation; None if fewer than ``MIN_PAIRS`` pairs have vectors, or all have the same similarity."""
     interval: tuple[float, float] | None
 
     @property
     def counts(self) -> bool:
-        """Whether the set counts in the mean."""
+        """Whether the set counts in the mean over sets."""
         return self.spearman is not None and not self.part_of
 
 
@@ -401,7 +399,7 @@ class Similarities:
 
     sets: tuple[Correlation, ...]
     mean: float
-    """Mean over the sets that count, all of the same weight."""
+    """Mean over the sets that count. All have the same weight."""
     interval: tuple[float, float]
 
 

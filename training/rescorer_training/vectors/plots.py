@@ -1,10 +1,10 @@
 """Draw word vectors as points of a plane: as a PNG, or as one HTML page with search and zoom.
 
-Vectors are projected by principal components, or by t-SNE, with scikit-learn. They have length 1 first,
-because their directions are what neighbours, analogies and similarities compare.
+Vectors are projected by principal components or by t-SNE, with scikit-learn. They are scaled to length 1
+before, because neighbours, analogies and similarities compare only their directions.
 
-The page loads nothing and needs no server. Words are escaped, and the page's Content-Security-Policy forbids
-everything except its own style and script: a word cannot run or load anything.
+The page loads nothing and needs no server. No word can run or load anything: words are escaped, and the
+Content-Security-Policy of the page forbids everything except the page's style and script.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from rescorer.formats.io import text_io
 from rescorer_training.vectors.files import WordVectors
 
 MAX_GROUPS = 7
-"""Number of colours that people with any colour vision can tell apart."""
+"""Maximum number of groups: people with any colour vision can tell so many colours apart."""
 MIN_WORDS = 4
-"""Smallest number of words that a picture needs."""
+"""Smallest number of words in a picture."""
 MAX_WORDS = 20_000
-"""Largest number of words, whose time grows with its square."""
+"""Largest number of words in a picture. The time for it grows with the square of this number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Words of a picture."""
+    """The words to draw in a picture."""
 
     rows: tuple[int, ...]
     """Row of each word in the vectors."""
     groups: tuple[str, ...]
-    """Names of the groups, of which each has a colour; one empty name if there are none."""
+    """Names of the groups of words, which differ in colour; a single empty name if there are no groups."""
     group_of: tuple[int, ...]
-    """Group of each word."""
+    """Index of the group of each word."""
     missing: tuple[str, ...] = ()
     """Words of the file that have no vector."""
 
 
 def select_most_frequent(vectors: WordVectors, n: int) -> Selection:
-    """Choose the first words of the vectors; raises ConfigError if there are too few or too many."""
+    """Choose the first words of the vectors; raises ConfigError if these are too few or too many."""
     rows = range(min(n, len(vectors)))
     return _check(Selection(tuple(rows), ("",), (0,) * len(rows)))
 
 
 def select_from_file(vectors: WordVectors, path: Path) -> Selection:
-    """Choose the words of a file: one per line, and after a tab, if you like, the name of its group.
+    """Choose the words of a file with one word per line, optionally followed by a tab and the word's group.
 
-    Words without a vector are left out; a word that occurs again is too.
+    Words without a vector and repeated words are left out.
 
     Raises:
         FormatError: the file cannot be read, or has too many groups.
@@ -99,7 +99,7 @@ class Projection(StrEnum):
 
 
 MAX_PERPLEXITY = 30.0
-"""Number of neighbours, roughly, that t-SNE keeps together; scikit-learn's default."""
+"""Approximate number of neighbours that t-SNE keeps together, the default of scikit-learn."""
 TSNE_START = 1e-4
 """Size of the principal components from which t-SNE starts."""
 
@@ -130,7 +130,7 @@ def project(unit_rows: np.ndarray, projection: Projection, seed: int) -> np.ndar
 
 
 def project_to_components(unit_rows: np.ndarray) -> np.ndarray:
-    """First two principal components, (N, 2); zeros stand for a second one where vectors have one value."""
+    """Return the first two principal components, (N, 2). Vectors with one value have zeros as the second."""
     from sklearn.decomposition import PCA
 
     n_components = min(2, unit_rows.shape[1])
@@ -147,7 +147,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """Words as points."""
+    """Words as points of a plane, in one or several projections."""
 
     title: str
     words: tuple[str, ...]
@@ -156,15 +156,15 @@ class Picture:
     points: dict[Projection, np.ndarray]
     """(N, 2) coordinates in -1 … 1."""
     neighbours: np.ndarray
-    """(N, K) places of the words of the picture that are nearest by the cosine, before any projection."""
+    """(N, K) indices of the words in the picture whose vectors have the highest cosines, best first."""
     cosines: np.ndarray
-    """(N, K) their cosines."""
+    """(N, K) cosines of these words."""
 
 
 def make_picture(
     vectors: WordVectors, selection: Selection, projections: Sequence[Projection], seed: int, title: str
 ) -> Picture:
-    """Project the selected words, and find the nearest of each among them."""
+    """Project the selected words, and find the nearest other selected words of each."""
     rows = list(selection.rows)
     unit_rows = WordVectors(tuple(vectors.words[row] for row in rows), vectors.matrix[rows]).normalised()
     neighbours, cosines = find_nearest(unit_rows, min(N_NEIGHBOURS, len(rows) - 1))
@@ -180,7 +180,7 @@ def make_picture(
 
 
 def find_nearest(unit_rows: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Find the nearest other rows of each row, best first: places and cosines, both (N, n)."""
+    """Find the nearest other rows of each row, best first: their indices and cosines, both (N, n)."""
     places, cosines = [], []
     size = max(MAX_COSINES // len(unit_rows), 1)
     for start in range(0, len(unit_rows), size):
@@ -197,11 +197,11 @@ SIZE_INCHES = (10.0, 8.0)
 DOTS_PER_INCH = 150
 LABEL_POINTS = 8.0
 LABEL_PLACES = ((4, 3, "left"), (-4, 3, "right"), (4, -8, "left"), (-4, -8, "right"))
-"""Offsets in points that are tried for a label, and its alignment."""
+"""Places that are tried for a label: offset from the word in points, and horizontal alignment."""
 
 
 def draw_png(picture: Picture, projection: Projection, stream: BinaryIO) -> int:
-    """Write a PNG; return the number of labels, the most frequent words first, that had room."""
+    """Write a PNG; return the number of words that have a label. Frequent words get labels first."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -229,7 +229,7 @@ def draw_png(picture: Picture, projection: Projection, stream: BinaryIO) -> int:
 
 
 def _label(picture: Picture, points: np.ndarray, figure: Any, axes: Any) -> int:
-    """Write each word at the first place around its point where nothing else is."""
+    """Write each word at the first free place around its point, if there is one; return their number."""
     figure.set_layout_engine("none")  # what has been measured must not move
     scale = 72 / figure.dpi
     pixels = axes.transData.transform(points) * scale
@@ -261,7 +261,7 @@ def _label(picture: Picture, points: np.ndarray, figure: Any, axes: Any) -> int:
 
 
 def _escape(text: str) -> str:
-    """Keep matplotlib from reading a formula between dollar signs."""
+    """Escape dollar signs, between which matplotlib would read a formula."""
     return text.replace("$", r"\$")
 
 
@@ -270,7 +270,7 @@ TEMPLATES = "templates"
 
 
 def render_page(picture: Picture) -> str:
-    """The whole page."""
+    """Render a picture as an HTML page."""
     folder = importlib.resources.files(PACKAGE).joinpath(TEMPLATES)
     style, script = (folder.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "script.js"))
     environment = Environment(

@@ -1,7 +1,7 @@
-"""Runs of word vectors: their texts, encoded once, their saved states, and vectors of networks.
+"""Training runs of word vectors: encoded texts, saved states and the training loop; and vectors of networks.
 
-A state is saved exactly, in one file that is replaced atomically; everything is checked before a run
-continues from it.
+The text of a run is encoded once. A run can continue exactly from its saved state, after its texts, its
+options and all files in its folder have been checked.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ SOURCES_FILE = "sources.json"
 
 @dataclass(frozen=True)
 class SourceText:
-    """A text as it was when the run was started.
+    """Name, size and hash of a text at the time when a run was started.
 
-    A pipe can be read only once: its size and hash are None, and it equals every text.
+    Size and hash of a pipe are None, because it can be read only once. A pipe counts as equal to every text.
     """
 
     name: str
@@ -72,7 +72,7 @@ class SourceText:
 
 
 def record_sources(folder: Path, texts: Sequence[Path], normaliser: Normaliser) -> None:
-    """Create a run's folder with the names, sizes and hashes of its texts, and its normaliser.
+    """Create the folder of a run, and record its normaliser and the names, sizes and hashes of its texts.
 
     Raises:
         FormatError: a text cannot be read.
@@ -100,15 +100,15 @@ def start_text(texts: Sequence[Path], normaliser: Normaliser, folder: Path, min_
 
 
 def check_sources(folder: Path, texts: Sequence[Path], normaliser: Normaliser | None) -> None:
-    """Compare texts and normaliser with those that a run was started with.
+    """Check that a run was started with the same texts and the same normaliser.
 
     Args:
-        normaliser: None to accept the recorded one.
+        normaliser: None to accept any recorded normaliser.
 
     Raises:
         FormatError: a text cannot be read.
         BundleError: a record is damaged.
-        ConfigError: the folder has no run, or a text or the normaliser has changed; names what has changed.
+        ConfigError: the folder has no run, or a text or the normaliser has changed. The error says which.
     """
     path = folder / SOURCES_FILE
     if not path.exists():
@@ -131,7 +131,7 @@ def check_sources(folder: Path, texts: Sequence[Path], normaliser: Normaliser | 
 
 
 def _describe_changes(before: Sequence[SourceText], now: Sequence[SourceText]) -> str:
-    """Describe the first difference; empty if there is none."""
+    """Describe the first difference between two sequences of texts; empty if there is none."""
     if len(before) != len(now):
         return f"there were {len(before)} texts, now {len(now)}"
     for number, (old, new) in enumerate(zip(before, now, strict=True), start=1):
@@ -160,8 +160,7 @@ class Run(NamedTuple):
 
     def save(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any], position: str) -> None:
         """Write a state; raises the errors of ``write_state_file``."""
-        metadata = {"options": json.dumps(asdict(self.options)), "progress": json.dumps(progress)}
-        write_state_file(self.file, tensors, metadata, position)
+        write_state_file(self.file, tensors, asdict(self.options), progress, position)
 
     def load(
         self,
@@ -172,13 +171,13 @@ class Run(NamedTuple):
         """Restore a state.
 
         Args:
-            make: makes a state of tensors and progress; raises KeyError or TypeError if it cannot use them.
-            shapes: those of the tensors.
-            described: what the run trains, for errors.
+            make: makes a state from tensors and progress; raises KeyError or TypeError if these do not fit.
+            shapes: expected shape of each tensor.
+            described: name of what the run trains, for errors.
 
         Raises:
-            ConfigError: there is no saved state, or the run was started with other options; the number of
-                epochs may change.
+            ConfigError: there is no saved state, or the run was started with other options. Only the number
+                of epochs may change.
             BundleError: the state is damaged or belongs to another vocabulary.
         """
         if not self.file.exists():
@@ -211,24 +210,24 @@ class Run(NamedTuple):
 
 IDS_FILE, VOCABULARY_FILE = "text.ids", "vocabulary.json"
 MIN_WORDS = 2
-"""Smallest vocabulary: with a single word there is nothing to predict."""
+"""Smallest number of words in a vocabulary. With a single word there is nothing to predict."""
 MAX_COUNT = 1 << 48
-"""Upper bound of the occurrences of a word, so that sums of them are exact."""
+"""Upper bound of the occurrences of a word, so that sums of counts are exact."""
 
 
 @dataclass(frozen=True)
 class EncodedText:
     """A text as word ids.
 
-    Words have the ids 0 … V-1, the most frequent one first. V marks the end of a sentence, and V + 1 stands
-    for any word that is too rare.
+    Words have the ids 0 … V-1, the most frequent one first. The id V marks the end of a sentence, and V + 1
+    stands for any word that is too rare for the vocabulary.
     """
 
     words: tuple[str, ...]
     counts: np.ndarray
     """(V,) int64: occurrences of each word."""
     ids: np.ndarray
-    """(n,) int32, mapped from the file."""
+    """(n,) int32 ids, mapped from a file into memory."""
 
     @property
     def sentence_end(self) -> int:
@@ -259,7 +258,7 @@ def prepare_text(texts: Sequence[Path], normaliser: Normaliser, folder: Path, mi
 
 
 def _choose_vocabulary(found: Sequence[str], ids: Path, min_count: int) -> list[tuple[str, int]]:
-    """Renumber the text by frequency; return the frequent words and their counts in this order."""
+    """Renumber the words of a text by frequency; return frequent words and their counts, in this order."""
     counts = corpus.count_ids(corpus.read_encoded(ids), len(found) + 1)[1:]
     by_count = np.argsort(-counts, kind="stable")
     kept = by_count[: int((counts >= min_count).sum())]
@@ -276,7 +275,7 @@ def _choose_vocabulary(found: Sequence[str], ids: Path, min_count: int) -> list[
 
 
 def load_text(folder: Path) -> EncodedText:
-    """Map the text that ``prepare_text`` wrote to ``folder`` into memory.
+    """Map the text of a folder, which ``prepare_text`` has written, into memory.
 
     Raises:
         ConfigError: the folder has no prepared text.
@@ -294,7 +293,7 @@ def load_text(folder: Path) -> EncodedText:
 
 
 def load_vocabulary(folder: Path) -> tuple[tuple[str, ...], np.ndarray]:
-    """Read the words of a prepared text, the most frequent one first, and how often each occurs, (V,) int64.
+    """Read the words of a prepared text, the most frequent first, and the count of each word, (V,) int64.
 
     Raises:
         ConfigError: the folder has no prepared text.
@@ -338,7 +337,7 @@ def _damaged(path: Path, problem: str) -> BundleError:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Number of words of a vocabulary that a file of vectors covers."""
+    """How many words of a vocabulary have a vector in a file."""
 
     n_covered: int
     """Number of words of the vocabulary that have a vector."""
@@ -352,10 +351,10 @@ class Coverage:
 def read_known_vectors(
     path: Path, vocabulary: Vocabulary, dimensions: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Read the vectors of the words of a vocabulary from a file of any format; see ``read_vectors``.
+    """Read the vectors that a file has for words of a vocabulary; see ``read_vectors``.
 
     Returns:
-        (K,) int64 ids, and (K, D) float32 vectors, in file order.
+        (K,) int64 ids of these words, and their (K, D) float32 vectors, in file order.
 
     Raises:
         FormatError: the file is invalid, has no vector of a word of the vocabulary, or vectors of other
@@ -368,13 +367,13 @@ def read_known_vectors(
 def initialise_embedding(
     model: SequenceModel, vocabulary: Vocabulary, path: Path, frozen: bool = False
 ) -> Coverage:
-    """Set the embeddings of words that have a vector in a file; other words keep their embeddings.
+    """Set the embeddings of words that have a vector in a file. Other words keep their embeddings.
 
     All vectors are multiplied by the same factor, so that their root mean square equals that of the existing
-    embedding and all words start with equal weight. Directions and relative lengths do not change.
+    embedding. Directions and relative lengths do not change.
 
     Args:
-        frozen: exclude the whole embedding from training, including words without a vector.
+        frozen: exclude the whole embedding from training, even for words without a vector.
 
     Raises:
         FormatError: the file is invalid, has no known word, or its vectors do not have the size of the
@@ -400,12 +399,12 @@ def initialise_embedding(
 def export_embeddings(folder: Path | Folder, *, output: bool = False) -> WordVectors:
     """Return the vectors of the words of a network, without ``<s>``, ``</s>`` and ``<unk>``.
 
-    Words are in the order of the network's vocabulary, which follows its word classes.
+    Words are in the order of the network's vocabulary, that is, by word class.
 
     Args:
         folder: folder of a trained network of any kind.
-        output: the word weights of the output layer instead of the input embedding; both are the same if
-            they are tied.
+        output: return the word weights of the output layer instead of the input embedding. Tied weights are
+            the same.
 
     Raises:
         BundleError: the network cannot be read.
@@ -429,7 +428,7 @@ SECONDS_BETWEEN_SAVES = 60.0
 
 
 class Progress(Protocol):
-    """Part of a state that says how far training is."""
+    """The fields of a state that say how far training is."""
 
     n_parts: int
     """Number of parts trained on, over all epochs."""
@@ -438,25 +437,25 @@ class Progress(Protocol):
 
 
 class PartTrainer(ABC):
-    """Trains on the parts of a text, or of what was counted in one, for some epochs.
+    """Trains for some epochs on an input that is divided into parts, such as pieces of a text.
 
-    Each thread takes one part after another. After each round, all threads wait for each other, so that the
-    state can be saved. With one thread, the result depends only on the input, the options and the seed,
-    interrupted or not. Several threads change the same vectors without locks (Hogwild, Niu et al. 2011), as
-    those of the original programs do, so that results vary a little between runs.
+    Each thread takes one part after another. After each round of parts, all threads wait for each other, so
+    that the state can be saved. With one thread, the result depends only on the input, the options and the
+    seed, even if the run is interrupted. Several threads change the same vectors without locks (Hogwild, Niu
+    et al. 2011), as the original programs do, so that results vary a little between runs.
 
     Args:
-        state: where training begins; it is advanced.
+        state: state from which training starts. Training changes it.
         parts_per_epoch: number of parts of the input.
         epochs: number of passes over all parts.
     """
 
     unit: ClassVar[str]
-    """Unit in which progress is counted."""
+    """Name of the units that ``count`` counts, in the plural."""
     parts_per_round: ClassVar[int]
-    """Largest number of parts between two moments at which the state can be saved."""
+    """Maximum number of parts per round."""
     ends_rounds_with_epochs: ClassVar[bool] = False
-    """Whether all parts of a round belong to one epoch."""
+    """Whether a round ends at the end of an epoch."""
 
     def __init__(self, state: Progress, parts_per_epoch: int, epochs: int) -> None:
         self._progress = state
@@ -464,19 +463,18 @@ class PartTrainer(ABC):
 
     @abstractmethod
     def count(self, parts: range) -> int:
-        """Count the units of some parts."""
+        """Count the units in the given parts."""
 
     @abstractmethod
     def train_part(self, part: int) -> float:
         """Train on one part; return the sum of its losses, or 0 if they are not computed."""
 
-    @abstractmethod
-    def finish_part(self, part: int, loss: float) -> None:
-        """Take the loss of a part, in the order of the parts; raise ScoringError if training diverges."""
+    def finish_part(self, part: int, loss: float) -> None:  # noqa: B027 (by default, losses are not used)
+        """Handle the loss of a part, in the order of the parts; raise ScoringError if training diverges."""
 
     @abstractmethod
     def finish_round(self, parts: range) -> str:
-        """Return a note about a round for the progress bar; raise ScoringError if training diverges."""
+        """Return a note for the progress bar after a round; raise ScoringError if training diverges."""
 
     def train(self, threads: int, save: Callable[[], None]) -> None:
         """Train until the last epoch ends.
@@ -515,7 +513,7 @@ class PartTrainer(ABC):
 
 @contextmanager
 def _use_one_thread_per_operation() -> Iterator[None]:
-    """Leave the processors to the threads that train."""
+    """Within the context, let torch use one thread per operation, since several threads train."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,7 +1,7 @@
 """Train word vectors by CBOW and skip-gram (Mikolov et al. 2013, arXiv 1301.3781 and 1310.4546).
 
-Words are trained in blocks of about a thousand, whose scores and gradients are matrix products; neighbouring
-words share noise words (Ji et al. 2016, arXiv 1604.04661).
+Words are trained in blocks of about a thousand, so that scores and gradients are matrix products.
+Neighbouring words share noise words (Ji et al. 2016, arXiv 1604.04661).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rescorer.runtime import keep_freed_memory
 from rescorer.text import Normaliser
 from rescorer_training.classes.trees import build_huffman_tree
 from rescorer_training.progress import option
-from rescorer_training.state_files import read_metadata
+from rescorer_training.state_files import read_options
 from rescorer_training.vectors import runs
 from rescorer_training.vectors.files import WordVectors
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MODELS = ("skip-gram", "cbow")
 OUTPUT_LAYERS = ("negative", "hierarchical")
 DEFAULT_LEARNING_RATES = {"skip-gram": 0.025, "cbow": 0.05}
-"""The defaults of the original program."""
+"""Default learning rates of the original program."""
 MAX_WINDOW = 50
 MAX_DIMENSIONS = 4096
 MAX_NEGATIVES = 1000
@@ -42,7 +42,7 @@ MAX_NEGATIVES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Word2VecOptions:
-    """Training options, saved with the run. When the run is resumed, they are compared with the new ones.
+    """Training options, which are saved with the run. A resumed run must have the same options.
 
     Raises:
         ConfigError: a value is out of range or unknown.
@@ -123,7 +123,7 @@ def _check(valid: bool, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Chunks of ``width`` rows that begin every ``stride`` rows; consecutive ones share the rest."""
+    """Chunks of ``width`` rows that begin every ``stride`` rows, so that consecutive chunks may overlap."""
 
     n: int
     stride: int
@@ -131,7 +131,7 @@ class Chunks:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows that the chunks cover."""
+        """Number of rows that all chunks cover together."""
         return self.n * self.stride + self.width - self.stride
 
     def unfold(self, rows: Tensor) -> Tensor:
@@ -140,7 +140,7 @@ class Chunks:
         return rows.as_strided((self.n, self.width, *rows.shape[1:]), (self.stride * first, first, *rest))
 
     def fold(self, chunks: Tensor) -> Tensor:
-        """Sum what chunks have for each row, the transpose of ``unfold``: (n, width, D) to (n_rows, D)."""
+        """Sum the values of all chunks for each row: (n, width, D) to (n_rows, D); transposed ``unfold``."""
         if self.width == self.stride:
             return chunks.reshape(self.n_rows, -1)
         n_parts = -(-self.width // self.stride)
@@ -154,25 +154,25 @@ class Chunks:
 
 
 def add_rows(matrix: Tensor, ids: Tensor, changes: Tensor) -> None:
-    """Add ``changes`` (n, D) to the rows ``ids`` (n,) of a matrix in place; an id may occur several times."""
+    """Add ``changes`` (n, D) to the rows ``ids`` (n,) of a matrix in place. An id may occur several times."""
     # with an expanded index, scatter_add_ sorts the ids and adds whole rows: twice as fast as index_add_
     matrix.scatter_add_(0, ids[:, None].expand(-1, matrix.shape[1]), changes)
 
 
 def pad_rows(rows: Tensor, before: int, after: int, value: float) -> Tensor:
-    """Pad a one-dimensional tensor at both ends."""
+    """Pad a one-dimensional tensor at both ends with a value."""
     return torch.nn.functional.pad(rows, (before, after), value=value)
 
 
 NO_SENTENCE = -1
-"""Number of the sentence of padding."""
+"""Sentence number of padding."""
 
 
 def keep_probabilities(counts: np.ndarray, subsample: float) -> np.ndarray:
-    """Probability with which an occurrence of each word is kept, (V,) float64.
+    """Compute the probability with which an occurrence of each word is kept, (V,) float64.
 
-    This is the original program's √(t/f) + t/f for a word of relative frequency f and the threshold t, which
-    is close to the paper's √(t/f).
+    For a word of relative frequency f and the threshold t it is √(t/f) + t/f, as in the original program.
+    This is close to the paper's √(t/f).
     """
     if not subsample:
         return np.ones(len(counts))
@@ -182,19 +182,20 @@ def keep_probabilities(counts: np.ndarray, subsample: float) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Centre words in chunks, and the context of each."""
+    """Centre words in chunks, with the context of each centre word."""
 
     words: Tensor
-    """(n_rows,) int64: ids of the centre words, with the widest context before the first and after the last;
+    """(n_rows,) int64 ids of the centre words, and of the words in their widest context on both sides.
+
     V is padding."""
     contexts: Chunks
-    """Chunks of centre words with their context; ``stride`` centre words each."""
+    """Chunks of ``stride`` centre words each, with their context."""
     mask: Tensor
-    """(n, stride, width) float32: 1 where a word of the chunk is in the window of a centre word."""
+    """(n, stride, width) float32: 1 if a word of the chunk is in the window of a centre word."""
 
     @property
     def centres(self) -> Tensor:
-        """(n, stride) ids of the centre words."""
+        """Ids of the centre words, (n, stride)."""
         window = (self.contexts.width - self.contexts.stride) // 2
         return self.words[window : len(self.words) - window].view(self.contexts.n, self.contexts.stride)
 
@@ -206,7 +207,7 @@ class WindowSampler:
         keep: (V,) probability with which an occurrence of each word is kept.
         window: largest distance of a context word.
         chunk_words: number of centre words per chunk.
-        block_words: number of centre words per block, about.
+        block_words: approximate number of centre words per block.
     """
 
     def __init__(self, keep: np.ndarray, window: int, chunk_words: int, block_words: int) -> None:
@@ -218,10 +219,10 @@ class WindowSampler:
         centre = torch.arange(chunk_words)[:, None] + window
         distance = (torch.arange(chunk_words + 2 * window) - centre).abs()
         self.distance = torch.where(distance == 0, 127, distance.clamp(max=127)).to(torch.int8)
-        """(chunk_words, width): distance of each word of a chunk from each centre word; 127 from itself."""
+        """(chunk_words, width) distance of each word of a chunk from each centre word; from itself, 127."""
 
     def draw_blocks(self, ids: np.ndarray, random: torch.Generator) -> Iterator[Block]:
-        """Yield blocks of about equal size; contexts end at the ends of sentences and of ``ids``."""
+        """Yield blocks of about equal size. Contexts do not reach beyond sentences or the part ``ids``."""
         words = torch.from_numpy(ids.astype(np.int64))
         sentences = torch.cumsum(words == self.sentence_end, 0, dtype=torch.int32)
         is_kept = torch.rand(len(words), generator=random) < self.keep.index_select(0, words)
@@ -265,18 +266,23 @@ class NoiseSampler:
 
 
 N_TOP_NODES = 16
-"""Number of most frequent nodes whose scores are computed for every query of a block. They are over a third
-of the nodes on the words' paths, so that one product with all of them is faster than looking them up."""
+"""Number of most frequent nodes whose scores are computed for every query of a block.
+
+These are over a third of the nodes on the words' paths. A product with all of them is faster than to look
+them up."""
 MAX_NODE_STEPS = 128.0
-"""Largest number of steps that a node takes per block. The root is in every path: the sum of its thousands of
-steps per block would overshoot and diverge."""
+"""Maximum number of steps of a node per block.
+
+The root is on every path, and the sum of its thousands of steps per block would diverge."""
 
 
 class HierarchicalSoftmax:
-    """Output layer that maximises Σ log σ(±q·v) over the nodes on a word's path, + for the first child.
+    """Output layer that maximises Σ log σ(±q·v) over the nodes on the path of a query's word.
+
+    The sign is + if the path turns to the first child.
 
     Args:
-        vectors: (V + 1, D) vectors of the tree's V - 1 nodes, changed in place; the others are for padding.
+        vectors: (V + 1, D) vectors of the tree's V - 1 nodes, and padding. They are changed in place.
         counts: (V,) occurrences of each word.
     """
 
@@ -292,14 +298,14 @@ class HierarchicalSoftmax:
         self.top_paths[words[top], nodes[top]] = 1
         self.top_paths[words[top], self.n_top + nodes[top]] = torch.from_numpy(turns[top])
         self.starts = torch.from_numpy(np.searchsorted(words[~top], np.arange(n_words + 1)))
-        """(V + 1,) where the other nodes on a word's path begin in the next two."""
+        """(V + 1,) index in ``nodes`` and ``turns`` of the first further node on each word's path."""
         self.nodes, self.turns = torch.from_numpy(nodes[~top]), torch.from_numpy(turns[~top])
 
     def train(
         self, queries: Tensor, chunks: Chunks, pairs: Tensor, centres: Tensor, rate: float,
         random: torch.Generator,
     ) -> Tensor:  # fmt: skip
-        """Take one gradient step; return the step of the queries. See ``NegativeSampling.train``."""
+        """Take one gradient step; return the step for the queries. See ``NegativeSampling.train``."""
         n, width, stride = pairs.shape
         rows, places = pairs.reshape(n * width, stride).nonzero().unbind(1)
         words = centres.reshape(-1).index_select(0, rows // width * stride + places)
@@ -313,8 +319,8 @@ class HierarchicalSoftmax:
         """Train all queries with the most frequent nodes.
 
         Args:
-            words: words that the queries predict, those of the first query first.
-            starts: (n_queries + 1,) where the words of each query begin.
+            words: words that the queries predict, in the order of the queries.
+            starts: (n_queries + 1,) index of the first word of each query.
         """
         weights, turns = sum_rows(self.top_paths, words, starts).split(self.n_top, dim=1)
         top = self.vectors[: self.n_top]
@@ -326,7 +332,7 @@ class HierarchicalSoftmax:
     def _train_deep_nodes(
         self, queries: Tensor, rows: Tensor, words: Tensor, starts: Tensor, rate: float
     ) -> Tensor:
-        """Train queries with the other nodes on the paths of their words; ``rows`` are the words' queries."""
+        """Train queries with the other nodes on the paths of their words. ``rows``: query of each word."""
         indices, begins = concatenate_runs(self.starts, words)
         nodes = self.nodes.index_select(0, indices)
         of_words = queries.index_select(0, rows)
@@ -340,16 +346,16 @@ class HierarchicalSoftmax:
 
 
 def _limit_steps(counts: Tensor) -> Tensor:
-    """Factors of the sums of nodes' steps, so that no node takes more than ``MAX_NODE_STEPS``."""
+    """Return factors for sums of ``counts`` steps that limit each sum to ``MAX_NODE_STEPS`` steps."""
     return (MAX_NODE_STEPS / counts).clamp_(max=1.0)
 
 
 class NegativeSampling:
     """Output layer that maximises log σ(q·v) for a query and its word, and log σ(-q·v) for noise words.
 
-    The centre words of a chunk share ``noise_words`` noise words, and each of these counts
-    negatives / noise_words times, which has the same expectation as separate noise words for each pair. As in
-    the original program, a noise word that equals the centre word is skipped.
+    The centre words of a chunk share ``noise_words`` noise words. Each of these counts negatives /
+    noise_words times, which on average is the same as separate noise words for each pair. As in the original
+    program, a noise word that equals the centre word is skipped.
 
     Args:
         vectors: (V + 1, D) output vectors, changed in place; the last row is for padding.
@@ -365,16 +371,16 @@ class NegativeSampling:
         self, queries: Tensor, chunks: Chunks, pairs: Tensor, centres: Tensor, rate: float,
         random: torch.Generator,
     ) -> Tensor:  # fmt: skip
-        """Take one gradient step; return the step of the queries.
+        """Take one gradient step; return the step for the queries.
 
         Args:
-            queries: (n_rows, D).
-            chunks: how the queries divide into chunks.
-            pairs: (n, width, stride): 1 where a query of the chunk predicts a centre word.
+            queries: (n_rows, D) vectors of context words, or their means.
+            chunks: division of the queries into chunks.
+            pairs: (n, width, stride): 1 if a query of the chunk predicts a centre word.
             centres: (n, stride) ids of the centre words.
 
         Returns:
-            (n_rows, D), to be added to the queries.
+            (n_rows, D) step, to be added to the queries.
         """
         n, stride = centres.shape
         noise = self.noise.draw(n * self.noise_words, random).view(n, self.noise_words)
@@ -401,12 +407,12 @@ def train_block(
 ) -> None:
     """Take one gradient step with the words of a block.
 
-    All gradients are computed with the vectors as they were before the block, then added up. A query is the
-    vector of a context word (skip-gram) or the mean of the vectors in the window (CBOW). As in the original
-    program, the step of a mean is added to every vector of the window undivided.
+    All gradients are computed with the vectors before the block, and then added up. A query is the vector of
+    a context word (skip-gram) or the mean of the vectors in the window (CBOW). As in the original program,
+    the step for a mean is added to every vector of the window, without dividing it among them.
 
     Args:
-        vectors: (V + 1, D) input vectors, changed in place; the last row is for padding.
+        vectors: (V + 1, D) input vectors, which are changed in place. The last row is for padding.
     """
     rows = vectors.index_select(0, block.words)
     contexts, mask = block.contexts, block.mask
@@ -427,12 +433,11 @@ def train_block(
 class TrainingState:
     """Everything that changes in training.
 
-    Random numbers are drawn from generators that are seeded by the position in the text, so that they need
-    not be saved.
+    Generators of random numbers need not be saved, because they are seeded by the position in the text.
     """
 
     inputs: Tensor
-    """(V + 1, D) vectors of context words, which are the result; the last row is for padding."""
+    """(V + 1, D) vectors of context words, the result of training. The last row is for padding."""
     outputs: Tensor
     """(V + 1, D) vectors of predicted words, or of the nodes of the Huffman tree."""
     n_parts: int = 0
@@ -484,10 +489,10 @@ class NeighbourModel:
         return {word: row for row, word in enumerate(self.words)}
 
     def log_probs(self, queries: np.ndarray) -> np.ndarray:
-        """ln P(word | query) of all words, (N, D) → (N, V) float64.
+        """Compute ln P(word | query) of all words, (N, D) → (N, V) float64.
 
         With negative sampling, the score q·v estimates ln P(w | q) / (k P'(w)), where P' is the distribution
-        of noise words (Levy & Goldberg 2014). So P(w | q) ∝ P'(w) exp q·v, which is normalised here.
+        of noise words (Levy & Goldberg 2014). So P(w | q) is proportional to P'(w) exp q·v.
         """
         scores = (queries.astype(np.float32) @ self.outputs.T).astype(np.float64)
         if self.options.output_layer == "hierarchical":
@@ -499,7 +504,7 @@ class NeighbourModel:
 
     @cached_property
     def _paths(self) -> csr_array:
-        """Decisions on the path to each word, (V, 2(V - 1)): nodes left for the first child, then others."""
+        """Decisions on the path to each word, (V, 2(V - 1)): for the first child, then for the other one."""
         from scipy.sparse import csr_array
 
         n_words = len(self.words)
@@ -509,7 +514,7 @@ class NeighbourModel:
 
 
 def load_neighbour_model(folder: Path) -> NeighbourModel:
-    """Load the vectors of a run; they need not be trained to the end.
+    """Load the vectors of a run, which may still be in training.
 
     Raises:
         ConfigError: the folder has no run of CBOW or skip-gram.
@@ -519,7 +524,7 @@ def load_neighbour_model(folder: Path) -> NeighbourModel:
         raise ConfigError(f"{folder} has no run of vectors train; expected a folder given to its --run")
     words, counts = runs.load_vocabulary(folder)
     try:
-        options = Word2VecOptions(**json.loads(read_metadata(folder / runs.VECTORS_STATE_FILE)["options"]))
+        options = Word2VecOptions(**read_options(folder / runs.VECTORS_STATE_FILE))
     except (KeyError, TypeError, ValueError, ConfigError) as error:
         path = folder / runs.VECTORS_STATE_FILE
         raise BundleError(f"{path} is not the state of a run of word vectors: {error!r}") from None
@@ -534,18 +539,18 @@ def _log_sigmoid(values: np.ndarray) -> np.ndarray:
 
 
 PART_IDS = 20_000
-"""Number of ids per part of the text: what one thread trains on before it takes the next part."""
+"""Number of ids per part of the text. A thread trains on one part after another."""
 CHUNK_WORDS = {"negative": 16, "hierarchical": 8}
-"""Number of neighbouring centre words per matrix product, by output layer. Larger chunks need fewer products,
-of which a larger share is between words that are not in each other's windows."""
+"""Number of neighbouring centre words per matrix product, by output layer.
+
+Larger chunks need fewer products, but compute more scores between words that are not in the same window."""
 NOISE_WORDS = 16
-"""Smallest number of noise words that the words of a chunk share; with fewer, vectors get worse."""
+"""Smallest number of noise words that the words of a chunk share. With fewer, vectors get worse."""
 MAX_VALUE = 100.0
-"""Largest value of a vector. Useful vectors stay within about ten; a training whose steps overshoot goes far
-beyond, long before values are not finite."""
+"""Largest absolute value in a vector. Useful vectors stay within about ten; in training that diverges, values
+exceed this limit long before they become infinite."""
 MAX_OCCURRENCES = 16
-"""Largest expected number of occurrences of one word per block. Their steps add up: many more of them would
-overshoot."""
+"""Maximum expected number of occurrences of one word per block. The steps of many more would overshoot."""
 
 
 class Word2VecTrainer(runs.PartTrainer):
@@ -566,7 +571,7 @@ class Word2VecTrainer(runs.PartTrainer):
         self.output = make_output_layer(text.counts, options, state)
 
     def count(self, parts: range) -> int:
-        """Count the words in parts of the text, also those that are too rare for the vocabulary."""
+        """Count the words in parts of the text, including words that are too rare for the vocabulary."""
         return sum(int(self.words_per_part[part % self.parts_per_epoch]) for part in parts)
 
     def train_part(self, part: int) -> float:
@@ -579,11 +584,8 @@ class Word2VecTrainer(runs.PartTrainer):
             )
         return 0.0
 
-    def finish_part(self, part: int, loss: float) -> None:
-        """Do nothing: that vectors grow beyond all bounds is seen at the end of a round."""
-
     def finish_round(self, parts: range) -> str:
-        """Check the values of all vectors."""
+        """Check that the values of all vectors are in range."""
         largest = float(torch.stack([self.state.inputs.abs().max(), self.state.outputs.abs().max()]).max())
         if not largest <= MAX_VALUE:  # also if it is not a number
             raise ScoringError(
@@ -594,7 +596,7 @@ class Word2VecTrainer(runs.PartTrainer):
         return ""
 
     def learning_rate(self, part: int) -> float:
-        """Learning rate of a part, which decreases linearly over all epochs."""
+        """Return the learning rate of a part, which decreases linearly over all epochs."""
         first, last = self.options.initial_learning_rate, self.options.final_learning_rate
         return first + (last - first) * part / self.n_parts
 
@@ -604,7 +606,7 @@ class Word2VecTrainer(runs.PartTrainer):
 
 
 def make_output_layer(counts: np.ndarray, options: Word2VecOptions, state: TrainingState) -> OutputLayer:
-    """Return the output layer that the options name; it trains the state's output vectors."""
+    """Return the output layer that the options name, which trains the output vectors of the state."""
     if options.output_layer == "hierarchical":
         return HierarchicalSoftmax(state.outputs, counts)
     noise = NoiseSampler(counts, options.noise_exponent)
@@ -612,9 +614,9 @@ def make_output_layer(counts: np.ndarray, options: Word2VecOptions, state: Train
 
 
 def limit_block(kept_counts: np.ndarray, block_words: int) -> int:
-    """Limit the size of a block, so that the steps of one word do not add up to divergence.
+    """Limit the number of words of a block, so that the steps of one word do not add up and diverge.
 
-    A block has at most as many words as the vocabulary, and ``MAX_OCCURRENCES`` of the most frequent one.
+    A block has at most as many words as the vocabulary, and at most ``MAX_OCCURRENCES`` of the most frequent.
 
     Args:
         kept_counts: (V,) occurrences of each word after subsampling.

@@ -1,60 +1,38 @@
-"""Listening sockets, TLS, the file of clients, and a gRPC server that accepts calls quickly under load.
+"""The port of a server, and a gRPC server that accepts calls quickly under load.
 
-The file of clients has hashes of their tokens or names in their certificates, and their roles:
+grpc.aio (1.85.1 and other versions) accepts calls in a loop that has two faults:
 
-    [[client]]
-    name = "captions"
-    roles = ["score"]
-    token_sha256 = ["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"]
+- The loop decodes the path of an unknown method as UTF-8. A single call with an undecodable path, which
+  anyone who can connect may send, ends the loop, and the process too if calls are open. Here known methods
+  need no decoding, and unknown ones are refused without it.
+- The loop needs four or five rounds of the event loop to accept one call of a method. Under load a round
+  takes some milliseconds, so that calls wait for most of a second before they can even be refused.
 
-    [[client]]
-    name = "operators"
-    roles = ["score", "admin"]
-    certificates = ["ops.example.org"]
-
-A client may have several valid tokens at once, so that tokens can be rotated.
-
-grpc.aio (1.85.1 and other versions) decodes the path of an unknown method as UTF-8 in the loop that accepts
-calls. A single call with an undecodable path, which anyone who can connect may send, ends that loop, and the
-process with it if calls are open. Here known methods need no decoding, and unknown ones are refused without
-it.
-
-That loop also needs four or five rounds of the event loop to accept one call of a method. Under load a round
-takes some milliseconds, so that calls wait for most of a second before they can even be refused.
-
-All of this lies below gRPC's public API. If a version of grpc has other internals, its own loop is used.
+The accept loops of this module replace it. They use internals below gRPC's public API; if a version of grpc
+has other internals, its own loop is used.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import hashlib
 import inspect
-import os
-import secrets
 import socket
-import ssl
-import stat
-import tomllib
 import weakref
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import grpc
 import structlog
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # not in the stubs
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from rescorer.errors import BundleError, ConfigError, FormatError
+from rescorer.errors import ConfigError, FormatError
 from rescorer.formats.io.text_io import remove_file, write_text
 from rescorer.protocol.messages import format_address
-from rescorer.safe_input import open_regular
 
 log = structlog.get_logger()
 
@@ -63,12 +41,12 @@ MIN_PING_INTERVAL_MS = 30_000
 """Shortest interval at which clients may ping. Our clients ping every minute; gRPC's default of 5 minutes
 would disconnect them."""
 KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 20_000
-"""Interval at which the server pings a silent client, and its wait for the reply, which gRPC's clients give
-by themselves. By default gRPC notices only after two hours that a client is gone."""
+"""Interval at which the server pings a silent client, and how long it waits for the reply. gRPC clients send
+it by themselves. By default gRPC notices only after two hours that a client is gone."""
 
 WINDOW_BYTES = 65_535
-"""Bytes that clients may send of a message that no method has asked for yet (RFC 9113, section 6.9.2).
-Otherwise gRPC raises it to hundreds of megabytes for clients that send fast."""
+"""Bytes that clients may send of a message that no method has asked for yet (RFC 9113, section 6.9.2). gRPC
+would raise this limit to hundreds of megabytes for clients that send fast."""
 
 
 def to_ms(seconds: float) -> int:
@@ -76,22 +54,28 @@ def to_ms(seconds: float) -> int:
     return min(round(seconds * 1e3), NEVER_MS) or NEVER_MS
 
 
-def write_port(path: Path, port: int) -> None:
-    """Write the file atomically, since scripts wait for it.
+def write_port(path: Path | None, port: int) -> None:
+    """Write the port file, if there is one, atomically: scripts wait for it.
 
     Raises:
         ConfigError: the file cannot be written.
     """
     try:
-        write_text(path, f"{port}\n")
+        if path is not None:
+            write_text(path, f"{port}\n")
     except FormatError as error:
         raise ConfigError(f"port_file {path} {error.message}") from None
 
 
-def remove_port(path: Path) -> None:
-    """Remove the file if it exists, though not a device or pipe; raises ConfigError if that fails."""
+def remove_port(path: Path | None) -> None:
+    """Remove the port file if it exists; a device or pipe stays.
+
+    Raises:
+        ConfigError: the file cannot be removed.
+    """
     try:
-        remove_file(path)
+        if path is not None:
+            remove_file(path)
     except OSError as error:
         raise ConfigError(f"port_file {path} cannot be removed: {error.strerror}") from None
 
@@ -100,11 +84,8 @@ NO_ADDRESS = (errno.EADDRNOTAVAIL, socket.EAI_NONAME, socket.EAI_AGAIN, socket.E
 """Errors for addresses of other machines and for unknown names."""
 
 
-def check_free(host: str, port: int, what: str) -> None:
-    """Check that an address is free to listen on; gRPC's own error does not say what is wrong.
-
-    Args:
-        what: the subject of the error message, such as ``the service``.
+def check_free(host: str, port: int) -> None:
+    """Check that the service can listen on an address; gRPC's own error does not say why it cannot.
 
     Raises:
         ConfigError: nothing can listen there.
@@ -112,10 +93,11 @@ def check_free(host: str, port: int, what: str) -> None:
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
-        raise ConfigError(f"{what} cannot listen on {format_address(host, port)}: {explain(error)}") from None
+        address = format_address(host, port)
+        raise ConfigError(f"the service cannot listen on {address}: {explain(error)}") from None
 
 
-def keep_port(host: str, port: int, what: str) -> socket.socket:
+def keep_port(host: str, port: int) -> socket.socket:
     """Reserve an address for processes that listen there with SO_REUSEPORT; port 0 reserves any free port.
 
     No other user's process can listen there while the returned socket is open.
@@ -123,7 +105,7 @@ def keep_port(host: str, port: int, what: str) -> socket.socket:
     Raises:
         ConfigError: nothing can listen there.
     """
-    check_free(host, port, what)
+    check_free(host, port)
     reserved = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     for option, value in ((socket.SO_REUSEADDR, 1), (socket.SO_REUSEPORT, 1)):
         reserved.setsockopt(socket.SOL_SOCKET, option, value)
@@ -143,171 +125,6 @@ def explain(error: OSError) -> str:
     if error.errno == errno.EACCES:
         return "permission denied; choose a port above 1023"
     return str(error.strerror)
-
-
-Stamp = tuple[tuple[int, int, int], ...]
-"""Inode, size and modification time of each file."""
-
-
-class Certificates:
-    """A certificate chain and its key (PEM), and the authority that signs client certificates.
-
-    Args:
-        client_ca: None: clients need no certificate.
-
-    Raises:
-        ConfigError: a file cannot be read, or the key does not match the certificate.
-    """
-
-    def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:
-        self._certificate, self._key, self._client_ca = certificate, key, client_ca
-        check_certificates(certificate, key, client_ca)
-        if key.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
-            log.warning("everybody on this machine may read or write the private key", key=str(key))
-        self._stamp = self._read_stamp()
-
-    def credentials(self) -> grpc.ServerCredentials:
-        """Return credentials that check at every handshake for new certificates; open connections stay."""
-        return grpc.dynamic_ssl_server_credentials(
-            self._configuration(),
-            self._load_if_changed,  # type: ignore[arg-type]  # None stands for unchanged certificates
-            require_client_authentication=self._client_ca is not None,
-        )
-
-    def _configuration(self) -> grpc.ServerCertificateConfiguration:
-        pair = self._key.read_bytes(), self._certificate.read_bytes()
-        authority = self._client_ca.read_bytes() if self._client_ca else None
-        return grpc.ssl_server_certificate_configuration([pair], authority)
-
-    def _load_if_changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Return new certificates; None if they are unchanged or cannot be used."""
-        try:
-            stamp = self._read_stamp()
-            if stamp == self._stamp:
-                return None
-            self._stamp = stamp
-            check_certificates(self._certificate, self._key, self._client_ca)
-            configuration = self._configuration()
-        except (ConfigError, OSError) as error:
-            log.error("certificates refused", error=str(error))
-            return None
-        log.info("certificates changed", certificate=str(self._certificate))
-        return configuration
-
-    def _read_stamp(self) -> Stamp:
-        files = [self._certificate, self._key, *([self._client_ca] if self._client_ca else [])]
-        states = [file.stat() for file in files]
-        return tuple((state.st_ino, state.st_size, state.st_mtime_ns) for state in states)
-
-
-def check_certificates(certificate: Path, key: Path, client_ca: Path | None) -> None:
-    """Check that a server can use the files; raises ConfigError if it cannot."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    for path in (certificate, key, client_ca):
-        if path is not None and not path.is_file():
-            raise ConfigError(f"{path}: no such certificate or key file")
-    try:
-        # Without a password argument, OpenSSL would ask for an encrypted key's password on the terminal.
-        context.load_cert_chain(certificate, key, password="")
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{certificate} and {key}: expected a certificate and its key: {error}") from None
-    if client_ca is not None:
-        try:
-            context.load_verify_locations(client_ca)
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{client_ca}: expected certificates of authorities: {error}") from None
-
-
-Role = Literal["score", "admin"]
-TOKEN_BYTES = 32
-"""Random bytes per token: too many to guess, so that a plain, fast hash is safe."""
-
-
-class ClientEntry(BaseModel):
-    """One client."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: Annotated[str, Field(pattern=r"^[\w.@-]{1,64}$")]
-    """The client's name in logs."""
-    roles: Annotated[frozenset[Role], Field(min_length=1)]
-    token_sha256: tuple[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")], ...] = ()
-    """SHA-256 of the token's UTF-8 bytes, in hexadecimal."""
-    certificates: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Subject alternative names of its certificates, or their common names if they have none."""
-
-    @model_validator(mode="after")
-    def _has_credentials(self) -> ClientEntry:
-        if not self.token_sha256 and not self.certificates:
-            raise ValueError("expected token_sha256 or certificates")
-        return self
-
-
-class ClientEntries(BaseModel):
-    """All clients; names, tokens and certificates are unique."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    client: tuple[ClientEntry, ...]
-
-    @model_validator(mode="after")
-    def _are_unique(self) -> ClientEntries:
-        for field in ("name", "token_sha256", "certificates"):
-            values = [getattr(entry, field) for entry in self.client]
-            flat = values if field == "name" else [item for items in values for item in items]
-            duplicates = [value for value, count in Counter(flat).items() if count > 1]
-            if duplicates:
-                raise ValueError(f"{field} {', '.join(duplicates)} occurs twice")
-        return self
-
-
-def read_clients(path: Path) -> tuple[ClientEntry, ...]:
-    """Read the clients from a file.
-
-    Raises:
-        ConfigError: the file is invalid or not a regular file, or others may write it; the message lists
-            all errors.
-    """
-    try:
-        with open_regular(path) as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if mode & (stat.S_IWGRP | stat.S_IWOTH):
-                raise ConfigError(
-                    f"clients file {path}: its permissions are {stat.S_IMODE(mode):04o}, so that others may "
-                    f"add clients; expected that only its owner may write it: chmod go-w {path.resolve()}"
-                )
-            return parse_clients(file.read().decode(), f"clients file {path}")
-    except BundleError as error:
-        raise ConfigError(f"clients file {error}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"clients file {path}: cannot be read: {error}") from None
-
-
-def parse_clients(text: str, name: str) -> tuple[ClientEntry, ...]:
-    """Parse the text of a clients file, see ``read_clients``.
-
-    Args:
-        name: name of the file, for error messages.
-    """
-    try:
-        return ClientEntries(**tomllib.loads(text)).client
-    except ValidationError as error:
-        messages = [
-            f"{'.'.join(map(str, detail['loc']))}: {detail['msg'].removeprefix('Value error, ')}".lstrip(": ")
-            for detail in error.errors()
-        ]
-        raise ConfigError(f"{name}: " + "; ".join(messages)) from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name}: cannot be read as TOML: {error}") from None
-
-
-def new_token() -> str:
-    return secrets.token_urlsafe(TOKEN_BYTES)
-
-
-def hash_token(token: str) -> str:
-    """Return the hash of a token, as the file stores it."""
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 CHECK_INTERVAL_S = 1.0
@@ -336,7 +153,7 @@ AioServer: Any = getattr(cygrpc, "AioServer", object)
 
 
 serving_task: ContextVar[Sequence[weakref.ref[asyncio.Task[None]]]] = ContextVar("serving_task")
-"""The task in which gRPC serves the current call; a weak reference, since the task refers to its context."""
+"""The task in which gRPC serves the current call: a weak reference, since the task refers to its context."""
 
 
 class Core(AioServer):
@@ -357,7 +174,7 @@ class Core(AioServer):
         self.handlers.update(method_handlers)
 
     def _make_request_call_future(self, method: bytes | None) -> asyncio.Future[Any]:
-        """Answer all calls of a method; gRPC's own loop, which waits for the next call, never receives one.
+        """Answer all calls of a method. gRPC's own loop awaits the returned future, and never gets a call.
 
         Args:
             method: its path; None: unknown methods.
@@ -411,7 +228,7 @@ class Core(AioServer):
 
 
 def on_call_done(callback: Callable[[Any], None]) -> None:
-    """Have a function called when gRPC has finished the call which this task handles, whatever its outcome.
+    """Call a function when gRPC has finished the call of the current task, whatever its outcome.
 
     Unlike ``ServicerContext.add_done_callback``, this leaves no reference cycle, which would keep the call
     and its messages in memory until they are garbage-collected.
@@ -422,12 +239,11 @@ def on_call_done(callback: Callable[[Any], None]) -> None:
 
 
 def current_call_canceller() -> Callable[[], None] | None:
-    """Return a function that cancels the call which this task handles.
+    """Return a function that cancels the call of the current task; None if gRPC's own accept loop is used.
 
-    It also works after the method has returned, while gRPC waits for the client to read the answer, which
-    gRPC itself has no way to end. Both tasks of the call are cancelled; when nothing refers to the call any
-    more, which may need a garbage collection, gRPC resets the client's stream and frees the answer. None:
-    there is no way, because gRPC's own loop is used.
+    The function also works after the method has returned, while gRPC waits for the client to read the answer;
+    gRPC itself has no way to end this. Both tasks of the call are cancelled. When nothing refers to the call
+    any more, which may need a garbage collection, gRPC resets the client's stream and frees the answer.
     """
     serving, handling = serving_task.get(None), asyncio.current_task()
     if serving is None or handling is None:

@@ -1,11 +1,12 @@
-"""Combine the scores of a hypothesis into one total, and validate sets of weights."""
+"""Weights: combine the scores of a hypothesis into one total; read, check and write sets of weights."""
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, quote, shorten
 from rescorer.types import (
@@ -191,14 +192,14 @@ def _parse_map(value: Any, name: str) -> ConfidenceMap | None:
     if value is None:
         return None
     _check_keys(value, ConfidenceMap, f"settings of {name}")
-    for field in fields(ConfidenceMap):
-        if field.name not in value:
-            raise ConfigError(f"{name} has no {field.name!r}")
-        numbers = [value[field.name]] if field.name == "temperature" else value[field.name]
+    for one in fields(ConfidenceMap):
+        if one.name not in value:
+            raise ConfigError(f"{name} has no {one.name!r}")
+        numbers = [value[one.name]] if one.name == "temperature" else value[one.name]
         if not isinstance(numbers, Sequence) or isinstance(numbers, str):
-            raise ConfigError(f"{name}.{field.name} is {quote(str(numbers))}; expected a list of numbers")
+            raise ConfigError(f"{name}.{one.name} is {quote(str(numbers))}; expected a list of numbers")
         for number in numbers[: MAX_KNOTS + 1]:  # more are refused below
-            _parse_finite(number, f"{name.removeprefix('weights.')}.{field.name}")
+            _parse_finite(number, f"{name.removeprefix('weights.')}.{one.name}")
     knots = (tuple(map(float, value[name])) for name in ("posteriors", "confidences"))
     try:
         return ConfidenceMap(float(value["temperature"]), *knots)
@@ -275,3 +276,125 @@ def weights_to_dict(weights: Weights) -> dict[str, Any]:
 OPTIONAL_NUMBERS = ("phrases", "generated", "sound_match")  # fields of ``Weights`` that are numbers or None
 LATER_FIELDS = ("empty", "tuned_with", "held_out", "rerankers", "cache", "neural_cache", "components")
 """Fields of ``Weights`` that the first version did not have."""
+
+
+class TrainedReranker(Protocol):
+    """A reranker, as far as weights depend on it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def base(self) -> Weights:
+        """Weights of the scores that it was trained on."""
+
+    @property
+    def needs(self) -> Collection[str]:
+        """Names of the components that it reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNames:
+    """The names of a bundle's models and rerankers, which weights can use."""
+
+    models: Sequence[str]
+    rerankers: Mapping[str, TrainedReranker] = field(default_factory=dict)
+    backward: Collection[str] = ()
+    """Names of the backward models."""
+    remembers: Collection[str] | None = None
+    """Names of the models that can have a neural cache; None: all can."""
+
+
+def check_weights(weights: Weights, known: KnownNames) -> None:
+    """Check that weights fit a bundle.
+
+    Raises:
+        ConfigError: the weights name unknown models or rerankers; the λ of the mixture do not sum to 1, or
+            are of models of both directions; the λ of a cache is out of range, or the mixture cannot have
+            this cache; or a reranker was trained on scores under other λ.
+    """
+    names = [*known.models, MIXTURE]
+    if unknown := sorted(set(weights.lm).difference(names)):
+        raise ConfigError(
+            f"weights.lm names {unknown}; the bundle has {names}{did_you_mean(unknown[0], names)}"
+        )
+    if weights.mixture:
+        check_mixture(weights.mixture, known.models, known.backward)
+    if check_cache_share(weights.cache) and not set(weights.mixture).isdisjoint(known.backward):
+        raise ConfigError(
+            f"weights.cache is {weights.cache:g}, but the mixture is one of backward models, which do not "
+            "read what was said before; expected 0, or a mixture of forward models"
+        )
+    check_flatness(weights.flatness)
+    share = check_cache_share(weights.neural_cache, NEURAL_CACHE)
+    able = known.remembers
+    if share and weights.mixture and able is not None and not any(map(weights.mixture.get, able)):
+        raise ConfigError(
+            f"weights.neural_cache is {share:g}, but no model of the mixture has states to compare; expected "
+            f"0, or a mixture with a forward network without topics (the bundle has: "
+            f"{', '.join(sorted(able)) or 'none'})"
+        )
+    for name, weight in weights.rerankers.items():
+        if name not in known.rerankers:
+            rerankers = ", ".join(known.rerankers) or "no rerankers"
+            raise ConfigError(
+                f"weights.rerankers names {quote(name)}; the bundle has {rerankers}"
+                f"{did_you_mean(name, known.rerankers)}"
+            )
+        if weight and weights.mixture:
+            _check_shares(weights, known.rerankers[name])
+
+
+def _check_shares(weights: Weights, reranker: TrainedReranker) -> None:
+    """Raise ConfigError if the λ of weights are not those under which a reranker was trained."""
+    if MIXTURE not in reranker.needs:
+        return
+    for name in (CACHE, NEURAL_CACHE, *(["flatness"] if weights.neural_cache else [])):
+        own, base = getattr(weights, name), getattr(reranker.base, name)
+        if not math.isclose(own, base, abs_tol=1e-9):
+            raise ConfigError(
+                f"weights {quote(weights.name)} have the {name} {own:.4g}, but reranker "
+                f"{quote(reranker.name)} was trained with {base:.4g}, which weights.{name} must be"
+            )
+    trained = reranker.base.mixture
+    names = {*weights.mixture, *trained}
+    if any(not math.isclose(weights.mixture.get(n, 0.0), trained.get(n, 0.0), abs_tol=1e-9) for n in names):
+        raise ConfigError(
+            f"weights {quote(weights.name)} have the λ {_format_shares(weights.mixture)}, but reranker "
+            f"{quote(reranker.name)} was trained with {_format_shares(trained)}; leave out weights.mixture, "
+            "or train a reranker with these λ"
+        )
+
+
+def _format_shares(mixture: Mapping[str, float]) -> str:
+    """Write λ for a message, such as ``ngram 0.4, neural 0.6``."""
+    return ", ".join(f"{name} {share:.4g}" for name, share in mixture.items()) or "none"
+
+
+def check_mixture(weights: Mapping[str, float], known: Sequence[str], backward: Collection[str] = ()) -> None:
+    """Check the interpolation weights λ of a mixture.
+
+    Args:
+        known: names of all models.
+        backward: names of the backward models.
+
+    Raises:
+        ConfigError: a weight names a model that is not in ``known``, or is not between 0 and 1; the weights
+            do not sum to 1; or forward and backward models are named together.
+    """
+    unknown = sorted(set(weights) - set(known))
+    if unknown:
+        meant = did_you_mean(unknown[0], known)
+        names = shorten(str(unknown), MAX_QUOTED_CHARS)
+        raise ConfigError(f"mixture names the models {names}; the bundle has {sorted(known)}{meant}")
+    if any(not 0 <= weight <= 1 for weight in weights.values()) or abs(sum(weights.values()) - 1) > 1e-6:
+        given = shorten(str(dict(weights)), MAX_QUOTED_CHARS)
+        raise ConfigError(f"mixture weights are {given}; expected numbers between 0 and 1 that sum to 1")
+    forward_names = [name for name in weights if name not in backward]
+    if forward_names and len(forward_names) < len(weights):
+        backward_name = next(name for name in weights if name in backward)
+        raise ConfigError(
+            f"mixture names the forward model {quote(forward_names[0])} and the backward model "
+            f"{quote(backward_name)}, which predict a word from different words; leave one direction out of "
+            "the mixture, and give its models weights of their own"
+        )

@@ -1,10 +1,10 @@
-"""The bundles in service: find versions on disk, load, switch, drain and unload them.
+"""The model repository: find versions of bundles on disk, load, switch, drain and unload them.
 
-A new version is loaded alongside the one in service; then new requests use it immediately, and the old
-version is unloaded when the last request that uses it is answered. Versions that cannot be used are refused
-with the reason, and the previous version stays in service. So does a version that vanishes from the disk,
-unless another version of its model is there: only the setting ``models`` retires a model. Everything here
-runs in the event loop, except for reading and loading.
+A new version is loaded while the old one is in service. Then new requests use the new version, and the old
+one is unloaded when the last request that uses it is answered. If a version cannot be used, it is refused
+with the reason, and the previous version stays in service. A version that vanishes from the disk also stays
+in service, unless the disk has another version of its model: only the setting ``models`` retires a model.
+Everything here runs in the event loop, except for reading and loading.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Discovery(NamedTuple):
 
 
 def find_versions(folder: Path, single: bool) -> Discovery:
-    """Find the versions in a folder. A model's folder that cannot be listed does not hide the other models.
+    """Find the versions in a folder; if the folder of one model cannot be listed, find those of the others.
 
     Args:
         single: whether the folder is one bundle, or holds the versions of one bundle.
@@ -123,10 +123,10 @@ def _versions_in(folder: Path, name: str) -> list[FoundVersion]:
 
 
 def select_versions(found: Sequence[FoundVersion], models: Sequence[str]) -> dict[str, list[FoundVersion]]:
-    """Return the versions to try for each model to serve, newest first; for a pinned model only that version.
+    """Return the versions to try for each model to serve, newest first.
 
     Args:
-        models: ``name`` or ``name/version``; empty: all names found.
+        models: ``name``, or ``name/version`` for that version only; empty: all names found.
     """
     newest_first = sorted(found, key=lambda version: -version.version)
     return {
@@ -136,7 +136,10 @@ def select_versions(found: Sequence[FoundVersion], models: Sequence[str]) -> dic
 
 
 def fingerprint(folder: Path) -> Fingerprint:
-    """Fingerprint a folder, to detect changes; partial if it is being removed or is not like a bundle."""
+    """Fingerprint a folder, to detect changes.
+
+    The fingerprint is partial if the folder is being removed, or has files that no bundle has.
+    """
     seen: list[tuple[str, int, int]] = []
     with suppress(OSError, BundleError):
         for name, status in SealedFolder(folder).list_files():
@@ -164,13 +167,14 @@ class ModelFacts(NamedTuple):
     memory_bytes: int
     """Estimated memory."""
     backward: bool = False
-    """Whether it reads sentences from their last words to their first ones."""
+    """Whether the model reads sentences from their last words to their first ones."""
 
 
 def read_model_facts(bundle: Bundle) -> list[ModelFacts]:
-    """Read the metadata of every model of a bundle; raises BundleError if a file cannot be read.
+    """Read the metadata of every model of a bundle, before a worker builds anything from it.
 
-    Sizes that do not fit together are found here, before a worker builds anything from them.
+    Raises:
+        BundleError: a file cannot be read, or its sizes do not fit together.
     """
     facts = (
         (_read_network_facts if entry["kind"] == "neural" else _read_ngram_facts)(name, bundle.files, entry)
@@ -189,7 +193,7 @@ def _read_network_facts(name: str, files: Folder, entry: Mapping[str, Any]) -> M
 
 
 def _read_ngram_facts(name: str, files: Folder, entry: Mapping[str, Any]) -> ModelFacts:
-    """Read the counts of a table or an ARPA file; of a KenLM binary, which is mapped, the size."""
+    """Read the counts of a table or an ARPA file, or the size of a KenLM binary, which is mapped."""
     with files.open(entry["path"]) as stream:
         if is_table_file(stream):
             header = read_table_header(stream)
@@ -210,10 +214,10 @@ class Version:
     """One version of a bundle, loaded."""
 
     ranker: ListRanker
-    """The parts of the bundle other than the models themselves: normaliser, weights, names of models."""
+    """The bundle without the models themselves: normaliser, weights, names of models."""
     facts: list[ModelFacts]
     fingerprint: Fingerprint
-    """Fingerprint of its folder when it was read."""
+    """Fingerprint of the folder when the version was read."""
     loaded_at: float = field(default_factory=time.time)
     """Unix time in seconds."""
     leases: int = 0
@@ -238,11 +242,10 @@ class Changes:
 
     loaded: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
-    """Versions of which only the weights changed."""
+    """Versions whose weights changed, and nothing else."""
     retired: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
-    """Reasons for refusals by label, including versions that an earlier reload refused and that still
-    exist."""
+    """Reasons for refusals by label. They include existing versions that an earlier reload refused."""
 
     def __bool__(self) -> bool:
         return bool(self.loaded or self.changed or self.retired)
@@ -259,6 +262,8 @@ class ModelRepository:
         folder: the folder of several bundles, name/version/; if ``single``, of one bundle or its versions.
         models: models to serve, ``name`` or ``name/version``, the default first; empty: every name.
         max_bytes: limit for the estimated total memory of the loaded models; 0: no limit.
+        dictionary: dictionary of pronunciations; None: the installed one.
+        language: language of the texts that are compared; empty: that of each bundle.
     """
 
     def __init__(
@@ -269,12 +274,13 @@ class ModelRepository:
         single: bool,
         models: tuple[str, ...] = (),
         max_bytes: int = 0,
+        dictionary: Path | None = None,
+        language: str = "",
     ) -> None:
         self.host = host
         self._folder, self._single = folder, single
         self.models, self._max_bytes = models, max_bytes
-        self.dictionary: Path | None = None  # of pronunciations; None: the installed one
-        self.language = ""  # of the texts that are compared; empty: that of each bundle
+        self._dictionary, self._language = dictionary, language
         self._serving: dict[str, Version] = {}  # by the model to serve, the default first
         self._loaded: dict[str, Version] = {}  # by label, including retired versions
         self._refused: dict[str, tuple[Fingerprint, RescorerError]] = {}  # by label
@@ -306,7 +312,7 @@ class ModelRepository:
         """Update the models in service to match the folder on disk.
 
         Args:
-            again: also retry versions that were refused and have not changed since.
+            again: whether to retry versions that were refused and have not changed since.
         """
         changes = Changes()
         async with self._reload_lock:
@@ -336,8 +342,9 @@ class ModelRepository:
 
     @contextmanager
     def lease(self, model: str = "") -> Iterator[ListRanker]:
-        """Keep the version that serves a request loaded during the ``with`` block; used in the event loop
-        only.
+        """Keep the version that serves a request loaded during the ``with`` block.
+
+        To be used in the event loop only.
 
         Args:
             model: ``name``, ``name/version``, or empty for the default.
@@ -409,14 +416,18 @@ class ModelRepository:
         await asyncio.gather(*self._unload_tasks)
 
     async def verify_unchanged(self, label: str) -> None:
-        """Raise BundleError if a version in memory could not be loaded again as it is."""
+        """Check that a version in memory could be loaded again from the disk as it is.
+
+        Raises:
+            BundleError: the disk has other files.
+        """
         if version := self._loaded.get(label):
             _check_unchanged(await asyncio.to_thread(read_manifest, version.bundle.folder), version)
 
     async def _load_first_usable(
         self, candidates: Iterable[FoundVersion], changes: Changes
     ) -> Version | None:
-        """Load the first usable version; None if there is none and no loaded version remains."""
+        """Load the first usable version, or return the loaded one that remains in service; None: neither."""
         for found in candidates:
             current = await asyncio.to_thread(fingerprint, found.folder)
             loaded = self._loaded.get(found.label)
@@ -438,17 +449,22 @@ class ModelRepository:
     async def _load(
         self, found: FoundVersion, current: Fingerprint, loaded: Version | None, changes: Changes
     ) -> Version:
-        """Load a version, or update the weights of a loaded one; raises RescorerError if it is unusable."""
+        """Load a version, or update the weights of a loaded one.
+
+        Raises:
+            RescorerError: the version is unusable.
+        """
         bundle = await asyncio.to_thread(read_bundle, found.folder)
         if found.strict and bundle.label != found.label:
             raise BundleError(f"{found.folder}: the manifest says {bundle.label}; expected {found.label}")
         if loaded is not None:
             _check_unchanged(bundle.manifest, loaded)
-            loaded.ranker, loaded.fingerprint = make_ranker(bundle, self.dictionary, self.language), current
+            loaded.ranker = make_ranker(bundle, self._dictionary, self._language)
+            loaded.fingerprint = current
             changes.changed.append(bundle.label)
             return loaded
         facts = await asyncio.to_thread(read_model_facts, bundle)
-        version = Version(make_ranker(bundle, self.dictionary, self.language), facts, current)
+        version = Version(make_ranker(bundle, self._dictionary, self._language), facts, current)
         await self.wait_for_unloads()
         taken = sum(other.memory_bytes for other in self._loaded.values())
         if self._max_bytes and taken + version.memory_bytes > self._max_bytes:
@@ -481,8 +497,8 @@ class ModelRepository:
     def _retire_deselected(self, choice: Collection[str], changes: Changes) -> None:
         """Retire the models that the setting ``models`` no longer names, and put the others in its order.
 
-        If none of the models that it names is in service, nothing is retired: a mistake in the setting must
-        not end the service.
+        Nothing is retired if none of the named models is in service: a mistake in the setting must not end
+        the service.
         """
         selected = {name: self._serving[name] for name in choice if name in self._serving}
         deselected = {name: version for name, version in self._serving.items() if name not in selected}
@@ -494,10 +510,10 @@ class ModelRepository:
             self._retire_if_unused(version, changes)
 
     def _record_missing(self, found: Discovery, reason: str = "") -> None:
-        """Find the versions in service that could not be loaded again from the disk, and log what is new.
+        """Find the versions in service that could not be loaded again from the disk, and log changes.
 
         Args:
-            reason: why the whole folder cannot be read; empty: it can.
+            reason: why the whole folder cannot be read; empty: the folder can be read.
         """
         before, self.missing = self.missing, {}
         for version in self._serving.values():
@@ -531,6 +547,6 @@ def _check_unchanged(manifest: Mapping[str, Any], version: Version) -> None:
 
 
 def _model_files(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """Hashes of the files that stay as they are while a version is loaded: all but weights and phrases."""
+    """Hashes of the files that may not change while a version is loaded: all but weights and phrases."""
     others = {*list_weights_files(manifest).values(), *list_phrase_files(manifest).values()}
     return {name: digest for name, digest in manifest["files"].items() if name not in others}
