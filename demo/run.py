@@ -21,11 +21,11 @@ from rich.table import Table
 
 from rescorer import NBestList, RescoredHypothesis, RescoredList, Weights
 from rescorer.client import Client
-from rescorer.weights import parse_weights
 from rescorer.evaluation.error_rate import WordErrors
 from rescorer.evaluation.list_errors import EvaluatedList, evaluate_list
 from rescorer.formats.jsonlines import read_lists
 from rescorer.models.bundle import read_normaliser
+from rescorer.weights import parse_weights
 
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT_S = 300.0
