@@ -268,6 +268,8 @@ class PhraseReader:
         }
         after |= read
         for part in (before, after):
+            if not self.mixture:
+                continue
             mixed = mix([part[name] for name in self.mixture], list(self.mixture.values()))
             # all models of an interpolated mixture read the same trie, forward
             for name, interpolation in self.interpolations.items():

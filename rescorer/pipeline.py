@@ -58,8 +58,11 @@ def load_bundle_models(
             ngram = load_ngram(bundle.files, name, entry)
             place_ngram(ngram, device)
             models[name] = ngram
+            continue
+        folder = bundle.files.subfolder(entry["path"].rstrip("/"))
+        if entry["kind"] == "units":
+            models[name] = load_units(folder, name, device, dtype, context_cache_bytes)
         else:
-            folder = bundle.files.subfolder(entry["path"].rstrip("/"))
             models[name] = load_network(folder, name, device, dtype, context_cache_bytes)
             network = models[name]
             if network.backward != (name in bundle.backward):  # weights are checked against the manifest
@@ -99,6 +102,22 @@ def load_network(
     place = torch_device(device)
     model, words = load_model(folder)
     return NeuralLanguageModel(model, words, name, place, dtype, context_cache_bytes)
+
+
+def load_units(
+    folder: Path | Folder,
+    name: str,
+    device: str,
+    dtype: str = "float32",
+    context_cache_bytes: int = CONTEXT_CACHE_BYTES,
+) -> LanguageModel:
+    """Load a model in pieces of words; torch is imported here, as for networks."""
+    from rescorer.models.kernels import torch_device
+    from rescorer.runtime import apply_threads
+    from rescorer.units.files import load_unit_model
+
+    apply_threads()
+    return load_unit_model(folder, name, torch_device(device), dtype, context_cache_bytes)
 
 
 Encoders = Mapping[str, WordEncoder]

@@ -303,6 +303,8 @@ class KnownNames:
     """Names of the backward models."""
     remembers: Collection[str] | None = None
     """Names of the models that can have a neural cache; None: all can."""
+    open_vocabulary: Collection[str] = ()
+    """Names of the models in pieces of words, which are not mixed word by word."""
 
 
 def check_weights(weights: Weights, known: KnownNames) -> None:
@@ -318,8 +320,18 @@ def check_weights(weights: Weights, known: KnownNames) -> None:
         raise ConfigError(
             f"weights.lm names {unknown}; the bundle has {names}{did_you_mean(unknown[0], names)}"
         )
+    if whole := [name for name, share in weights.mixture.items() if share and name in known.open_vocabulary]:
+        raise ConfigError(
+            f"mixture names the model {quote(whole[0])}, which reads pieces of words and is not mixed word "
+            f'by word; give its sentences a weight: lm: {{"{whole[0]}": 0.2}}'
+        )
     if weights.mixture:
         check_mixture(weights.mixture, known.models, known.backward)
+    elif weights.lm.get(MIXTURE) and not set(known.models).difference(known.open_vocabulary):
+        raise ConfigError(
+            "weights.lm gives the mixture a weight, but all models of the bundle read pieces of words and "
+            f'are not mixed word by word; expected weights such as lm: {{"{known.models[0]}": 0.2}}'
+        )
     if check_cache_share(weights.cache) and not set(weights.mixture).isdisjoint(known.backward):
         raise ConfigError(
             f"weights.cache is {weights.cache:g}, but the mixture is one of backward models, which do not "

@@ -6,6 +6,7 @@ manifest.json          schema, name, version, sha256 of every other file, how th
 text.json              normaliser settings
 ngram/model.arpa.gz    or an n-gram table, or a KenLM binary
 neural/                config.json, model.safetensors, vocabulary.txt
+units/                 config.json, model.safetensors, tokenizer.json or tokenizer.model
 weights/default.json   stream and LM weights, λ, word and OOV terms, fingerprints of the tuning lists
 reranker/NAME/         config.json, parameters.safetensors; optional
 phrases/NAME.txt       names and phrases that requests can ask for, one per line; optional
@@ -29,7 +30,13 @@ from typing import Any, Literal, get_args
 
 from rescorer.errors import BundleError, ConfigError, FormatError, LimitExceeded, did_you_mean, quote
 from rescorer.formats.io.text_io import make_folder
-from rescorer.models.network_files import CONFIG_FILE, NETWORK_FILES, read_config
+from rescorer.models.network_files import (
+    CONFIG_FILE,
+    NETWORK_FILES,
+    TOKENIZER_FILES,
+    WEIGHTS_FILE,
+    read_config,
+)
 from rescorer.phrases import MAX_PHRASE_FILE_BYTES, PhraseSet, compile_phrases, parse_phrase_file
 from rescorer.reranking.reranker import RERANKER_CONFIG_FILE, Reranker, read_reranker
 from rescorer.safe_input import (
@@ -46,11 +53,12 @@ from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.types import Weights
 from rescorer.weights import EMPTY, MIXTURE, OOV, RERANKER, WORDS, KnownNames, check_weights, parse_weights
 
-SCHEMA, BACKWARD_SCHEMA, TEXT_RULES_SCHEMA = 1, 2, 3
-"""Schemas of bundles without and with backward models, and of those whose text has the second rules. Older
-versions would take backward models for forward ones, and refuse the second rules with an unclear error."""
+SCHEMA, BACKWARD_SCHEMA, TEXT_RULES_SCHEMA, UNITS_SCHEMA = 1, 2, 3, 4
+"""Schemas of bundles without and with backward models, of those whose text has the second rules, and of those
+with models in pieces of words. Older versions would take backward models for forward ones, and refuse the
+others with an unclear error. A bundle has the smallest schema that it needs."""
 MANIFEST, TEXT, WEIGHTS, PHRASES = "manifest.json", "text.json", "weights", "phrases"
-ModelKind = Literal["ngram", "neural"]
+ModelKind = Literal["ngram", "neural", "units"]
 
 MAX_MODELS = 16
 MAX_SLOTS = 10_000  # largest number of slots of an n-gram
@@ -76,8 +84,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     manifest = SealedFolder(folder).read_json(MANIFEST)
     place = str(folder / MANIFEST)
     schema = manifest.get("schema")
-    if schema not in (SCHEMA, BACKWARD_SCHEMA, TEXT_RULES_SCHEMA):
-        known = f"{SCHEMA}, {BACKWARD_SCHEMA} or {TEXT_RULES_SCHEMA}"
+    if schema is None or schema not in range(SCHEMA, UNITS_SCHEMA + 1):
+        known = f"a whole number from {SCHEMA} to {UNITS_SCHEMA}"
         raise BundleError(f"{folder}: bundle schema {str(schema)[:100]!r}; expected {known}")
     for key, kind in (("name", str), ("version", int), ("files", dict), ("models", dict)):
         if not isinstance(manifest.get(key), kind):
@@ -93,21 +101,28 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{64}", digest):
             raise BundleError(f"{place}: files: {name}: the hash is not a SHA-256 in hexadecimal digits")
     _check_model_entries(place, manifest)
-    if schema < required_schema(manifest):
-        raise BundleError(f"{place}: schema is {schema}, but backward models need {BACKWARD_SCHEMA}")
+    needed = required_schema(manifest)
+    if schema < needed:
+        what = "models in pieces of words" if needed == UNITS_SCHEMA else "backward models"
+        raise BundleError(f"{place}: schema is {schema}, but {what} need {needed}")
     return manifest
 
 
 def required_schema(manifest: Mapping[str, Any], text_rules: int = 1) -> int:
     """The schema that a bundle needs for its models, and for the rules of its normaliser."""
+    if find_open(manifest):
+        return UNITS_SCHEMA
     if text_rules > 1:
         return TEXT_RULES_SCHEMA
     return BACKWARD_SCHEMA if find_backward(manifest) else SCHEMA
 
 
 def first_ngram(kinds: Mapping[str, ModelKind]) -> str:
-    """The model whose vocabulary decides which words are unknown: the first n-gram, or else the first."""
-    return next((name for name, kind in kinds.items() if kind == "ngram"), next(iter(kinds)))
+    """The model whose vocabulary decides which words are unknown: the first n-gram, or else network.
+
+    If all models are in pieces of words, this is the first of them, to which no word is unknown.
+    """
+    return min(kinds, key=lambda name: get_args(ModelKind).index(kinds[name]))
 
 
 def find_backward(manifest: Mapping[str, Any]) -> frozenset[str]:
@@ -116,16 +131,22 @@ def find_backward(manifest: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name, entry in models if entry.get("backward", False))
 
 
+def find_open(manifest: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the models in pieces of words, whose vocabulary is open."""
+    models = manifest.get("models", {}).items()
+    return frozenset(name for name, entry in models if entry.get("kind") == "units")
+
+
 def find_slots(manifest: Mapping[str, Any]) -> dict[str, frozenset[str]]:
     """For each n-gram that was trained with slots, the words that stood for phrases in its text."""
     models = manifest["models"].items()
     return {name: frozenset(entry["slots"]) for name, entry in models if entry.get("slots")}
 
 
-def find_networks(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """The folder of each network, by the name of the network."""
+def find_networks(manifest: Mapping[str, Any], *kinds: ModelKind) -> dict[str, str]:
+    """The folder of each model of some kinds, by the name of the model."""
     models = manifest["models"].items()
-    return {name: entry["path"].rstrip("/") for name, entry in models if entry["kind"] == "neural"}
+    return {name: entry["path"].rstrip("/") for name, entry in models if entry["kind"] in kinds}
 
 
 def list_model_files(entry: Mapping[str, Any]) -> list[str]:
@@ -133,6 +154,8 @@ def list_model_files(entry: Mapping[str, Any]) -> list[str]:
     path = entry["path"].rstrip("/")
     if entry["kind"] == "neural":
         return [f"{path}/{name}" for name in NETWORK_FILES]
+    if entry["kind"] == "units":
+        return [f"{path}/{name}" for name in (CONFIG_FILE, WEIGHTS_FILE, entry["tokenizer"])]
     return [path, *([entry["words"]] if "words" in entry else [])]
 
 
@@ -180,6 +203,8 @@ def _check_model_entries(place: str, manifest: Mapping[str, Any]) -> None:
             raise BundleError(f"{role} has the unknown kind {found!r}; expected one of: {known}")
         if not isinstance(entry.get("words", ""), str):
             raise BundleError(f"{role}: 'words' is not a string; expected the name of a file")
+        if entry["kind"] == "units" and entry.get("tokenizer") not in TOKENIZER_FILES:
+            raise BundleError(f"{role}: 'tokenizer' is not one of {', '.join(TOKENIZER_FILES)}")
         if not isinstance(entry.get("backward", False), bool):
             raise BundleError(f"{role}: 'backward' is not a boolean; expected true or false")
         slots = entry.get("slots", [])
@@ -237,7 +262,7 @@ def read_weights(folder: Folder, names: Mapping[str, str], known: KnownNames) ->
         weights_by_name[name] = weights
     if "default" not in weights_by_name:
         raise BundleError(f"{folder.path / WEIGHTS}: default.json is missing")
-    if not weights_by_name["default"].mixture:
+    if not weights_by_name["default"].mixture and set(known.models) - set(known.open_vocabulary):
         path = folder.path / WEIGHTS / "default.json"
         raise BundleError(f"{path}: no mixture weights; expected at least one")
     return weights_by_name
@@ -318,11 +343,16 @@ def _find_problems(reranker: Reranker, files: SealedFolder, manifest: Mapping[st
             yield f"'models' does not have {quote(name)}, whose scores it uses"
     if (encoder := reranker.encoder) is None:
         return
-    networks = find_networks(manifest)
+    networks = find_networks(manifest, "neural", "units")
     if encoder.model not in networks:
         known = ", ".join(networks) or "it has none"
         yield f"encodes words by {quote(encoder.model)}; expected a network of the bundle: {known}"
-    size = read_config(files.subfolder(networks[encoder.model])).embedding_size
+        return
+    folder = files.subfolder(networks[encoder.model])
+    if encoder.model in find_open(manifest):
+        size = folder.read_json(CONFIG_FILE).get("decoder", {}).get("embedding_size")
+    else:
+        size = read_config(folder).embedding_size
     if len(encoder.projection) != size:
         yield (
             f"projects context vectors of length {len(encoder.projection)}, but those of the model "
@@ -376,6 +406,11 @@ class Bundle:
         return find_backward(self.manifest)
 
     @cached_property
+    def open_vocabulary(self) -> frozenset[str]:
+        """Names of the models in pieces of words, to which no word is unknown."""
+        return find_open(self.manifest)
+
+    @cached_property
     def slots(self) -> Mapping[str, frozenset[str]]:
         """For each n-gram that was trained with slots, its slots; see ``rescorer.phrases``."""
         return find_slots(self.manifest)
@@ -388,7 +423,9 @@ class Bundle:
     @cached_property
     def known_names(self) -> KnownNames:
         """Names that weights can use."""
-        return KnownNames(list(self.model_kinds), self.rerankers, self.backward, self.remembers)
+        return KnownNames(
+            list(self.model_kinds), self.rerankers, self.backward, self.remembers, self.open_vocabulary
+        )
 
     @cached_property
     def ngram(self) -> str:
@@ -426,6 +463,7 @@ def read_bundle(folder: Path | str) -> Bundle:
         )
     readers, remembers = _find_readers(files, manifest)
     slots = frozenset().union(*find_slots(manifest).values())
+    known = KnownNames(list(kinds), rerankers, backward, remembers, find_open(manifest))
     return Bundle(
         files=files,
         name=manifest["name"],
@@ -433,7 +471,7 @@ def read_bundle(folder: Path | str) -> Bundle:
         manifest=manifest,
         normaliser=normaliser,
         model_kinds=kinds,
-        weights=read_weights(files, weights_files, KnownNames(list(kinds), rerankers, backward, remembers)),
+        weights=read_weights(files, weights_files, known),
         reads_previous=readers,
         remembers=remembers,
         rerankers=rerankers,
@@ -459,7 +497,7 @@ def _read_phrases(files: Folder, name: str, normaliser: Normaliser, slots: froze
 def _find_readers(files: Folder, manifest: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
     """``Bundle.reads_previous`` and ``Bundle.remembers``, from the configurations of the networks."""
     readers, remembers = set(), set()
-    for name, path in find_networks(manifest).items():
+    for name, path in find_networks(manifest, "neural").items():
         config = files.read_json(f"{path}/{CONFIG_FILE}")
         if config.get("carried") is True or config.get("topics"):
             readers.add(name)

@@ -438,6 +438,7 @@ def _output_shapes(config: NetworkConfig) -> Shapes:
 
 CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE = "config.json", "model.safetensors", "vocabulary.txt"
 NETWORK_FILES = (CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE)
+TOKENIZER_FILE, SENTENCEPIECE_FILE = TOKENIZER_FILES = "tokenizer.json", "tokenizer.model"
 SCALE_SUFFIX = ".int8_scale"  # suffix of the name of an int8 matrix's scales, (rows,) float32
 
 MAX_WORD_BYTES = 1024  # largest average length of the words of a vocabulary

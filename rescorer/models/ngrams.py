@@ -597,6 +597,7 @@ def align_vocabularies(models: Sequence[LanguageModel], words: frozenset[str] = 
     Args:
         words: further words over which probability is spread, such as the words of models to compare with.
     """
+    models = [model for model in models if model.vocabulary()]  # pieces of words make all words
     union = words.union(*(model.vocabulary() for model in models))
     ngram = next((model for model in models if isinstance(model, NgramModel)), None)
     for model in models:

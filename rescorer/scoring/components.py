@@ -348,6 +348,8 @@ class Mixture(Component):
     columns = (MIXTURE,)
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
+        if not scored.weights.mixture:  # all models read pieces of words
+            return
         if found := scored.gather(lambda batch: sum_mixture(batch, scored.options)):
             columns[MIXTURE] = found[MIXTURE]
 

@@ -280,7 +280,8 @@ class ListRanker:
         for component in self.components:
             weights = component.without_models(weights, {self.bundle.ngram})
         lm = {self.bundle.ngram: sum(weights.lm.values())}
-        weights = replace(weights, lm=lm, mixture={self.bundle.ngram: 1.0}, calibration=None)
+        mixture = {} if self.bundle.ngram in self.bundle.open_vocabulary else {self.bundle.ngram: 1.0}
+        weights = replace(weights, lm=lm, mixture=mixture, calibration=None)
         return replace(options, weights=weights)
 
     def first_pass(self, options: BoundOptions) -> BoundOptions:

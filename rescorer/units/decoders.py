@@ -27,11 +27,11 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from rescorer.errors import BundleError
-from rescorer.models.kernels import linear
+from rescorer.errors import BundleError, ConfigError
+from rescorer.models.kernels import linear, multiply_in_int8
 from rescorer.models.outputs import row_blocks, rows_per_block
 from rescorer.safe_input import TensorInfo, format_shape
 
@@ -41,6 +41,7 @@ MAX_SIZE = 1 << 20
 """Largest size of any layer of a decoder."""
 MAX_LAYERS = 512
 MAX_POSITIONS = 1 << 24
+STORED_TYPES = ("F32", "F16", "BF16")  # types of tensors in files
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "leaky_relu"]
 Norm = Literal["rms", "layer"]
@@ -135,7 +136,9 @@ class DecoderConfig:
         if unknown := sorted(set(values) - known):
             expected = f"expected some of {sorted(known)}"
             raise BundleError(f"config of the decoder: unknown {unknown[0]!r}; {expected}")
-        lists = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        lists: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
         try:
             return cls(**lists)
         except TypeError as error:
@@ -210,9 +213,37 @@ def check_tensors(place: str, config: DecoderConfig, found: Mapping[str, TensorI
     for name, info in found.items():
         if name not in expected:
             raise BundleError(f"{place}: unexpected tensor {name[:100]!r}")
+        if info.dtype not in STORED_TYPES:
+            raise BundleError(
+                f"{place}: the tensor {name} is stored as {info.dtype}; expected {STORED_TYPES}"
+            )
         if tuple(info.shape) != expected[name]:
             shapes = format_shape(info.shape), format_shape(expected[name])
             raise BundleError(f"{place}: the tensor {name} is {shapes[0]}; expected {shapes[1]}")
+
+
+def set_precision(tensors: dict[str, Tensor], dtype: str) -> None:
+    """Convert the matrices of a decoder, in place; see ``NeuralLanguageModel`` for the names of precisions.
+
+    What is added, normalised or summed stays in float32, as do embeddings that are only looked up.
+
+    Raises:
+        ConfigError: the dtype is unknown, or not supported on this device.
+    """
+    if dtype not in ("float32", "bfloat16", "int8"):
+        raise ConfigError(f"dtype is {dtype!r}; expected float32, bfloat16 or int8")
+    output = "output.weight" if "output.weight" in tensors else "embedding.weight"
+    looked_up = {"positions.weight", "embedding.weight"} - {output}
+    names = [name for name, tensor in tensors.items() if tensor.dim() == 2 and name not in looked_up]
+    if dtype == "int8":
+        if tensors[output].device.type != "cpu":
+            raise ConfigError(
+                f"dtype int8 is only supported on CPUs; use bfloat16 on {tensors[output].device}"
+            )
+        multiply_in_int8(tensors[name] for name in names)
+    if dtype == "bfloat16":
+        for name in names:
+            tensors[name] = nn.Parameter(tensors[name].bfloat16(), requires_grad=False)
 
 
 def rotary_table(frequencies: Sequence[float], n_positions: int, like: Tensor) -> Tensor:

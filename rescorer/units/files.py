@@ -11,18 +11,19 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from rescorer.errors import BundleError, quote
 from rescorer.models import CONTEXT_CACHE_BYTES
+from rescorer.models.network_files import CONFIG_FILE, WEIGHTS_FILE
 from rescorer.safe_input import Folder, descriptor_path, read_tensor_header
-from rescorer.units.decoders import Decoder, DecoderConfig, check_tensors
+from rescorer.units.decoders import Decoder, DecoderConfig, check_tensors, set_precision
 from rescorer.units.model import DecoderScorer, UnitLanguageModel
 from rescorer.units.tokens import Tokenizer, WordDivider, read_tokenizer
 
-CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 TextForm = Literal["canonical", "upper"]
 """How words are written before they are divided into units: as the normaliser writes them, or upper case."""
 
@@ -85,14 +86,22 @@ class UnitConfig:
 
 
 def load_unit_model(
-    folder: Path | Folder, name: str = "units", context_cache_bytes: int = CONTEXT_CACHE_BYTES
+    folder: Path | Folder,
+    name: str = "units",
+    device: torch.device | str = "cpu",
+    dtype: str = "float32",
+    context_cache_bytes: int = CONTEXT_CACHE_BYTES,
 ) -> UnitLanguageModel:
-    """Load a model from its folder; its weights stay in the file until they are read, and are shared by
-    processes.
+    """Load a model from its folder.
+
+    On a CPU, weights in float32 stay in the file, which is mapped into memory and shared by processes.
+
+    Args:
+        dtype: precision of matrix products, see ``decoders.set_precision``.
 
     Raises:
         BundleError: a file is missing or damaged, or files do not fit together.
-        ConfigError: the library of its tokenizer is not installed.
+        ConfigError: the library of the tokenizer is not installed, or the dtype is not supported here.
     """
     files = folder if isinstance(folder, Folder) else Folder(folder)
     config = UnitConfig.from_dict(files.read_json(CONFIG_FILE), str(files.path / CONFIG_FILE))
@@ -103,6 +112,11 @@ def load_unit_model(
             tensors = load_file(descriptor_path(stream))
         except (OSError, ValueError, SafetensorError):
             raise BundleError(f"{stream.name}: cannot be read as a safetensors file") from None
+    for tensor_name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise BundleError(f"{files.path}: {tensor_name} has values that are not finite")
+    tensors = {tensor_name: tensor.float().to(device) for tensor_name, tensor in tensors.items()}
+    set_precision(tensors, dtype)
     return make_model(config, tensors, tokenizer, name, context_cache_bytes)
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rescorer.errors import BundleError, did_you_mean, quote
 from rescorer.safe_input import Folder, TensorInfo, descriptor_path
-from rescorer.units.decoders import DecoderConfig, check_tensors
+from rescorer.units.decoders import Activation, DecoderConfig, check_tensors
 
 CONFIG_FILE, WEIGHTS_FILE, INDEX_FILE = "config.json", "model.safetensors", "model.safetensors.index.json"
 Tensors = dict[str, Tensor]
@@ -81,7 +81,7 @@ def _windows(values: Mapping[str, Any]) -> tuple[int, ...]:
     return windows if any(windows) else ()
 
 
-ACTIVATIONS = {
+ACTIVATIONS: Mapping[str, Activation] = {
     "silu": "silu",
     "swish": "silu",
     "gelu": "gelu",
@@ -92,7 +92,7 @@ ACTIVATIONS = {
 }
 
 
-def _activation(name: Any) -> str:
+def _activation(name: Any) -> Activation:
     if name not in ACTIVATIONS:
         raise BundleError(
             f"{CONFIG_FILE}: the activation {str(name)[:50]!r} is not known; {_others(ACTIVATIONS)}"
@@ -424,6 +424,7 @@ def pair_halves(config: DecoderConfig, rows: Tensor) -> Tensor:
 
 
 MAX_SHARDS = 1000
+TYPE_NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 
 
 def read_config(files: Folder) -> dict[str, Any]:
@@ -492,6 +493,9 @@ def read_folder(folder: Path) -> tuple[DecoderConfig, Tensors]:
     files = Folder(folder)
     values = read_config(files)
     config, tensors = translate(values, read_safetensors(files))
-    infos = {name: TensorInfo(str(tensor.dtype), tuple(tensor.shape)) for name, tensor in tensors.items()}
+    infos = {
+        name: TensorInfo(TYPE_NAMES.get(tensor.dtype, str(tensor.dtype)), tuple(tensor.shape))
+        for name, tensor in tensors.items()
+    }
     check_tensors(str(folder), config, infos)
     return config, tensors

@@ -22,16 +22,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rescorer.errors import BundleError, ConfigError, quote
+from rescorer.models.network_files import CONFIG_FILE, SENTENCEPIECE_FILE, TOKENIZER_FILE, WEIGHTS_FILE
 from rescorer.safe_input import Folder
 from rescorer.trie import Words, build_trie
 from rescorer.units import huggingface
 from rescorer.units.decoders import DecoderConfig
-from rescorer.units.files import CONFIG_FILE, WEIGHTS_FILE, TextForm, UnitConfig, make_model
+from rescorer.units.files import TextForm, UnitConfig, make_model
 from rescorer.units.gguf import GgufFile
 from rescorer.units.model import DecoderScorer, UnitLanguageModel
 from rescorer.units.tokens import (
-    SENTENCEPIECE_FILE,
-    TOKENIZER_FILE,
     JsonTokenizer,
     SentencePieceTokenizer,
     Tokenizer,

@@ -18,10 +18,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from rescorer.errors import BundleError, ConfigError
+from rescorer.models.network_files import SENTENCEPIECE_FILE, TOKENIZER_FILE
 from rescorer.safe_input import Folder
 from rescorer.trie import HypothesisTrie, Words
 
-TOKENIZER_FILE, SENTENCEPIECE_FILE = "tokenizer.json", "tokenizer.model"
 MAX_TOKENIZER_BYTES = 64 << 20
 """Largest file of a tokenizer; those of 250,000 units have 35 MB."""
 MAX_CACHED_WORDS = 200_000

@@ -289,6 +289,12 @@ class BundledModels:
         "unless a name is given.",
         metavar="[NAME=]FOLDER",
     )
+    units: list[str] | None = option(
+        None,
+        "Folder of a model in pieces of words that rescorer-train import wrote; repeat for more, named "
+        "units, units2, … unless a name is given. Its weight is 0 beside other models: tune it.",
+        metavar="[NAME=]FOLDER",
+    )
     share: list[str] | None = option(
         None,
         "Interpolation weight λ of a model in the mixture; repeat for each model. 0 alone leaves a "
@@ -369,11 +375,13 @@ def bundle(
     networks = {
         name: resolve_model_folder(path) for name, path in name_models("neural", models.neural or []).items()
     }
+    units = name_models("units", models.units or [])
     parts = BundleParts(
         name=output.parent.name,
         version=int(output.name),
         ngrams=ngrams,
         networks=networks,
+        units=units,
         normaliser=choose_normaliser(normaliser, [*ngrams.values(), *networks.values()]),
         weights=default,
         validation=models.validation,
@@ -394,7 +402,7 @@ def bundle(
 
 def make_table(manifest: dict[str, Any], shares: Mapping[str, float]) -> FoldingTable:
     """Make a table of perplexities with one row per text and one column per model."""
-    names = [*manifest["models"], "mixture"]
+    names = [name for name, entry in manifest["models"].items() if entry["kind"] != "units"] + ["mixture"]
     weights = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
     title = f"{manifest['name']}/{manifest['version']}: perplexity (λ: {weights})"
     table = FoldingTable("text", "tokens", "unknown", *names, title=title)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -79,9 +80,14 @@ def import_command(
     foreign = read_huggingface(source) if kind == "hf" else read_gguf(source)
     imported = import_model(foreign, output, sentences, start, end, text)
     if as_json:
-        facts = {"config": imported.config.to_dict(), "check": asdict(imported.check)}
-        facts |= {name: [asdict(one) for one in getattr(imported, name)] for name in ("starts", "ends")}
-        typer.echo(json.dumps({**facts, "parameters": imported.n_parameters}, indent=2, ensure_ascii=False))
+        facts = {
+            "config": imported.config.to_dict(),
+            "check": asdict(imported.check),
+            "starts": [asdict(one) for one in imported.starts],
+            "ends": [asdict(one) for one in imported.ends],
+            "parameters": imported.n_parameters,
+        }
+        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
     else:
         print_import(imported, output)
 
@@ -107,7 +113,7 @@ def print_import(imported: Imported, output: Path) -> None:
     )
 
 
-def print_candidates(role: str, measure: str, candidates: list[Candidate]) -> None:
+def print_candidates(role: str, measure: str, candidates: Sequence[Candidate]) -> None:
     """Print the units that were considered, the chosen one first."""
     if not candidates:
         return

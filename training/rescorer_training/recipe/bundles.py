@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -31,7 +31,7 @@ from rescorer.models.bundle import (
     read_weights,
 )
 from rescorer.models.language_model import LanguageModel
-from rescorer.models.network_files import NETWORK_FILES
+from rescorer.models.network_files import CONFIG_FILE, NETWORK_FILES, TOKENIZER_FILES, WEIGHTS_FILE
 from rescorer.models.neural import load_model, save_model
 from rescorer.models.ngram_files import SUFFIX, contains_words, read_arpa_model, write_table
 from rescorer.models.ngrams import NgramModel, align_vocabularies
@@ -40,6 +40,7 @@ from rescorer.reranking.reranker import RERANKER_CONFIG_FILE, RERANKER_FILES
 from rescorer.safe_input import Folder, SealedFolder
 from rescorer.text import Normaliser
 from rescorer.types import Weights
+from rescorer.units.files import load_unit_model
 from rescorer.weights import EMPTY, MIXTURE, OOV, WORDS, KnownNames, check_mixture, weights_to_dict
 from rescorer_training.corpus import is_backward, read_sentences
 from rescorer_training.evaluation import perplexity
@@ -240,6 +241,8 @@ class BundleParts:
     """Held-out text for fitting the interpolation weights λ."""
     tests: Mapping[str, Path]
     """Texts to measure perplexities on, by name."""
+    units: Mapping[str, Path] = field(default_factory=dict)
+    """Folders of imported models in pieces of words, by model name."""
     weight_sets: Sequence[Path] = ()
     """JSON files of further weight sets. Each set is named after its file."""
     rerankers: Sequence[Path] = ()
@@ -260,32 +263,24 @@ def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
             the models.
         BundleError: a model cannot be read.
     """
-    names = [*parts.ngrams, *parts.networks]
+    names = [*parts.ngrams, *parts.networks, *parts.units]
     if not names:
-        raise ConfigError("a bundle needs a model: give --ngram, --neural or both")
+        raise ConfigError("a bundle needs a model: give --ngram, --neural or --units")
     if len(names) > MAX_MODELS:
         raise ConfigError(f"{len(names)} models; a bundle has at most {MAX_MODELS}")
     for name in names:
         check_model_name(name, parts.weights.streams)
     if len(set(names)) < len(names):
-        raise ConfigError("an n-gram and a network have the same name; every model needs a name of its own")
+        raise ConfigError("two models of different kinds have the same name; every model needs its own name")
 
     def fill(partial: Path) -> dict[str, Any]:
         entries, models = copy_models(parts, partial)
-        backward = [name for name, model in models.items() if model.backward]
-        check_shares(parts.weights.mixture, names, backward)
-        align_vocabularies(list(models.values()))
-        texts = {"validation": parts.validation, **parts.tests}
-        scores = {name: score_text(models, parts.normaliser, path) for name, path in texts.items()}
-        shares = choose_shares(parts.weights.mixture, scores["validation"].log_probs, backward)
-        ngram = next(iter(parts.ngrams), None)
-        measured = {name: summarise_text(scores[name], path, shares, ngram) for name, path in texts.items()}
+        measured, weights = measure_mixture(parts, models)
+        entries |= copy_units(parts.units, partial)
         (partial / TEXT).write_text(parts.normaliser.settings.to_json() + "\n", encoding="utf-8")
         (partial / WEIGHTS).mkdir()
-        lm = divide_weight(parts.weights.lm[MIXTURE], shares, backward)
-        weights = weights_to_dict(replace(parts.weights, name="default", lm=lm, mixture=shares))
         default_file = partial / WEIGHTS / "default.json"
-        default_file.write_text(json.dumps(weights, indent=2) + "\n", encoding="utf-8")
+        default_file.write_text(json.dumps(weights_to_dict(weights), indent=2) + "\n", encoding="utf-8")
         for path in parts.weight_sets:
             shutil.copyfile(path, partial / WEIGHTS / path.name)
         sets = {path.stem: f"{WEIGHTS}/{path.name}" for path in (partial / WEIGHTS).glob("*.json")}
@@ -296,7 +291,9 @@ def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
                 shutil.copyfile(path / file, copy)
         # check all rerankers and weight sets before publishing
         rerankers = read_rerankers(SealedFolder(partial), {"models": entries, "files": hash_files(partial)})
-        read_weights(Folder(partial), sets, KnownNames(list(models), rerankers, backward))
+        backward = [name for name, model in models.items() if model.backward]
+        known = KnownNames(list(entries), rerankers, backward, open_vocabulary=list(parts.units))
+        read_weights(Folder(partial), sets, known)
         files = {name: folder / "training.json" for name, folder in parts.networks.items()}
         return {
             "name": parts.name,
@@ -309,6 +306,45 @@ def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
 
     publish(folder, fill)
     return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+
+
+def measure_mixture(
+    parts: BundleParts, models: Mapping[str, LanguageModel]
+) -> tuple[dict[str, Any], Weights]:
+    """Measure texts under models that are mixed word by word; return facts about them, and default weights.
+
+    Models in pieces of words are not among them. A bundle of such models alone gives each the same weight.
+    """
+    if not models:
+        share = parts.weights.lm[MIXTURE] / len(parts.units)
+        return {}, replace(parts.weights, name="default", lm=dict.fromkeys(parts.units, share), mixture={})
+    backward = [name for name, model in models.items() if model.backward]
+    check_shares(parts.weights.mixture, list(models), backward)
+    align_vocabularies(list(models.values()))
+    texts = {"validation": parts.validation, **parts.tests}
+    scores = {name: score_text(models, parts.normaliser, path) for name, path in texts.items()}
+    shares = choose_shares(parts.weights.mixture, scores["validation"].log_probs, backward)
+    ngram = next(iter(parts.ngrams), None)
+    measured = {name: summarise_text(scores[name], path, shares, ngram) for name, path in texts.items()}
+    lm = divide_weight(parts.weights.lm[MIXTURE], shares, backward)
+    return measured, replace(parts.weights, name="default", lm=lm, mixture=shares)
+
+
+def copy_units(units: Mapping[str, Path], partial: Path) -> dict[str, Any]:
+    """Copy models in pieces of words into the unfinished bundle; return their manifest entries.
+
+    Raises:
+        BundleError: a folder is not one that ``rescorer-train import`` wrote.
+    """
+    entries = {}
+    for name, source in units.items():
+        load_unit_model(source, name)  # which checks its files
+        tokenizer = next(file for file in TOKENIZER_FILES if (source / file).exists())
+        (partial / name).mkdir()
+        for file in (CONFIG_FILE, WEIGHTS_FILE, tokenizer):
+            shutil.copyfile(source / file, partial / name / file)
+        entries[name] = {"kind": "units", "path": name, "tokenizer": tokenizer}
+    return entries
 
 
 def copy_models(parts: BundleParts, partial: Path) -> tuple[dict[str, Any], dict[str, LanguageModel]]:
