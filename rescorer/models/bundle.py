@@ -379,6 +379,8 @@ class Bundle:
     and those with topics."""
     remembers: frozenset[str] = frozenset()
     """Names of the networks that can have a neural cache: forward ones without topics."""
+    positions: Mapping[str, int] = field(default_factory=dict)
+    """For each model in pieces of words that has a table of positions, their number."""
     rerankers: Mapping[str, Reranker] = field(default_factory=dict)
     """Rerankers by name; weights can name them."""
     phrases: Mapping[str, PhraseSet] = field(default_factory=dict)
@@ -474,6 +476,7 @@ def read_bundle(folder: Path | str) -> Bundle:
         weights=read_weights(files, weights_files, known),
         reads_previous=readers,
         remembers=remembers,
+        positions=_find_positions(files, manifest),
         rerankers=rerankers,
         phrases={
             name: _read_phrases(files, file, normaliser, slots)
@@ -504,6 +507,18 @@ def _find_readers(files: Folder, manifest: Mapping[str, Any]) -> tuple[frozenset
         if not config.get("backward") and not config.get("topics"):
             remembers.add(name)
     return frozenset(readers), frozenset(remembers)
+
+
+def _find_positions(files: Folder, manifest: Mapping[str, Any]) -> dict[str, int]:
+    """``Bundle.positions``, as the configurations of decoders say."""
+    paths = find_networks(manifest, "units")
+    decoders = {name: files.read_json(f"{path}/{CONFIG_FILE}").get("decoder") for name, path in paths.items()}
+    tables = {
+        name: of for name, of in decoders.items() if isinstance(of, dict) and of.get("positions") == "table"
+    }
+    return {
+        name: of["context_length"] for name, of in tables.items() if isinstance(of.get("context_length"), int)
+    }
 
 
 def read_normaliser(path: Path, folder: Folder | None = None) -> Normaliser:

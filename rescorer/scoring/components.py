@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from rescorer.errors import InvalidList, quote
 from rescorer.list_checks import SpokenWords
 from rescorer.models.bundle import Bundle
 from rescorer.models.language_model import mix_scores
@@ -330,6 +331,25 @@ class LanguageModels(Component):
     def __init__(self, bundle: Bundle, normalise: Callable[[str], Words]) -> None:
         super().__init__(bundle, normalise)
         self.columns = tuple(bundle.model_kinds)
+
+    def prepare(self, prepared: PreparedList) -> PreparedList:
+        """Raise InvalidList if a hypothesis may have more pieces of words than a model has positions for.
+
+        A tokenizer makes at most one piece of each byte, and the front half of a service has no tokenizers.
+        """
+        for name, n_positions in self.bundle.positions.items():
+            before = len(" ".join(prepared.context).encode()) + 1
+            for index, words in enumerate(prepared.words):
+                n_bytes = before + len(" ".join(words).encode()) + 1
+                if n_bytes > n_positions:
+                    raise InvalidList(
+                        f"{n_bytes:,} bytes with its context; expected at most {n_positions:,}, the number "
+                        f"of positions of the model {quote(name)}",
+                        list_id=prepared.nbest.id,
+                        hypothesis=index,
+                        field="text",
+                    )
+        return prepared
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
         columns |= scored.gather(lambda batch: batch.once("models", lambda: self._sum(batch)))
