@@ -99,9 +99,9 @@ def test_the_map_names_every_room(package):
     section = page.split(f"\n## {Path(package).name}\n")[1].split("\n## ")[0]
     rows = [line for line in section.split("\n### ")[0].splitlines() if line.startswith("| `")]
     named = {room for row in rows for room in ROOM.findall(row.split("|")[1])}
-    rooms = {
-        f"{path.name}/" if path.is_dir() else path.stem
-        for path in (ROOT / package).iterdir()
-        if path.suffix == ".py" or (path.is_dir() and any(one.name != "__pycache__" for one in path.iterdir()))
+    entries = list((ROOT / package).iterdir())
+    folders = {
+        f"{path.name}/" for path in entries if path.is_dir() and {*path.iterdir()} - {path / "__pycache__"}
     }
-    assert named == rooms - {"__init__", "__main__", "__pycache__/", "former_names"}
+    modules = {path.stem for path in entries if path.suffix == ".py"}
+    assert named == (folders - {"__pycache__/"}) | (modules - {"__init__", "__main__", "former_names"})
