@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -87,3 +88,20 @@ def test_the_wheel_claims_only_names_of_our_own():
 def test_packages_say_what_they_are_for(folder):
     tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
     assert ast.get_docstring(tree), "expected a docstring that says what the package does"
+
+
+ROOM = re.compile(r"`(\w+/?)`")
+
+
+@pytest.mark.parametrize("package", ["rescorer", "training/rescorer_training"])
+def test_the_map_names_every_room(package):
+    page = (ROOT / "docs" / "architecture" / "packages.md").read_text(encoding="utf-8")
+    section = page.split(f"\n## {Path(package).name}\n")[1].split("\n## ")[0]
+    rows = [line for line in section.split("\n### ")[0].splitlines() if line.startswith("| `")]
+    named = {room for row in rows for room in ROOM.findall(row.split("|")[1])}
+    entries = list((ROOT / package).iterdir())
+    folders = {
+        f"{path.name}/" for path in entries if path.is_dir() and {*path.iterdir()} - {path / "__pycache__"}
+    }
+    modules = {path.stem for path in entries if path.suffix == ".py"}
+    assert named == (folders - {"__pycache__/"}) | (modules - {"__init__", "__main__", "former_names"})
