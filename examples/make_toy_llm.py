@@ -2,8 +2,8 @@
 
     python examples/make_toy_llm.py FOLDER TEXT
 
-It has a tokenizer that was trained on the text, and a decoder of LLaMA's shape with random weights. Its scores
-are those of an untrained model; the way from such a folder to rescored lists is that of any other.
+It has a tokenizer that was trained on the text, and a decoder of LLaMA's shape with random weights. Its
+scores are those of an untrained model; the way from such a folder to rescored lists is that of any other.
 """
 
 from __future__ import annotations

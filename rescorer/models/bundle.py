@@ -511,14 +511,12 @@ def _find_readers(files: Folder, manifest: Mapping[str, Any]) -> tuple[frozenset
 
 def _find_positions(files: Folder, manifest: Mapping[str, Any]) -> dict[str, int]:
     """``Bundle.positions``, as the configurations of decoders say."""
-    paths = find_networks(manifest, "units")
-    decoders = {name: files.read_json(f"{path}/{CONFIG_FILE}").get("decoder") for name, path in paths.items()}
-    tables = {
-        name: of for name, of in decoders.items() if isinstance(of, dict) and of.get("positions") == "table"
-    }
-    return {
-        name: of["context_length"] for name, of in tables.items() if isinstance(of.get("context_length"), int)
-    }
+    found = {}
+    for name, path in find_networks(manifest, "units").items():
+        decoder = files.read_json(f"{path}/{CONFIG_FILE}").get("decoder")
+        if isinstance(decoder, dict) and decoder.get("positions") == "table":
+            found[name] = decoder.get("context_length", 0)
+    return found
 
 
 def read_normaliser(path: Path, folder: Folder | None = None) -> Normaliser:
