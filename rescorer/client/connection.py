@@ -376,7 +376,7 @@ class ConnectionOptions:
     tls: Tls | None = None
     """TLS options; None sends plain text."""
     token: Token = field(default="", repr=False)
-    """Bearer token, or a function that returns it. Refused without TLS, except for servers on this machine."""
+    """Bearer token, or a function that returns it. Without TLS, it is refused unless the server is local."""
     retry: Retry = Retry()  # frozen
     """Policy for retrying failed calls. The ``timeout_s`` of a call covers all of its attempts."""
     connections: int = 1
