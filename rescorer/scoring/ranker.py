@@ -285,7 +285,8 @@ class ListRanker:
         return replace(options, weights=weights)
 
     def first_pass(self, options: BoundOptions) -> BoundOptions:
-        """Return options that keep the input order, and whose totals have only streams and word counts."""
+        """Return options that keep the input order. Totals have only components that need no models' scores,
+        such as streams and word counts."""
         weights = options.weights
         for component in self.components:
             weights = component.without_models(weights, None)
