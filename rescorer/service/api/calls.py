@@ -1,4 +1,4 @@
-"""Steps before and after the method of every call: authentication, telemetry, errors, and the server's end.
+"""Steps before and after the method of every call: authentication, telemetry, errors, and a stopping server.
 
 Without these interceptors, gRPC would send the text of any exception to the client, with the code UNKNOWN.
 """
@@ -44,7 +44,7 @@ current_client: ContextVar[str] = ContextVar("client", default="")
 
 
 def client_of(context: grpc.aio.ServicerContext) -> Hashable:
-    """Identify the caller for limits and fairness: the authenticated client, otherwise the connection."""
+    """Identify the caller for limits and fairness: by name if clients authenticate, else by connection."""
     return current_client.get() or context.peer()
 
 
@@ -168,7 +168,7 @@ A client that closes its stream has all its answers and needs no error."""
 
 
 class Drain:
-    """Whether the server should stop, and which of its calls are still open."""
+    """Knows whether the server is stopping and which calls are open, and ends streams when it stops."""
 
     def __init__(self) -> None:
         self._stop_requested = asyncio.Event()
@@ -270,10 +270,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     """Authorise callers; count and record the calls of our own services, bound their memory, and send errors.
 
     Args:
-        roles: the role that each service requires, by its full name. Calls of other services pass unchanged,
-            such as health checks, which orchestrators make without credentials.
-        response_bytes: our own services, each with the size of an answer to reserve before a request is
-            decoded. Of other services, only the callers are checked: these services send statuses themselves.
+        roles: the role that each service requires, by the full name of the service. Calls of other services
+            pass unchanged, such as health checks, which orchestrators make without credentials.
+        response_bytes: bytes to reserve for an answer before a request is decoded, by name of each service of
+            our own. For other services only the caller is checked, because they send statuses themselves.
         drain: counts the open calls.
         telemetry: records the calls, refused ones too.
         memory: bounds the bytes of requests and answers.

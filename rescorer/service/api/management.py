@@ -49,7 +49,7 @@ class Health(HealthServicer):
 
     Args:
         names: service names that clients may ask for.
-        watches: places for open watches.
+        watches: limits the number of open watches.
     """
 
     def __init__(self, names: Sequence[str], watches: StreamSlots) -> None:
@@ -113,7 +113,7 @@ class Health(HealthServicer):
 
 
 class Reloader:
-    """Reload files that changed on disk; if a file is unusable, report that and keep its previous state.
+    """Reloads files that changed on disk. If a file is unusable, this is reported, and its old content stays.
 
     Args:
         settings: the settings that the server started with.
@@ -300,7 +300,7 @@ def describe_reranker(reranker: Reranker, streams: Sequence[str]) -> pb.Reranker
 
 
 def read_measurements(measured: Any) -> Iterator[pb.Measurement]:
-    """Yield the perplexities in a manifest's measurements; other entries and odd values are ignored."""
+    """Yield the perplexities in a manifest's measurements. Other entries and wrong values are ignored."""
     if not isinstance(measured, Mapping):
         return
     for name, entry in measured.items():

@@ -140,9 +140,9 @@ class SharedModels:
         self._children: dict[str, ProcessWorker] = {}
         self._pids: dict[str, int] = {}
         self._failures: dict[str, tuple[float, Exception]] = {}
-        """When a bundle could not be loaded, and why, by label."""
+        """Time and error of the latest failure to load a bundle, by label."""
         self._watching: set[asyncio.Task[None]] = set()
-        self._changing, self._turn = asyncio.Lock(), asyncio.Lock()  # to load or unload; to use the models
+        self._changing, self._turn = asyncio.Lock(), asyncio.Lock()  # to change bundles; to use models
         self._loading, self._scoring = ThreadPoolExecutor(1, "loading"), ThreadPoolExecutor(1, "scoring")
 
     @property
@@ -255,7 +255,7 @@ async def run_in(threads: ThreadPoolExecutor, job: Callable[..., Result], *argum
 
 
 class ThreadWorker:
-    """A worker that is a thread of this process. Once stopped, it cannot be started again."""
+    """A worker that is a thread of this process. It cannot be started again after it was stopped."""
 
     def __init__(self, device: str, threads: int, load: LoadScorer = TrieScorer.load) -> None:
         self._models = SharedModels(LoadedModels(device, threads, load))

@@ -41,8 +41,8 @@ log = structlog.get_logger()
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped a process; false if the process has ended, or if this is not Linux.
 
-    The kernel is asked rather than the process: one that computes, loads, or waits for a busy core would not
-    answer in time either.
+    The kernel is asked rather than the process, because a process that computes, loads, or waits for a busy
+    core would not answer in time either.
     """
     try:
         status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
@@ -356,10 +356,10 @@ class WorkerGroup:
 
 
 class IdleWorkers:
-    """Queue of idle workers, first come, first served; contains None when there will be no more workers.
+    """Queue of idle workers, first come, first served. It yields None when there will be no more workers.
 
     ``asyncio.Queue`` is not fair: a caller that arrives while another is being woken up for an item takes
-    that item. With it, batches waited for minutes under a steady load.
+    that item. With ``asyncio.Queue``, batches waited for minutes under a steady load.
     """
 
     def __init__(self) -> None:
@@ -466,7 +466,7 @@ class WorkerPool:
         self._loaded: dict[str, Path] = {}
         self._loading = asyncio.Lock()
         self.verify: Callable[[str], Awaitable[None]] | None = None
-        """Raises BundleError if a bundle on disk is no longer the one that the other workers have loaded."""
+        """Function that raises BundleError if a bundle on disk is no longer the one that the workers have."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._consecutive_losses: Counter[Worker] = Counter()
 
@@ -603,7 +603,7 @@ class WorkerPool:
         self._release(worker)
 
     def _release(self, worker: Worker) -> None:
-        """Decide what a worker that is not lent any longer does next: restart, be set aside, or serve."""
+        """Restart a worker that was returned or is new, or set it aside, or let it serve."""
         if not worker.alive:
             ready_at = self._in_service.pop(worker, 0.0)
             if time.monotonic() - ready_at > STABLE_AFTER_S:
@@ -663,7 +663,7 @@ class WorkerPool:
                 await self._try_to_load(worker.load_beside, self._find_lacking(worker), reported)
 
     async def _try_to_load(self, load: Load, labels: Sequence[str], reported: set[str]) -> None:
-        """Load bundles; log each that cannot be loaded, once: ``reported`` has those that were logged."""
+        """Load bundles. Log each failure whose label is not in ``reported``, and add the label to it."""
         for label in labels:
             folder = self._loaded.get(label)
             if folder is None:  # unloaded in the meantime
