@@ -113,13 +113,13 @@ def decode_missing_models(metadata: Iterable[tuple[str, str | bytes]] | None) ->
 
 DOMAIN = "rescorer"
 MAX_TEXT_CHARS = 500
-"""Maximum length of each text in the status of a list."""
+"""Maximum length, in characters, of each text in the status of a list."""
 MESSAGE_TOO_LARGE = re.compile(r"Received message larger than max \((\d+) vs\. (\d+)\)")
 """The message with which gRPC itself refuses a request that is larger than ``max_message_bytes``."""
 
 
 class ErrorKind(NamedTuple):
-    """How errors of one class are represented in a status."""
+    """The form that errors of one class take in a status."""
 
     error_type: type[RescorerError]
     code: grpc.StatusCode
