@@ -157,7 +157,7 @@ serving_task: ContextVar[Sequence[weakref.ref[asyncio.Task[None]]]] = ContextVar
 
 
 class Core(AioServer):
-    """The Cython part of a ``grpc.aio.Server``, with its own accept loops."""
+    """The Cython part of a ``grpc.aio.Server``, with the accept loops of this module."""
 
     def __init__(
         self, interceptors: Sequence[grpc.aio.ServerInterceptor], options: Sequence[tuple[str, Any]]

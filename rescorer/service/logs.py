@@ -243,7 +243,7 @@ Event = dict[str, Any]
 
 
 def bound_values(logger: Any, method: str, event: Event) -> Event:
-    """Structlog processor that cuts the values of an event."""
+    """Structlog processor that cuts the values of an event that are too long."""
     if event.get("event") == TEXTS_EVENT:
         limits = MAX_TEXTS_CHARS, MAX_TEXTS_CHARS
     else:

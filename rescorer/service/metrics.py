@@ -193,7 +193,7 @@ class Metrics:
         )
 
     def record_call(self, method: str, code: str, reason: str, seconds: float) -> None:
-        """Record the end of a call; ``reason`` is the reason of its error, or empty."""
+        """Record the end of a call. ``reason`` names the kind of its error; empty if it had none."""
         self.calls.labels(method, code, reason).inc()
         self.call_seconds.labels(method).observe(seconds)
 
@@ -281,7 +281,7 @@ class Metrics:
 
 
 class _RefreshCollector(Collector):
-    """A collector without samples that runs a function before the other collectors."""
+    """A collector that has no samples, but runs a function before the other collectors are read."""
 
     def __init__(self, refresh: Callable[[], None]) -> None:
         self._refresh = refresh

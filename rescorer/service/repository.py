@@ -165,7 +165,7 @@ class ModelFacts(NamedTuple):
     parameters: int
     """Weights of a network, or n-grams of an n-gram model."""
     memory_bytes: int
-    """Estimated memory."""
+    """Estimated memory that the loaded model takes."""
     backward: bool = False
     """Whether the model reads sentences from their last words to their first ones."""
 
@@ -342,9 +342,9 @@ class ModelRepository:
 
     @contextmanager
     def lease(self, model: str = "") -> Iterator[ListRanker]:
-        """Keep the version that serves a request loaded during the ``with`` block.
+        """Yield the ranker of the version that serves a request.
 
-        To be used in the event loop only.
+        The version stays loaded during the ``with`` block. To be used in the event loop only.
 
         Args:
             model: ``name``, ``name/version``, or empty for the default.
@@ -362,7 +362,7 @@ class ModelRepository:
             self.unload_if_unused(version)
 
     def version(self, model: str = "") -> Version:
-        """Return the version that ``lease`` would lease, without keeping it loaded."""
+        """Return the version that serves a request, as ``lease`` chooses it, without keeping it loaded."""
         if not self._serving:
             raise Unavailable("the models are being loaded")
         if model in self._serving:
@@ -489,7 +489,7 @@ class ModelRepository:
         log.error("model refused", model=found.label, error=str(error), exc_info=unexpected)
 
     def _switch(self, name: str, version: Version, changes: Changes) -> None:
-        """Let a version serve a model instead of the one that serves it now."""
+        """Let a version serve a model, instead of the version that has served this model so far."""
         old = self._serving.get(name)
         if version.retired:  # but still in memory
             changes.loaded.append(version.label)

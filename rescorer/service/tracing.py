@@ -92,7 +92,7 @@ def timings_from_seconds(seconds: Mapping[str, float], began: float) -> list[Pha
 
 
 def run_timed(job: Callable[[], Result]) -> tuple[Result, list[PhaseTiming]]:
-    """Run a job; return its result and its timings."""
+    """Run a job, and return its result and the timings of its phases."""
     stopwatch, began = Stopwatch(), time.perf_counter()
     with stopwatch.running():
         result = job()
@@ -131,7 +131,7 @@ class Tracing:
         self._propagator = TraceContextTextMapPropagator()
 
     def begin(self, path: str, metadata: Iterable[tuple[str, Any]], request_id: str) -> CallSpan:
-        """Begin the span of a call; it continues the trace of a W3C ``traceparent`` in the metadata."""
+        """Begin the span of a call, which continues the trace of a W3C ``traceparent`` in the metadata."""
         from opentelemetry.trace import SpanKind
 
         service, _, method = path.lstrip("/").partition("/")
@@ -176,7 +176,7 @@ class CallSpan:
             child.end(self._ns(timing.began + timing.seconds))
 
     def end(self, code: str, facts: Mapping[str, Any]) -> None:
-        """End the span; server errors are marked as errors."""
+        """End the span, and mark it as an error if the code is one of ``SERVER_ERROR_CODES``."""
         from opentelemetry.trace import StatusCode
 
         self._span.set_attribute("rpc.grpc.status_code", grpc.StatusCode[code].value[0])

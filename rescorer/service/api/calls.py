@@ -62,7 +62,7 @@ class Call:
         lists: number of lists in all messages so far.
         failed_lists: number of lists that were answered with an error. They do not affect the status of the
             call.
-        edges: number of trie edges in the batches that contained these lists.
+        edges: number of trie edges in the batches that contained the call's lists.
     """
 
     def __init__(self, method: str, metrics: Metrics, span: CallSpan | None) -> None:
@@ -80,7 +80,7 @@ class Call:
         self._metrics.record_timings(timings)
 
     def record_scores(self, parts: Sequence[ItemScores]) -> None:
-        """Record the queueing and the batches of the current message's lists."""
+        """Record the times in the queue of the current message's lists, and the batches that scored them."""
         if not parts:
             return
         batches = {id(part.scored): part.scored for part in parts}.values()
@@ -163,7 +163,7 @@ def milliseconds(seconds: float) -> float:
 Message = TypeVar("Message")
 
 LAST_READ_S = 0.1
-"""How long a stopping server waits for a client to close its stream, before it ends the stream with an error.
+"""Longest wait of a stopping server for a client to close its stream. Then the server ends it with an error.
 A client that closes its stream has all its answers and needs no error."""
 
 
@@ -389,7 +389,7 @@ def decode(handler: Any, data: bytes, call: Call) -> Any:
 
 @asynccontextmanager
 async def guard(context: grpc.aio.ServicerContext, call: Call, pacer: RefusalPacer) -> AsyncIterator[None]:
-    """Finish the call after the ``with`` block; if an error leaves the block, send its status."""
+    """Finish the call after the ``with`` block. If an error leaves the block, send the error's status."""
     try:
         yield
     except (asyncio.CancelledError, GeneratorExit):

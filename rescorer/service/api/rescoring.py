@@ -193,7 +193,7 @@ def write_response(
     request_id: str,
     metrics: Metrics,
 ) -> RescoreResponse:
-    """Rank the lists, write them to ``response`` in input order, and count them.
+    """Rank the lists, write them to ``response`` in input order, and count them in the metrics.
 
     Args:
         outcomes: outcomes of the valid lists, in their order.

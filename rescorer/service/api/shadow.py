@@ -49,7 +49,7 @@ class AnsweredList(NamedTuple):
 
 
 class Shadow:
-    """Compares lists by a second bundle, while no requests wait. Create it in the event loop.
+    """Has a second bundle score answered lists, and compares the rankings. Create it in the event loop.
 
     Args:
         models: repository that contains only the shadow, loaded by ``pool``.

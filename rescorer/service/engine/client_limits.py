@@ -132,7 +132,7 @@ class CallMemory:
         return reservation
 
     async def take(self, client: Hashable, n_bytes: int, *, wait: bool) -> None:
-        """Take bytes; wait for them, or raise Overloaded, if there are not enough."""
+        """Take bytes of the quota. If there are not enough, either wait for them or raise Overloaded."""
         while n_bytes > 0 and (reason := self._reason_to_refuse(client, n_bytes)):
             if not wait:
                 raise Overloaded(
@@ -203,7 +203,7 @@ class Reservation:
             self._held -= excess
 
     def post(self, n_bytes: int, request_bytes: int = 0) -> None:
-        """Hold an answer until its client has read it; if the client takes too long, cancel the call.
+        """Hold the bytes of an answer until its client has read it. Cancel the call if that takes too long.
 
         Args:
             request_bytes: size of the request, which gRPC keeps as long as the answer.
@@ -217,7 +217,7 @@ class Reservation:
             )
 
     def mark_read(self) -> None:
-        """Give back everything but the call itself: the client has read the answer, and may ask again."""
+        """Give back all bytes but those of the call: the client has read the answer, and may ask again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -356,7 +356,7 @@ class WorkerGroup:
 
 
 class IdleWorkers:
-    """Queue of idle workers, first come, first served. It yields None when there will be no more workers.
+    """Queue of idle workers, first come, first served. It has None when there will be no more workers.
 
     ``asyncio.Queue`` is not fair: a caller that arrives while another is being woken up for an item takes
     that item. With ``asyncio.Queue``, batches waited for minutes under a steady load.
@@ -411,8 +411,8 @@ RELOAD_DELAY_S = 1.0
 WATCH_INTERVAL_S = 0.5
 """Interval between looks at the workers' processes."""
 MAX_STOPPED_S = 5.0
-"""How long a worker may be stopped by a signal before it is replaced. If somebody stops and continues a whole
-server, its processes do not continue at the same instant."""
+"""Longest time for which a worker may be stopped by a signal before it is replaced. If somebody stops and
+continues a whole server, its processes do not continue at the same instant."""
 
 
 async def wait_to_restart(what: str, losses: int) -> None:
@@ -485,7 +485,7 @@ class WorkerPool:
         self._run_in_background(self._watch_processes())
 
     def open(self) -> None:
-        """Begin to lend the workers."""
+        """Begin to lend the workers to callers of ``acquire``."""
         self._is_open = True
         for worker in self.workers:
             self._put_in_service(worker)
@@ -537,7 +537,7 @@ class WorkerPool:
             self._release(worker)
 
     async def check(self, worker: Worker, error: Exception) -> None:
-        """Terminate a worker after an error, unless the batch caused the error."""
+        """Terminate a worker whose batch failed with an error, unless the batch itself caused the error."""
         if isinstance(error, TimeoutError):
             log.error("terminating a worker that does not respond", after_s=self.timeout_s)
             await worker.terminate()
