@@ -275,7 +275,7 @@ def check_timeout(timeout_s: float | None) -> float | None:
 
 
 def estimate_response_bytes(message: pb.NBestList) -> int:
-    """Estimate the size of the answer to a list. It repeats the names of all streams for every hypothesis."""
+    """Estimate the size of the answer to a list, in which every hypothesis repeats the names of streams."""
     streams = sum(STREAM_RESPONSE_BYTES + len(stream.name) for stream in message.streams)
     return len(message.hypotheses) * (HYPOTHESIS_RESPONSE_BYTES + streams)
 

@@ -325,7 +325,7 @@ REASON_CONTEXT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Policy by which gRPC retries failed calls within their deadline, at the next server if it has several.
+    """Policy by which gRPC retries failed calls within their deadline, at the next of several servers.
 
     Whatever this policy says, ``rescore_stream`` also sends a call again while the server is full, until the
     call's ``timeout_s`` is over.
@@ -338,7 +338,7 @@ class Retry:
     """Delay in seconds before the second attempt, varied at random by up to a fifth. A full server can ask
     for another delay."""
     factor: float = 3.0
-    """Factor by which each delay exceeds the one before. Delays of 0.1, 0.3, 0.9 and 2.7 s give a server time
+    """Each delay is the previous one times this factor. Delays of 0.1, 0.3, 0.9 and 2.7 s give a server time
     to restart."""
     longest_s: float = 3.0
     """Maximum delay in seconds."""
