@@ -316,8 +316,8 @@ def _word_posteriors(reduce: Reduce, *, in_slots: bool = False) -> Compute:
 
     Args:
         reduce: makes one value per hypothesis from one posterior per word.
-        in_slots: True: the posterior of a word is that of all hypotheses with the word in the same slot.
-            False: of all hypotheses with the word anywhere.
+        in_slots: whether the posterior of a word is the sum over the hypotheses that have the word in the
+            same slot, instead of anywhere.
     """
 
     def compute(view: ListView, temperatures: Sequence[str]) -> np.ndarray:
@@ -341,7 +341,7 @@ def _copies(view: ListView, _: Sequence[str]) -> np.ndarray:
 
 
 def _repeats(view: ListView, _: Sequence[str]) -> np.ndarray:
-    """Count the words and pairs of words that repeat the previous one: ``the the``, ``in the in the``."""
+    """Count the words, and pairs of words, that repeat what precedes them: ``the the``, ``in the in the``."""
     codes, rows = view.codes, view.rows
     same_row, same = rows[1:] == rows[:-1], codes[1:] == codes[:-1]
     counts = view.sum_rows((same_row & same).astype(np.float64), rows[:-1])
