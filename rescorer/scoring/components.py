@@ -227,7 +227,7 @@ class Component:
         return weights
 
     def bind(self, options: RescoreOptions, weights: Weights) -> Component:
-        """Return the component that the lists of one request use, after that request has asked for it.
+        """Return the component for the lists of a request that asks for it, set up by the request's options.
 
         Raises:
             ConfigError, LimitExceeded: the options do not fit the bundle or the limits.
