@@ -168,7 +168,7 @@ A client that closes its stream has all its answers and needs no error."""
 
 
 class Drain:
-    """Knows whether the server is stopping and which calls are open, and ends streams when it stops."""
+    """Counts the open calls of a server, and ends its streams when it stops."""
 
     def __init__(self) -> None:
         self._stop_requested = asyncio.Event()

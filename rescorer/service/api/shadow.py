@@ -49,7 +49,7 @@ class AnsweredList(NamedTuple):
 
 
 class Shadow:
-    """Has a second bundle score answered lists, and compares the rankings. Create it in the event loop.
+    """Compares rankings by a second bundle with the answers that were sent. Create it in the event loop.
 
     Args:
         models: repository that contains only the shadow, loaded by ``pool``.
