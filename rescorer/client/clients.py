@@ -301,7 +301,7 @@ class Client(BaseClient):
 
 
 class AsyncClient(BaseClient):
-    """Asyncio version of ``Client``; create it inside a running event loop."""
+    """Asyncio version of ``Client``. Create it inside a running event loop."""
 
     _channels = grpc.aio
 

@@ -380,8 +380,8 @@ class ConnectionOptions:
     retry: Retry = Retry()  # frozen
     """Policy for retrying failed calls. The ``timeout_s`` of a call covers all of its attempts."""
     connections: int = 1
-    """Number of connections, used in turn; more than one helps behind a load balancer that balances
-    connections instead of calls."""
+    """Number of connections, which calls use in turn. More than one helps behind a load balancer that
+    balances connections instead of calls."""
     in_flight: int = DEFAULT_OPEN_CALLS
     """Maximum number of calls that ``rescore_stream`` keeps in flight at once."""
     max_message_bytes: int = MAX_MESSAGE_BYTES
