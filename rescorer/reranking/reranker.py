@@ -325,7 +325,7 @@ def describe_reranker(reranker: Reranker) -> dict[str, Any]:
 
 
 def check_config(config: Config) -> None:
-    """Check types and sizes in a configuration; features and weights are checked where they are built.
+    """Check types and sizes in a configuration. Features and weights are checked later, when they are built.
 
     Raises:
         ConfigError: a key is missing or unknown, or a value is not allowed.
