@@ -184,7 +184,7 @@ class Component:
     always: bool = False
     """Whether all lists have the component."""
     needs_scores: ClassVar[bool] = False
-    """Whether its columns need the scores of models; lists that were not scored are ranked without it."""
+    """Whether its columns need scores of models. If so, lists that were not scored are ranked without it."""
 
     def __init__(self, bundle: Bundle, normalise: Callable[[str], Words]) -> None:
         self.bundle, self.normalise = bundle, normalise
