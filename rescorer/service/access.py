@@ -210,7 +210,7 @@ AUTHORIZATION, BEARER = "authorization", "bearer "
 
 
 class Authenticator:
-    """Identify the client that makes a call; without a file of clients, anyone may make calls.
+    """Identifies the client that makes a call. Without a file of clients, anyone may make calls.
 
     Args:
         path: the file of clients, if any.

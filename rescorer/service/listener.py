@@ -50,7 +50,7 @@ would raise this limit to hundreds of megabytes for clients that send fast."""
 
 
 def to_ms(seconds: float) -> int:
-    """Convert a time limit for gRPC; 0 means that there is no limit."""
+    """Convert a time limit to milliseconds for gRPC. A limit of 0 s means that there is no limit."""
     return min(round(seconds * 1e3), NEVER_MS) or NEVER_MS
 
 

@@ -409,7 +409,7 @@ class Server:
             tracing = create_tracing(settings.trace_endpoint, settings.trace_share, instance)
         self.tracing = tracing
         self.broken: asyncio.Future[str] = self._loop.create_future()
-        """Resolved with the reason when scoring is no longer possible; the process should then end."""
+        """Future that gets the reason when scoring is no longer possible. Then the process should end."""
         self.pool = WorkerPool(
             create_workers(settings, load) if workers is None else workers,
             self._handle_failure,
@@ -445,7 +445,7 @@ class Server:
         self.grpc_server = create_listener(settings, authenticator, telemetry, self._drain, self.memory)
 
     async def start(self) -> int:
-        """Listen, without serving yet unless the models are loaded; return the port.
+        """Begin to listen, and return the port. Requests are not scored before the models are loaded.
 
         Raises:
             BundleError: there is no bundle at the configured location.

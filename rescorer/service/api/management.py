@@ -95,7 +95,7 @@ class Health(HealthServicer):
     async def Watch(  # type: ignore[override]  # noqa: N802
         self, request: HealthCheckRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[HealthCheckResponse]:
-        """Send the status whenever it has changed; for an unknown name, send SERVICE_UNKNOWN once."""
+        """Send the status, and again whenever it has changed; for an unknown name, SERVICE_UNKNOWN once."""
         try:
             with self._watches.hold(context.peer()) as slot:
                 known, sent = request.service in self._names, None
@@ -181,7 +181,7 @@ class Reloader:
                 log.error("looking for changes failed", exc_info=error)
 
     async def _reload_files(self) -> dict[str, str]:
-        """Read settings and clients again; return the reasons why they are refused, and log new ones."""
+        """Read settings and clients again. Return the reason why each is refused, and log new reasons."""
         refused: dict[str, str] = {}
         for name, read in (("settings", self._reload_settings), ("access", self._authenticator.reload)):
             try:

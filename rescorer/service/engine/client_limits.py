@@ -417,7 +417,7 @@ class StreamSlot:
         self.idle_since: float | None = time.monotonic()
         """Time since which the stream waits for its client; None while a message is being answered."""
         self.revoked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Resolved when another client gets this place; the stream should then end."""
+        """Future that is resolved when another client gets this place. Then the stream should end."""
         self._task = asyncio.current_task()
         self._reset: asyncio.TimerHandle | None = None
 

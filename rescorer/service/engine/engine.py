@@ -423,7 +423,7 @@ class WorkItem:
         return self.label, self.models
 
     def is_finished(self) -> bool:
-        """Whether the item is scored, failed or cancelled; an item past its deadline fails now."""
+        """Whether the item is scored, failed or cancelled. First lets an item past its deadline fail."""
         if not self.future.done() and time.monotonic() >= self.deadline:
             self.fail(DeadlineExceeded("the deadline passed before scoring began"))
         return self.future.done()
@@ -578,7 +578,7 @@ class Batcher:
     async def _try_to_score(
         self, worker: Worker, items: list[WorkItem], started: StartedBatch | None = None
     ) -> Exception | None:
-        """Score items; if that fails, return the error, and stop the worker if it caused the error.
+        """Score items. If that fails, return the error, and stop the worker if the worker caused it.
 
         Args:
             started: the batch of the items; None: start one.

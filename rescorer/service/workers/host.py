@@ -41,7 +41,7 @@ from rescorer.signals import ignore_group_signals
 from rescorer.trie import build_trie
 
 LoadScorer = Callable[..., TrieScorer]
-"""Loads a bundle's models; takes the arguments of ``TrieScorer.load``."""
+"""Function that loads a bundle's models. It takes the arguments of ``TrieScorer.load``."""
 
 Result = TypeVar("Result")
 
@@ -107,7 +107,7 @@ class LoadedModels:
         return WorkerScores(scores, seconds_of(stopwatch), context_words, device_bytes)
 
     def probe(self) -> None:
-        """Score a tiny trie with every model; a device that no longer works raises its error."""
+        """Check the device by scoring a tiny trie with every model; raises its error if it does not work."""
         for scorer in list(self._scorers.values()):
             scorer.score(WARM_UP)
 
@@ -206,7 +206,7 @@ class SharedModels:
         return result
 
     async def probe(self) -> None:
-        """Score a tiny trie with every model; a device that no longer works raises its error."""
+        """Check the device by scoring a tiny trie with every model; raises its error if it does not work."""
         async with self._turn:
             await run_in(self._scoring, self._models.probe)
             for child in self._children.values():

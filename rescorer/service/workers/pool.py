@@ -340,7 +340,7 @@ class WorkerGroup:
         await asyncio.gather(*(member.stop() for member in members))
 
     async def terminate(self) -> None:
-        """Stop the processes that a signal has stopped; if there are none, the one that was used last."""
+        """End the processes that a signal has stopped. If there are none, end the one that was used last."""
         stopped = [member for member in self._members if member.is_stopped]
         for member in stopped or [self._last_used or self._members[0]]:
             await member.stop()
