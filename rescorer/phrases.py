@@ -263,7 +263,7 @@ class PhraseSearch:
     """
 
     def __init__(self, phrase_sets: Sequence[PhraseSet]) -> None:
-        self._sets = phrase_sets
+        self._sets = [phrases for phrases in phrase_sets if phrases.longest]  # empty sets cost nothing
         self._longest = max((phrases.longest for phrases in phrase_sets), default=0)
         self._first_words = frozenset[str]().union(*(phrases.root.children for phrases in phrase_sets))
         self._found: dict[tuple[Words, bool], list[PhraseMatch]] = {}

@@ -55,8 +55,8 @@ MAX_BULK_RESPONSE_BYTES = 4 * 1024 * 1024
 """Estimated size of the answer at which a call of ``rescore_stream`` is sent, even if the request is small: a
 quarter of the server's default ``max_response_bytes``."""
 HYPOTHESIS_RESPONSE_BYTES, STREAM_RESPONSE_BYTES = 320, 24
-"""Estimated size of a hypothesis in an answer, with the scores of about eight language models; and of each
-score stream of a hypothesis, without the stream's name."""
+"""Estimated bytes in an answer. The first number is for a hypothesis with the scores of about eight language
+models, the second for one of its stream scores, without the stream's name."""
 DEFAULT_RETRY_DELAY_S = 0.1
 """Delay before a call is repeated if the server is full and does not say how long to wait."""
 
@@ -66,12 +66,12 @@ class BulkCall:
     """One call of ``rescore_stream``, from its creation until its answers are read."""
 
     items: Sequence[Item]
-    """The lists of the call, with errors in place of invalid lists."""
+    """The lists of the call. An error stands in place of each invalid list."""
     request: pb.RescoreRequest
     deadline_s: float
     """Deadline on the clock of ``time.monotonic``; infinity for no deadline."""
     call: Any = field(default=None)
-    """Future or awaitable of the current attempt."""
+    """The current attempt to make the call: a future in ``Client``, an awaitable in ``AsyncClient``."""
 
     @property
     def timeout_s(self) -> float | None:
@@ -79,7 +79,7 @@ class BulkCall:
         return None if math.isinf(self.deadline_s) else max(0.0, self.deadline_s - time.monotonic())
 
     def retry_delay_s(self, error: Overloaded) -> float:
-        """Delay before the next attempt after the server was full.
+        """Return the seconds to wait before the next attempt, after the server was full.
 
         Raises:
             DeadlineExceeded: the deadline is earlier than the next attempt.
@@ -91,7 +91,7 @@ class BulkCall:
 
 
 class RequestBuilder:
-    """Builds request messages. If a list cannot be sent, its error takes its place.
+    """Builds request messages for both clients. An error takes the place of each list that cannot be sent.
 
     Args:
         model: Model to request unless the options of a call name another.
@@ -107,7 +107,9 @@ class RequestBuilder:
     def rescore(
         self, lists: Item | Iterable[Item], options: RescoreOptions, fallback: Fallback
     ) -> tuple[list[Item], pb.RescoreRequest]:
-        """Build one request for all lists; return the items, with errors in place of lists, and the request.
+        """Build one request for all lists.
+
+        Return the items, where an error replaces each list that cannot be sent, and then the request.
 
         Raises:
             ConfigError: the fallback is unknown.
@@ -127,10 +129,10 @@ class RequestBuilder:
         fallback: Fallback,
         timeout_s: float | None,
     ) -> Iterator[BulkCall]:
-        """Build requests of limited size; the timeout of a request starts when it is built.
+        """Divide lists among requests of limited size. The timeout of a request starts when it is built.
 
-        Errors in the arguments are raised at once, as by ``rescore``. An error of a single list takes its
-        place, and an error of a single request is raised when the request is built.
+        Errors in the arguments are raised at once, as by ``rescore``. If a list cannot be sent, an error
+        takes its place. If a request cannot be sent, the error is raised when that request is built.
         """
         given, empty = read_items(lists, (NBestList, InputError)), self._new_request(options, fallback)
         return self._build_calls(self._encode_items(given), empty, check_timeout(timeout_s))
@@ -166,7 +168,7 @@ class RequestBuilder:
     def score_text(
         self, texts: str | Sequence[str], context: str, options: RescoreOptions
     ) -> pb.ScoreTextRequest:
-        """Build a request.
+        """Build a request to score texts.
 
         Raises:
             InputError: a text cannot be encoded, or the request is too large.
@@ -186,7 +188,7 @@ class RequestBuilder:
         return self._check_size(request)
 
     def _new_request(self, options: RescoreOptions, fallback: Fallback) -> pb.RescoreRequest:
-        """Build a request without lists."""
+        """Build a request with all options, to which lists can be added."""
         fields = request_fields(options, fallback)
         try:
             return pb.RescoreRequest(**fields | {"model": options.model or self._model})
@@ -194,7 +196,10 @@ class RequestBuilder:
             raise InputError(f"the options cannot be sent: {error}") from None
 
     def _encode_items(self, items: Iterable[Item]) -> Iterator[tuple[Item, list[pb.NBestList]]]:
-        """Yield each list with its message, and each error without one."""
+        """Yield each item with a list of messages: one for a list that can be sent, none for an error.
+
+        A list that cannot be sent is replaced by its error.
+        """
         for item in items:
             messages: list[pb.NBestList] = []
             if isinstance(item, NBestList):
@@ -242,7 +247,7 @@ def request_fields(options: RescoreOptions, fallback: Fallback) -> dict[str, Any
 
 
 def weights_fields(weights: Weighting) -> dict[str, Any]:
-    """Fields of a request that select the weights."""
+    """Return the fields of a request that select the weights, by name; none for the default weights."""
     if weights is None:
         return {}
     if isinstance(weights, str):
@@ -254,11 +259,11 @@ def weights_fields(weights: Weighting) -> dict[str, Any]:
 
 
 def check_timeout(timeout_s: float | None) -> float | None:
-    """Return a timeout in seconds; None, which waits forever, for infinity.
+    """Check a timeout in seconds, and return it. Infinity becomes None, which means to wait forever.
 
     Raises:
-        TypeError: it is not a number.
-        ConfigError: it is not a duration.
+        TypeError: the timeout is neither a number nor None.
+        ConfigError: the timeout is NaN.
     """
     if timeout_s is None:
         return None
@@ -270,14 +275,14 @@ def check_timeout(timeout_s: float | None) -> float | None:
 
 
 def estimate_response_bytes(message: pb.NBestList) -> int:
-    """Estimate the size of the answer to a list, which repeats the names of its streams per hypothesis."""
+    """Estimate the size of the answer to a list, in which every hypothesis repeats the names of streams."""
     streams = sum(STREAM_RESPONSE_BYTES + len(stream.name) for stream in message.streams)
     return len(message.hypotheses) * (HYPOTHESIS_RESPONSE_BYTES + streams)
 
 
 def iterate_until_error(calls: Iterator[BulkCall], errors: list[Exception]) -> Iterator[BulkCall]:
-    """Yield calls. If the iterator raises an error, add it to ``errors``, so that the answers to the earlier
-    calls can be read before it is raised."""
+    """Yield calls until the iterator ends or raises an error. The error is added to ``errors`` instead of
+    being raised, so that the caller can first read the answers to the earlier calls."""
     try:
         yield from calls
     except Exception as error:
@@ -289,7 +294,7 @@ Answer = RescoredList | RescorerError
 
 
 def read_answers(response: pb.RescoreResponse, items: Sequence[Item]) -> list[Answer]:
-    """Read the answers of a response; return one answer per item, in the same order."""
+    """Return one answer for each item of a call, in the same order. An error is its own answer."""
     weights = weights_from_proto(response.weights)
     decision = decision_from_proto(response.decision)
     messages = iter(response.lists)
@@ -307,7 +312,7 @@ def read_answers(response: pb.RescoreResponse, items: Sequence[Item]) -> list[An
 
 
 def raise_first_error(answers: Sequence[Answer]) -> list[RescoredList]:
-    """Return the rescored lists; raise the first error among them, if there is one."""
+    """Return the answers if all of them are rescored lists; otherwise raise the first error among them."""
     rescored: list[RescoredList] = []
     for answer in answers:
         if isinstance(answer, RescorerError):
@@ -321,7 +326,7 @@ def convert_rpc_errors(diagnosis: Diagnosis) -> Iterator[None]:
     """Raise the ``RescorerError`` that corresponds to the status of a failed call.
 
     Args:
-        diagnosis: explains errors of the connection.
+        diagnosis: explains why no server could be reached.
     """
     try:
         yield

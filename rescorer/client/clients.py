@@ -1,4 +1,4 @@
-"""The blocking client and the asyncio client. ``BaseClient`` has the code that does not wait."""
+"""The blocking client and the asyncio client. ``BaseClient`` has the code that never waits for a server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from rescorer.types import RescoredList, TextScore
 
 
 class BaseClient:
-    """The parts of both clients that do not wait for anything."""
+    """The code that both clients share. None of it waits for a server."""
 
     _channels: Any
     """The module that creates channels: ``grpc`` or ``grpc.aio``."""
@@ -59,14 +59,14 @@ class BaseClient:
         return Unavailable(f"{self._connections.target}: the server ended the health check")
 
     def _begin(self, request: Any, timeout_s: float | None) -> Any:
-        """Begin a call of ``Rescore`` without waiting for its end."""
+        """Send a request to rescore lists. Return a future or awaitable without waiting for the answer."""
         raise NotImplementedError
 
     def _send(self, bulk_call: BulkCall) -> None:
         bulk_call.call = self._begin(bulk_call.request, bulk_call.timeout_s)
 
     def _send_all(self, calls: Iterator[BulkCall]) -> Generator[BulkCall | None, None, None]:
-        """Send calls; yield each call when its answers should be read, and None after each call is sent.
+        """Send calls one by one. Yield None after each is sent, and a call when its answers should be read.
 
         If ``calls`` raises an error, the answers to the earlier calls are read before it is raised. When the
         generator is closed, the open calls are cancelled.
@@ -138,18 +138,18 @@ class Client(BaseClient):
         raise self._ended_error()
 
     def missing_models(self, timeout_s: float | None = 30.0) -> tuple[str, ...]:
-        """Return the models, as ``name/version``, that the server serves only from memory.
+        """Return the models, as ``name/version``, that the server serves although their files are lost.
 
-        The server's repository has lost these models, so that the server could not start again. The last name
-        is ``...`` if there are too many to send.
+        These models are only in the server's memory, so it could not start again. The last name is ``...`` if
+        there are too many to send.
         """
         with convert_rpc_errors(self._connections.diagnosis):
             _, call = self._health.Check.with_call(HealthCheckRequest(), timeout=check_timeout(timeout_s))
         return decode_missing_models(call.trailing_metadata())
 
     def _find_unready_reason(self) -> str:
-        """Ask for the reason with a call that does not wait, because gRPC gives no reason to calls that
-        wait."""
+        """Return why no server is ready. A call that does not wait finds this out, because gRPC gives no
+        reason to calls that wait."""
         try:
             state = self._health.Check(HealthCheckRequest(), timeout=UNREADY_REASON_TIMEOUT_S)
         except grpc.RpcError as error:
@@ -171,9 +171,9 @@ class Client(BaseClient):
             lists: N-best lists, or one list alone. May include errors, which file readers yield in place of
                 invalid lists.
             options: How to rescore. May also be only weights, or the name of a weights set of the bundle;
-                None: the bundle's default weights. If the options name a model, that one is requested, not
-                that of the client. Hypotheses are sent without their fields, so the words of a consensus have
-                no times.
+                None: the bundle's default weights. A model that the options name is used instead of the
+                client's. User-defined fields of hypotheses are not sent, so the words of a consensus have no
+                times.
             timeout_s: Deadline of the call in seconds; None waits forever.
             fallback: Degraded answer to accept if time runs out, ``ngram`` or ``first_pass``; the answer's
                 ``degradation`` says whether it was used. If empty, no degraded answer is accepted.
@@ -183,8 +183,8 @@ class Client(BaseClient):
             One rescored list per list, in input order.
 
         Raises:
-            InputError: a list cannot be scored, or is an error itself: the first such error. Use
-                ``rescore_each`` to have the other lists scored.
+            InputError: a list cannot be scored, or an error was given in its place; the first such error is
+                raised. Use ``rescore_each`` to have the other lists scored.
             RescorerError: the call as a whole fails.
             TypeError: an argument has the wrong type.
         """
@@ -218,7 +218,7 @@ class Client(BaseClient):
 
         Sends a few lists per call and keeps up to ``in_flight`` calls open. Unlike one gRPC stream, these
         calls can be retried individually and distributed over several servers. If a server is full, the
-        client waits until it has capacity again.
+        client waits and sends the call again until ``timeout_s`` is over, even with ``NO_RETRY``.
 
         Takes the arguments of ``rescore``; ``timeout_s`` applies to each call. Like ``rescore_each``, yields
         an error in place of each list that cannot be scored. If a call fails, or iterating over ``lists``
@@ -259,8 +259,8 @@ class Client(BaseClient):
         Args:
             texts: Texts to score, or one text alone.
             context: Words that precede each text in the same sentence.
-            weights: Weights or their name, of which only the interpolation weights of the mixture matter; or
-                options, of which only the weights and the model matter.
+            weights: Weights or their name. Only their interpolation weights of the mixture are used. May also
+                be options, of which only the weights and the model are used.
             timeout_s: Deadline of the call in seconds; None waits forever.
 
         Raises:
@@ -285,7 +285,7 @@ class Client(BaseClient):
         return list(self._call(self._connections.models.ListModels, request, timeout_s).models)
 
     def get_model(self, model: str = "", *, timeout_s: float | None = 30.0) -> models_pb2.Model:
-        """Describe a model, by default the default model; see models.proto.
+        """Describe a model; an empty name means the server's default model. See models.proto.
 
         Raises:
             ModelNotFound: the model is not served.
@@ -301,7 +301,7 @@ class Client(BaseClient):
 
 
 class AsyncClient(BaseClient):
-    """Asyncio version of ``Client``; create it inside a running event loop."""
+    """Asyncio version of ``Client``. Create it inside a running event loop."""
 
     _channels = grpc.aio
 

@@ -2,7 +2,7 @@
 
 gRPC says little about a failed connection: only "Socket closed" if one end speaks TLS and the other does not,
 nothing at all if the deadline passes before there is a connection, and only the error of the last of several
-addresses. ``Diagnosis`` therefore explains it by connecting to each address without gRPC.
+addresses. ``Diagnosis`` therefore connects to each address without gRPC to find out what is wrong.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 
 Token = str | Callable[[], str]
-"""A bearer token, or a function that returns the current one and is called for every call."""
+"""A bearer token, or a function that returns the current one. The function is called before every call."""
 
 CERTIFICATE_LABEL = b"CERTIFICATE-----"
-"""End of the lines before and after a certificate in a PEM file."""
+"""Text at the end of the two lines between which a PEM file has a certificate."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,15 @@ def read_pem(path: Path | str | None) -> bytes | None:
 
 
 def auth_metadata(token: Token) -> tuple[tuple[str, str], ...]:
-    """Build the metadata of a call that authenticates the client; empty without a token."""
+    """Build the call metadata with the token by which a server knows the client; empty without a token."""
     value = token() if callable(token) else token
     return (("authorization", f"Bearer {value}"),) if value else ()
 
 
 MAX_ADDRESSES = 4
-"""Number of addresses of a target that are tried."""
+"""Most addresses of a target that are tried to explain a failure."""
 STEP_TIMEOUT_S = 0.5
-"""Time allowed for each step, such as connecting to an address."""
+"""Time allowed for each step of finding an explanation, such as connecting to an address."""
 REMEMBERED_S = 5.0
 """Time for which an explanation is reused, so that many failing calls cause few connections."""
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
@@ -104,7 +104,7 @@ HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 FRAME_HEADER_BYTES, SETTINGS_FRAME = 9, b"\x04"
 DIAGNOSED_HOST_PORT = re.compile(r"(?:dns:(?://[^/]*/)?|ipv4:|ipv6:)?(.+):(\d+)")
 UNKNOWN_AUTHORITY_CODES, WRONG_NAME_CODES = (18, 19, 20, 21), (62, 63, 64)
-"""X509_V_ERR_* codes of OpenSSL's X509_STORE_CTX_get_error."""
+"""OpenSSL's codes (X509_V_ERR_*) for certificates of an unknown authority, and for those of other names."""
 
 Address = tuple[str, int]
 
@@ -177,8 +177,8 @@ def find_addresses(target: str) -> tuple[list[Address], list[str]]:
     """Look up the hosts of a target.
 
     Returns:
-        The IP addresses with their ports, of which Unix sockets have none; and a message about each host name
-        that cannot be looked up.
+        Each IP address with its port, and a message about each host name that cannot be looked up. Parts of
+        the target without host and port, such as Unix sockets, are skipped.
     """
     addresses: dict[Address, None] = {}
     unknown_hosts = []
@@ -206,7 +206,7 @@ def describe_unknown_host(host: str, error: OSError | UnicodeError) -> str:
 
 
 def examine_plain(address: Address) -> str:
-    """Connect without TLS; return why the server does not understand it, or an empty string if it does.
+    """Connect without TLS. Return why the server does not speak gRPC this way; empty if it does.
 
     Raises:
         OSError: no connection can be made.
@@ -229,7 +229,7 @@ def examine_plain(address: Address) -> str:
 
 
 def speaks_tls(address: Address) -> bool:
-    """Whether a server answers a TLS handshake, even by refusing it; any certificate is accepted."""
+    """Whether a server answers a TLS handshake. A refusal is an answer, and certificates are not checked."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -243,7 +243,7 @@ def speaks_tls(address: Address) -> bool:
 
 
 def examine_tls(address: Address, tls: Tls, name: str) -> str:
-    """Connect with TLS; return why the connection fails, or an empty string if it succeeds.
+    """Connect with TLS. Return why the connection fails; empty if it succeeds.
 
     Args:
         name: name that the server's certificate must have.
@@ -307,14 +307,15 @@ a lost server can be repeated at another one, but an overloaded server does not 
 DEFAULT_OPEN_CALLS = 4
 """Default number of calls in flight. It keeps a server busy, but leaves capacity for other clients."""
 KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 10_000
-"""While calls are open, these pings detect a server that vanished without closing its connections."""
+"""Interval of pings while calls are open, and longest wait for the reply. The pings detect a server that
+vanished without closing its connections."""
 RETRY_BUFFER_OVERHEAD_BYTES = 65_536
 """Space in gRPC's retry buffer that a message may need in addition to its size."""
 GRPC_SCHEMES = ("dns:", "ipv4:", "ipv6:", "unix:", "unix-abstract:")
 """Prefixes of targets that are passed to gRPC unchanged."""
 HOST_PORT = re.compile(r"(.*):(\d+)")
 UNREADY_REASON_TIMEOUT_S = 0.25
-"""How long to wait until gRPC reports why a channel is not ready, which it usually does at once."""
+"""Longest wait for gRPC to report why a channel is not ready. Usually it reports the reason at once."""
 REASON_CONTEXT = re.compile(
     r".*last error: |^[A-Z_]+: |^(ipv4|ipv6|unix)\S*: |^Failed to connect to remote host: |^connect: "
     r"|.*address lookup failed for \S+: |\]$"
@@ -324,15 +325,21 @@ REASON_CONTEXT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Policy for retrying failed calls within their deadline, at the next server if there are several."""
+    """Policy by which gRPC retries failed calls within their deadline, at the next of several servers.
+
+    Whatever this policy says, ``rescore_stream`` also sends a call again while the server is full, until the
+    call's ``timeout_s`` is over.
+    """
 
     attempts: int = 5
-    """Maximum number of attempts, 1 to 5 (gRPC's limit); 1 disables retries."""
+    """Maximum number of gRPC's attempts, 1 to 5 (gRPC's limit). With 1, gRPC does not retry, but
+    ``rescore_stream`` still waits for a full server."""
     first_s: float = 0.1
     """Delay in seconds before the second attempt, varied at random by up to a fifth. A full server can ask
     for another delay."""
     factor: float = 3.0
-    """Factor by which the delay grows. Delays of 0.1, 0.3, 0.9 and 2.7 s give a server time to restart."""
+    """Each delay is the previous one times this factor. Delays of 0.1, 0.3, 0.9 and 2.7 s give a server time
+    to restart."""
     longest_s: float = 3.0
     """Maximum delay in seconds."""
 
@@ -359,7 +366,7 @@ NO_RETRY = Retry(attempts=1)
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """Connection options of ``Client`` and ``AsyncClient``, which take them by name.
+    """Connection options. ``Client`` and ``AsyncClient`` take each of them as a keyword argument.
 
     Raises:
         ConfigError: a number is out of range.
@@ -369,16 +376,16 @@ class ConnectionOptions:
     tls: Tls | None = None
     """TLS options; None sends plain text."""
     token: Token = field(default="", repr=False)
-    """Bearer token, or a function that returns it; never sent in plain text beyond this machine."""
+    """Bearer token, or a function that returns it. Without TLS, it is refused unless the server is local."""
     retry: Retry = Retry()  # frozen
-    """Policy for retrying failed calls. ``timeout_s`` of a call covers all of its attempts."""
+    """Policy for retrying failed calls. The ``timeout_s`` of a call covers all of its attempts."""
     connections: int = 1
-    """Number of connections, used in turn; more than one helps behind a load balancer that balances
-    connections instead of calls."""
+    """Number of connections, which calls use in turn. More than one helps behind a load balancer that
+    balances connections instead of calls."""
     in_flight: int = DEFAULT_OPEN_CALLS
     """Maximum number of calls that ``rescore_stream`` keeps in flight at once."""
     max_message_bytes: int = MAX_MESSAGE_BYTES
-    """Maximum size of a message that the server accepts; larger requests fail without being sent."""
+    """Largest request, in bytes, that the server accepts. Larger ones fail without being sent."""
 
     def __post_init__(self) -> None:
         for name, types, expected in (
@@ -400,7 +407,7 @@ class ConnectionOptions:
         """Make options from keyword arguments.
 
         Raises:
-            TypeError: there is no option of that name.
+            TypeError: an argument is not the name of an option.
         """
         known = [option.name for option in fields(cls)]
         for name in options:
@@ -426,7 +433,7 @@ def service_config(retry: Retry) -> dict[str, Any]:
 
 
 class Connections:
-    """The channels of a client, used in turn; safe to share between threads.
+    """The channels of a client, which calls use in turn. Safe to share between threads.
 
     Args:
         grpc: Module that creates channels, ``grpc`` or ``grpc.aio``.
@@ -464,7 +471,7 @@ class Connections:
 
     @property
     def stub(self) -> Any:
-        """Stub of the next channel."""
+        """Stub for the next call, on the channel whose turn it is."""
         return next(self._stubs)
 
     @property
@@ -512,14 +519,14 @@ def channel_options(retry: Retry, max_message_bytes: int) -> tuple[tuple[str, An
 
 
 def resolve(target: str) -> tuple[str, str]:
-    """Convert a target to gRPC's syntax; return it and the name that servers must authenticate as.
+    """Return a target in gRPC's syntax, and the host name that the certificates of servers must have.
 
     The name is empty if gRPC takes it from the target. A single host name is resolved by gRPC, to all of its
     addresses, and again whenever a connection breaks. Several host names are resolved here, only once, to one
     address each.
 
     Raises:
-        ConfigError: one of several addresses has no port or cannot be resolved, or if the addresses mix IP
+        ConfigError: one of several addresses has no port or cannot be resolved, or the addresses mix IP
             versions.
 
     >>> resolve("dns:///rescorer:50051")

@@ -87,9 +87,9 @@ def is_local_target(target: str) -> bool:
 
 
 MISSING_MODELS = "rescorer-models-missing"
-"""Key in the trailing metadata of a health check; absent if no model is missing."""
+"""Key of the missing models in the trailing metadata of a health check; absent if no model is missing."""
 MAX_VALUE_CHARS = 500
-"""Maximum length of the metadata's value; labels that do not fit are replaced by ``MORE``."""
+"""Maximum length of the value of this key. Labels of models that do not fit are replaced by ``MORE``."""
 MORE = "..."
 
 
@@ -105,27 +105,27 @@ def encode_missing_models(labels: Iterable[str]) -> str:
 
 
 def decode_missing_models(metadata: Iterable[tuple[str, str | bytes]] | None) -> tuple[str, ...]:
-    """Return the labels in the trailing metadata of a health check; the last is ``MORE`` if some did not
-    fit."""
+    """Return the labels of missing models from the trailing metadata of a health check. The last one is
+    ``MORE`` if some did not fit."""
     values = [str(value) for key, value in metadata or () if key == MISSING_MODELS]
     return tuple(parse.unquote(label) for value in values for label in value.split(", "))
 
 
 DOMAIN = "rescorer"
 MAX_TEXT_CHARS = 500
-"""Maximum length of each text in the status of a list."""
+"""Maximum length, in characters, of each text in the status of a list."""
 MESSAGE_TOO_LARGE = re.compile(r"Received message larger than max \((\d+) vs\. (\d+)\)")
 """The message with which gRPC itself refuses a request that is larger than ``max_message_bytes``."""
 
 
 class ErrorKind(NamedTuple):
-    """How errors of one class are represented in a status."""
+    """The form that errors of one class take in a status."""
 
     error_type: type[RescorerError]
     code: grpc.StatusCode
     reason: str
     hidden: bool = False
-    """Whether clients do not get the message, because it may reveal internals of the server."""
+    """True: clients do not get the error message, because it may reveal internals of the server."""
 
 
 KINDS = (  # the first match counts, so subclasses come before their base classes
@@ -153,8 +153,8 @@ ERROR_BY_CODE = {kind.code.value[0]: kind.error_type for kind in reversed((*KIND
     grpc.StatusCode.INVALID_ARGUMENT.value[0]: errors.InputError,
     grpc.StatusCode.INTERNAL.value[0]: errors.ScoringError,
 }
-"""The class of errors for each status code, for a status without a known reason: one that was created by gRPC
-itself or by a proxy."""
+"""Class of error by status code. It is used if a status has no known reason, because gRPC itself or a proxy
+created it."""
 
 
 def error_kind(error: Exception) -> ErrorKind:
@@ -168,8 +168,8 @@ def status_from_error(
     """Return the status that reports an error to the client.
 
     Args:
-        request_id: id by which the details are found in the server's log.
-        path: place of the list that caused the error in the request, such as ``lists[2]``.
+        request_id: id under which the server's log has the details.
+        path: place in the request of the list that caused the error, such as ``lists[2]``.
         max_text_chars: maximum length of each text in the status, since error messages may quote the request.
     """
     kind = error_kind(error)
@@ -378,7 +378,7 @@ def list_from_proto(message: pb.NBestList) -> NBestList:
 
 
 def phrases_from_proto(messages: Iterable[pb.Phrase]) -> tuple[Phrase, ...]:
-    """Convert phrases; their weights are checked when they are compiled."""
+    """Convert phrases. Their weights are not checked here, but when the phrases are compiled."""
     return tuple(
         Phrase(part.text, part.weight if part.HasField("weight") else 1.0, tuple(part.spellings), part.slot)
         for part in messages
@@ -386,7 +386,7 @@ def phrases_from_proto(messages: Iterable[pb.Phrase]) -> tuple[Phrase, ...]:
 
 
 def phrases_to_proto(phrases: Iterable[Phrase]) -> list[pb.Phrase]:
-    """Convert phrases for sending; raises TypeError or ValueError for what cannot be sent."""
+    """Convert phrases for sending; raises TypeError or ValueError if a phrase cannot be sent."""
     return [
         pb.Phrase(text=part.text, weight=part.weight, spellings=part.spellings, slot=part.slot)
         for part in phrases
@@ -394,7 +394,7 @@ def phrases_to_proto(phrases: Iterable[Phrase]) -> list[pb.Phrase]:
 
 
 def _fields(message: pb.NBestList | pb.Hypothesis) -> Any:
-    """Return the ``Struct`` of user-defined fields itself, since it is a mapping."""
+    """Return the user-defined fields as the ``Struct`` of the message, which can be read like a mapping."""
     return message.fields if message.HasField("fields") else {}
 
 
@@ -475,10 +475,10 @@ def write_ranking(ranking: Ranking, message: pb.RescoredList) -> None:
 def rescored_from_proto(
     message: pb.RescoredList, sent: NBestList, weights: Weights, model: str, decision: DecisionRule = MAXIMUM
 ) -> RescoredList:
-    """Convert a rescored list, and add the fields of the list ``sent`` that were not sent to the server.
+    """Convert a rescored list. User-defined fields, which the server did not get, are copied from ``sent``.
 
     Args:
-        decision: the rule in the response. If the list has the order of the first pass, it was not applied.
+        decision: the rule in the response. It was not applied if the list has the order of the first pass.
     """
     hypotheses = tuple(
         RescoredHypothesis(
@@ -532,7 +532,7 @@ def _optional(message: Any, field: str, convert: Callable[[Any], Any] = lambda v
 
 
 def _to_struct(fields: Mapping[str, Any]) -> Struct | None:
-    """Convert the fields of a hypothesis, unless they are a ``Struct`` of the request already."""
+    """Convert user-defined fields to a ``Struct``, unless they are one already, copied from the request."""
     if isinstance(fields, Struct) or not fields:
         return fields or None  # type: ignore[return-value]  # the request's Struct
     struct = Struct()
@@ -564,8 +564,8 @@ def _generated_from_proto(made: pb.Generated) -> Generated:
 
 
 def _fields_as_sent(message: pb.RescoredHypothesis, sent: NBestList) -> Mapping[str, Any]:
-    """The fields of a hypothesis, which were not sent. For a generated one, they are made from those of its
-    source."""
+    """Return the user-defined fields of a hypothesis from the list ``sent``. Those of a generated hypothesis
+    are made from the fields of the hypothesis that it was generated from."""
     if not message.HasField("generated"):
         return sent.hypotheses[message.original_rank - 1].fields
     made = _generated_from_proto(message.generated)

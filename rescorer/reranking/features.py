@@ -24,7 +24,7 @@ from rescorer.ranking import best_first, posteriors
 from rescorer.trie import Words
 from rescorer.weights import OOV, WORDS
 
-MAX_VIEW_CELLS = 1 << 24  # largest table of hypotheses and words, in bytes; beyond, pairs are sorted
+MAX_VIEW_CELLS = 1 << 24  # largest table of hypotheses by words, in bytes; in larger lists, pairs are sorted
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,7 @@ class ListView:
 
     @cached_property
     def _coded(self) -> tuple[dict[str, int], np.ndarray]:
-        """``vocabulary`` and ``codes``, in one pass: a word that is met for the first time gets the next
-        code.
-        """
+        """Make ``vocabulary`` and ``codes`` in one pass, in which each new word gets the next code."""
         vocabulary: defaultdict[str, int] = defaultdict(count().__next__)
         words = map(vocabulary.__getitem__, chain.from_iterable(self.words))
         codes = np.fromiter(words, np.int64, int(self.lengths.sum()))
@@ -76,7 +74,7 @@ class ListView:
 
     @cached_property
     def texts(self) -> list[str]:
-        """Each hypothesis as a text with one character per word; its number is the code of the word.
+        """Each hypothesis as a string with one character per word, whose code point is the code of the word.
 
         Raises:
             LimitExceeded: the list has more distinct words than there are characters.
@@ -92,13 +90,13 @@ class ListView:
 
     @cached_property
     def context_codes(self) -> np.ndarray:
-        """(C,) int64, the codes of the words of the context; words that no hypothesis has get -1."""
+        """(C,) int64, the code of each word of the context; -1 for a word that no hypothesis has."""
         codes = (self.vocabulary.get(word, -1) for word in self.context)
         return np.fromiter(codes, np.int64, len(self.context))
 
     @cached_property
     def rows(self) -> np.ndarray:
-        """(N,) int64, the index of the hypothesis to which each of ``codes`` belongs."""
+        """(N,) int64, the index of the hypothesis that each word in ``codes`` belongs to."""
         return np.repeat(np.arange(len(self.words)), self.lengths)
 
     @cached_property
@@ -144,7 +142,7 @@ class ListView:
 
     @cached_property
     def word_keys(self) -> tuple[np.ndarray, np.ndarray]:
-        """Each distinct pair of a hypothesis and one of its words: rows and codes, (P,) int64 each."""
+        """Distinct pairs of a hypothesis and a word in it: rows and codes of the P pairs, (P,) int64 each."""
         n = max(len(self.vocabulary), 1)
         keys = self.rows * n + self.codes
         if len(self.words) * n > MAX_VIEW_CELLS:
@@ -156,8 +154,9 @@ class ListView:
 
 
 MOVES = {"delete": 1, "insert": -1, "replace": 0}
-"""How far each kind of edit of the best hypothesis moves the words after it."""
-MAX_SLOT_CELLS = 1 << 20  # largest table by which numbers are counted; beyond, they are sorted
+"""Amount that each kind of edit adds, for the words after it, to their place in the best hypothesis minus
+their place in the other one."""
+MAX_SLOT_CELLS = 1 << 20  # largest table for ranking numbers by counting; larger numbers are sorted
 
 
 def find_slots(view: ListView) -> np.ndarray:
@@ -209,7 +208,7 @@ def index_slots(view: ListView) -> np.ndarray:
 
 
 def number_values(values: np.ndarray) -> np.ndarray:
-    """Replace integers, (N,) and at least 0, by their ranks among the distinct ones: (N,) int64."""
+    """Replace each of N integers, at least 0, by its rank among the distinct ones, from 0: (N,) int64."""
     if values.max(initial=0) >= MAX_SLOT_CELLS:
         return np.unique(values, return_inverse=True)[1]
     occurs = np.zeros(int(values.max(initial=0)) + 1, dtype=np.int64)
@@ -313,12 +312,12 @@ def _distances(view: ListView, temperatures: Sequence[str]) -> np.ndarray:
 
 
 def _word_posteriors(reduce: Reduce, *, in_slots: bool = False) -> Compute:
-    """Return the function of features that are made of the posteriors of a hypothesis's words.
+    """Return a function that computes features from the posteriors of the words of each hypothesis.
 
     Args:
         reduce: makes one value per hypothesis from one posterior per word.
-        in_slots: whether a word's posterior counts the hypotheses that have the word in the same slot,
-            instead of anywhere.
+        in_slots: whether the posterior of a word is the sum over the hypotheses that have the word in the
+            same slot, instead of anywhere.
     """
 
     def compute(view: ListView, temperatures: Sequence[str]) -> np.ndarray:
@@ -342,7 +341,7 @@ def _copies(view: ListView, _: Sequence[str]) -> np.ndarray:
 
 
 def _repeats(view: ListView, _: Sequence[str]) -> np.ndarray:
-    """Number of words, and of pairs of words, that repeat themselves: ``the the``, ``in the in the``."""
+    """Count the words, and pairs of words, that repeat what precedes them: ``the the``, ``in the in the``."""
     codes, rows = view.codes, view.rows
     same_row, same = rows[1:] == rows[:-1], codes[1:] == codes[:-1]
     counts = view.sum_rows((same_row & same).astype(np.float64), rows[:-1])
@@ -369,7 +368,9 @@ def _overlap(view: ListView, orders: Sequence[str]) -> np.ndarray:
 
 
 def code_ngrams(one: np.ndarray, other: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
-    """Convert n-grams of two sequences of word codes, at least −1, to integers, equal for equal ones.
+    """Convert the n-grams of two sequences of word codes (−1 and above) to integers.
+
+    Equal n-grams get equal integers, in both sequences.
 
     Returns:
         (N − order + 1,) and (M − order + 1,) int64 for sequences of N and M words; empty for a sequence that

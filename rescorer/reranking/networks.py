@@ -2,8 +2,8 @@
 
 A network scores the hypotheses of one list. Its input for hypothesis i is the vector x_i of the hypothesis's
 features, which are centred in the list and divided by their scales. Some networks also read an encoding of
-the words, e_i, which is centred in the list too; see ``rescorer.trie.WordEncoder``. [x, e] is both in one
-vector.
+the words, e_i, which is centred in the list too; see ``rescorer.trie.WordEncoder``. [x, e] is the vector that
+joins x_i and e_i.
 
 The score of a linear network is u·[x, e]. A multilayer perceptron adds v·tanh([x, e] W + b). In a
 transformer, every hypothesis attends to all hypotheses of its list, whatever their order:
@@ -14,8 +14,8 @@ transformer, every hypothesis attends to all hypotheses of its list, whatever th
     score = u · [x, e] + v · normalise(z)
 
 The layers have pre-layer normalisation (Xiong et al. 2020, arXiv 2002.04745) without gains and biases, which
-would only repeat the matrices that follow. An ensemble has several networks of the same sizes, its members;
-its score is the mean of their scores.
+would only repeat the matrices that follow. An ensemble consists of several networks of the same sizes, its
+members. The score of the ensemble is the mean of their scores.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class TransformerSizes:
 
         Args:
             inputs: (H, F + K) features and encodings of the hypotheses of a list.
-            parameters: those of one member, without the axis of members.
+            parameters: parameters of one member, without the axis of members.
         """
         z = inputs @ parameters["input"] + parameters["input_bias"]
         for layer in range(self.layers):
@@ -130,7 +130,7 @@ class TransformerSizes:
         return normalise(z)
 
     def check_length(self, n_hypotheses: int, members: int) -> None:
-        """Raise LimitExceeded if a list is too long for M members, whose work grows with its square."""
+        """Raise LimitExceeded if a list is too long. The work of a member grows with its length squared."""
         n_weights = n_hypotheses**2 * members * self.layers * self.heads
         if n_weights > MAX_ATTENTION_WEIGHTS:
             raise LimitExceeded(
@@ -175,7 +175,7 @@ class Ensemble:
 
     @property
     def members(self) -> int:
-        """M."""
+        """M, the number of networks."""
         return len(self.parameters["linear"])
 
     @property

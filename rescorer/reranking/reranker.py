@@ -131,7 +131,7 @@ class Reranker:
     def feature_values(
         self, components: Mapping[str, np.ndarray], words: Sequence[Words], context: Words
     ) -> np.ndarray:
-        """Compute the features of a list, (H, F), not centred or scaled; not finite if scores are too large.
+        """Compute the features of a list, (H, F), not centred or scaled; huge scores may make them overflow.
 
         Args:
             components: (H,) float64 by name, for at least the names in ``needs``.
@@ -139,7 +139,7 @@ class Reranker:
             context: canonical words that were said before the list.
 
         Raises:
-            LimitExceeded: the list is too long for the features, or its scores are too large.
+            LimitExceeded: the list is too long for the features, or a total of the base weights is too large.
         """
         total = totals(components, self.base)
         if not (np.abs(total) <= MAX_TOTAL).all():
@@ -167,7 +167,7 @@ class Reranker:
         context: Words,
         encoding: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Score each hypothesis of a list, (H,) float64; not finite if scores are too large.
+        """Score each hypothesis of a list, (H,) float64. The results may overflow if components are huge.
 
         The other arguments and the errors are those of ``feature_values``.
 
@@ -180,7 +180,7 @@ class Reranker:
             return self.ensemble.score(x, self.centre_encoding(encoding))
 
     def centre_encoding(self, encoding: np.ndarray | None) -> np.ndarray | None:
-        """Subtract the list's mean from the encodings of its words, (H, K); None without an encoder."""
+        """Subtract the mean over the list from the encoding of each hypothesis, (H, K). None: no encoder."""
         if self.encoder is None:
             return None
         if encoding is None:
@@ -218,8 +218,8 @@ class Reranker:
 def replace_by_base(weights: Weights, rerankers: Sequence[Reranker]) -> Weights:
     """Replace some rerankers in a set of weights by their base weights.
 
-    The base weights are multiplied by the weight of the reranker's score. The result ranks lists where these
-    rerankers cannot run because a model's scores are missing.
+    The base weights of each are multiplied by the weight of its score. The result can rank lists for which
+    these rerankers cannot run, because the scores of a model are missing.
     """
     parts = [(weights.rerankers[reranker.name], reranker.base) for reranker in rerankers]
     names = {reranker.name for reranker in rerankers}
@@ -237,7 +237,7 @@ def replace_by_base(weights: Weights, rerankers: Sequence[Reranker]) -> Weights:
 def _add_parts(
     own: Mapping[str, float], parts: Sequence[tuple[float, Mapping[str, float]]]
 ) -> dict[str, float]:
-    """Add weights by name; the weights of each part are first multiplied by its factor."""
+    """Add the weights of all parts to ``own``, by name. Each part is first multiplied by its factor."""
     total = dict(own)
     for factor, values in parts:
         for name, value in values.items():
@@ -245,24 +245,24 @@ def _add_parts(
     return total
 
 
-STEPS_PER_LIST = 10_000  # time that any reranker takes for any list
-STEPS_PER_NETWORK = 1500  # time that any network with hidden units takes for any list
+STEPS_PER_LIST = 10_000  # fixed time of a reranker per list
+STEPS_PER_NETWORK = 1500  # fixed time of a network with hidden units per list
 STEPS_PER_WORD = 25  # time that a word takes in features whose cost is H · N, such as looking up its code
 STEPS_PER_ALIGNMENT = 1500  # least time of aligning one hypothesis with another
-STEPS_PER_FEATURE = 2000  # time that a feature takes for any list
+STEPS_PER_FEATURE = 2000  # fixed time of a feature per list
 STEPS_PER_VALUE = 5
-"""Time of computing a feature of a hypothesis from numbers that are known, at each temperature."""
-PRODUCTS_PER_STEP = 2  # products of a network that take as long as a step
-PRODUCTS_PER_UNIT = 20  # products that take as long as the hyperbolic tangent of a hidden unit
-STEPS_PER_LAYER = 40_000  # time that any layer of a transformer takes for any list
+"""Time of one feature of one hypothesis, when the numbers from which it is computed are known."""
+PRODUCTS_PER_STEP = 2  # number of multiplications that take as long as a step, except in transformers
+PRODUCTS_PER_UNIT = 20  # number of multiplications that take as long as the tanh of a hidden unit
+STEPS_PER_LAYER = 40_000  # fixed time of a layer of a transformer per list
 STEPS_PER_WEIGHT, STEPS_PER_UNIT = 2, 8
-"""Times of an attention weight, mostly its exponential function, and of a hidden unit of a layer."""
+"""Time of an attention weight, mostly for its exponential function, and time of a hidden unit of a layer."""
 PRODUCTS_OF_MATRICES_PER_STEP = 8
-"""Products of the large matrices of a transformer that take as long as a step."""
+"""Number of multiplications in the large matrices of a transformer that take as long as a step."""
 
 
 def estimate_steps(reranker: Reranker, words: Sequence[Words], context: Words) -> int:
-    """Estimate the work of scoring a list: an upper bound, for hypotheses with no words in common.
+    """Estimate an upper bound of the steps of scoring a list, as if its hypotheses had no words in common.
 
     Args:
         words: canonical words of each hypothesis.
@@ -295,7 +295,7 @@ def estimate_steps(reranker: Reranker, words: Sequence[Words], context: Words) -
 SCHEMA = 1
 KEYS = ("schema", "features", "base", "members", "hidden_units", "models", "tuned_on", "held_out")
 TRANSFORMER, ENCODER = "transformer", "encoder"
-"""Keys that only transformers, and only networks with an encoding of the words have."""
+"""Keys that only some configurations have: those of transformers, and those of networks with an encoder."""
 
 Config = Mapping[str, Any]
 Limits = Mapping[str, tuple[int, int]]
@@ -304,7 +304,7 @@ ENCODER_LIMITS: Limits = {"vector_size": (1, MAX_VECTOR_SIZE), "size": (1, MAX_E
 
 
 def describe_reranker(reranker: Reranker) -> dict[str, Any]:
-    """The configuration of a reranker, in a form that ``check_config`` accepts."""
+    """Return the configuration of a reranker, in a form that ``check_config`` accepts."""
     sizes = reranker.ensemble.sizes
     config: dict[str, Any] = {
         "schema": SCHEMA,
@@ -325,7 +325,7 @@ def describe_reranker(reranker: Reranker) -> dict[str, Any]:
 
 
 def check_config(config: Config) -> None:
-    """Check types and sizes in a configuration; features and weights are checked where they are built.
+    """Check types and sizes in a configuration. Features and weights are checked later, when they are built.
 
     Raises:
         ConfigError: a key is missing or unknown, or a value is not allowed.
@@ -412,7 +412,9 @@ FLOAT_BYTES = 8
 
 
 def write_reranker(reranker: Reranker, folder: Path) -> None:
-    """Write the two files of a reranker into a folder, ``reranker/NAME`` of a bundle, which may be new.
+    """Write the two files of a reranker into ``folder``, which is created if necessary.
+
+    The folder is ``reranker/NAME`` of a bundle.
 
     Raises:
         ConfigError: the configuration would be too large to be read.

@@ -1,6 +1,6 @@
-"""From lists to ranked lists; the models run elsewhere.
+"""Prepare lists, score them in batches, and rank them; the language models run elsewhere.
 
-Lists and options come in, prepared lists, batches with requests for scores, columns and rankings go out.
-``batch`` cuts, builds and sums, ``components`` says what a number of a hypothesis is, ``ranker`` prepares and
-ranks. ``rescorer.pipeline`` drives them in one process, ``rescorer.service`` with workers.
+Lists and options come in; prepared lists, batches that request scores, columns of numbers, and rankings go
+out. ``batch`` forms batches and sums scores, ``components`` defines the numbers of a hypothesis, ``ranker``
+prepares and ranks lists. ``rescorer.pipeline`` runs them in one process, ``rescorer.service`` with workers.
 """

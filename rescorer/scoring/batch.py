@@ -1,4 +1,4 @@
-"""Batches of hypotheses: plan them, build their tries, and sum the scores of edges into those of hypotheses.
+"""Batches of hypotheses: plan them, build their tries, and sum scores of edges to scores of hypotheses.
 
 No other module builds a trie for scoring. The caller of a batch decides where the models run:
 
@@ -38,15 +38,15 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """A trie that has to be scored."""
+    """A request to score the edges of a trie."""
 
     trie: HypothesisTrie
     models: tuple[str, ...] = ()
     """Names of the models that score the trie; empty: all models of the bundle."""
     encoders: Mapping[str, WordEncoder] = field(default_factory=dict)
-    """Encoders of words; the encodings are returned under the same names."""
+    """Encoders to apply to the words of the trie, by the names under which the encodings are returned."""
     units: str = WORD_UNITS
-    """Units of the edges of the trie."""
+    """Kind of unit that each edge of the trie stands for, such as a word."""
 
 
 class Part(NamedTuple):
@@ -61,8 +61,8 @@ class Batch:
     """Hypotheses of one or more lists that are scored together, and their scores.
 
     Args:
-        models: names of the models that score them; empty: all models of the bundle. Components may only
-            use encoders of words if all models score.
+        models: names of the models that score the hypotheses; empty: all models of the bundle. If some are
+            named, the word encoders that components need are not used.
         encoders: encoders of words that the caller needs, in addition to those that components need.
     """
 
@@ -81,9 +81,9 @@ class Batch:
         self._known: dict[Hashable, Any] = {}
         self._indices: list[Sequence[int]] = []
         self.scores: EdgeScoresByModel = {}
-        """Edge scores of the trie by model, once they have been added."""
+        """Edge scores of the trie by model; empty until the first request has been answered."""
         self.notes: dict[str, Any] = {}
-        """Notes of each component about the scores that it asked for, by the component's name."""
+        """Data that each component keeps about the scores that it asked for, by the component's name."""
 
     @cached_property
     def trie(self) -> HypothesisTrie:
@@ -108,7 +108,7 @@ class Batch:
 
     @property
     def tokens_asked(self) -> int:
-        """Upper bound of the number of tokens that components have scored in addition to the trie."""
+        """Upper bound of the number of tokens for which components ask for scores, besides the trie."""
         return sum(one.tokens(part.prepared) for part in self.parts for one in part.prepared.components)
 
     def advance(self, scores: EdgeScoresByModel | None = None) -> ScoreRequest | None:
@@ -137,11 +137,14 @@ class Batch:
             self.parts = ()
 
     def part(self, index: int) -> ScoredPart:
-        """Return one of the parts with its scores, after all requests have been answered."""
+        """Return the scores of one part. Call this after all requests have been answered."""
         return ScoredPart(self, self._rows[index], self._indices[index])
 
     def once(self, key: Hashable, compute: Callable[[], Value]) -> Value:
-        """Return what ``compute`` returned at the first call with this key. Any thread may call this."""
+        """Call ``compute`` once for each key, and return its result for all later calls with that key.
+
+        Any thread may call this.
+        """
         if key not in self._known:
             self._known[key] = compute()
         value: Value = self._known[key]
@@ -182,7 +185,7 @@ def score_words(part: ScoredPart, prepared: PreparedList, ngram: str) -> dict[in
     mixture = prepared.options.weights.mixture
     parts = {**scores, MIXTURE: mix_scores(scores, mixture)}
     by_direction = {values.backward: values for values in parts.values()}
-    by_node: dict[int, tuple[dict[str, tuple[float, ...]], tuple[bool, ...]]] = {}  # equal texts share it
+    by_node: dict[int, tuple[dict[str, tuple[float, ...]], tuple[bool, ...]]] = {}  # equal texts share a node
     answers = {}
     for row, index in enumerate(part.indices, start=part.rows.start):
         node = int(trie.hypothesis_node[row])
@@ -205,7 +208,7 @@ def plan(lists: Sequence[PreparedList], max_words: int, *, backward: bool = Fals
     A list with more words is divided by ``plan_batches``; a hypothesis with more words is a batch by itself.
     """
     costs = [_cost(prepared.words, [prepared.history] * len(prepared.words)) for prepared in lists]
-    if sum(costs) > max_words:  # worth counting words that hypotheses share only once
+    if sum(costs) > max_words:  # only then is the slower count worth its time: shared words count once
         costs = [count_distinct(each.words, each.history, backward=backward) for each in lists]
     batch, total = list[Part](), 0
     for prepared, cost in zip(lists, costs, strict=True):
@@ -225,8 +228,8 @@ def plan(lists: Sequence[PreparedList], max_words: int, *, backward: bool = Fals
 def split(prepared: PreparedList, max_words: int, *, backward: bool = False) -> Iterator[Part]:
     """Divide the hypotheses of a list into parts of at most ``max_words`` words; see ``plan_batches``.
 
-    The tokens that components have scored in addition are then added to the costs of the parts, in proportion
-    to their numbers of hypotheses.
+    Afterwards the tokens for which components ask for scores are added to the costs of the parts, in
+    proportion to their numbers of hypotheses.
     """
     histories, n = [prepared.history] * len(prepared.words), len(prepared.words)
     asked = sum(component.tokens(prepared) for component in prepared.components)
@@ -241,8 +244,8 @@ class BatchPlan(NamedTuple):
     """Indices of the hypotheses in the sequence given to ``plan_batches``."""
     cost: int
     """Upper bound of the number of words to score: canonical words, one ``</s>`` per hypothesis, and the
-    words of every distinct context. If the hypotheses had to be divided, a prefix that several of them share
-    counts once; if not, it counts for each of them, because counting faster matters more then."""
+    words of every distinct context. A prefix that several hypotheses share counts once if the hypotheses had
+    to be divided. Otherwise it counts for each of them, because then a fast count matters more."""
 
 
 def plan_batches(
@@ -250,8 +253,8 @@ def plan_batches(
 ) -> Iterator[BatchPlan]:
     """Plan batches of at most ``max_words`` words; a longer hypothesis is a batch by itself.
 
-    Hypotheses that fit into one batch keep their order. Otherwise they are sorted, so that hypotheses with a
-    common prefix come into the same batch and few prefixes are scored twice.
+    Hypotheses that fit into one batch keep their order. Otherwise they are sorted. Then hypotheses with a
+    common prefix come into the same batch, and few prefixes are scored twice.
 
     Args:
         contexts: for each hypothesis, the words before it in the same sentence.

@@ -1,9 +1,9 @@
 """Components: each adds a number to every hypothesis, such as a stream's score, a log-probability or a count.
 
 ``batch`` and ``ranker`` prepare, score and rank lists by going through the components of a request, and know
-no feature by name. A component is the whole story of a feature: which fields ask for it, what it prepares in
+no feature by name. A component defines everything about a feature: which fields ask for it, how it prepares
 a list, which scores it asks for, its columns, and upper bounds of its bytes and steps. This module has the
-components of every list; ``rescorer.extensions`` adds those that only some requests use.
+components that every list may have; ``rescorer.extensions`` adds those that only some requests use.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ Asked = Generator["ScoreRequest", EdgeScoresByModel, None]
 
 
 class Interpolation(Protocol):
-    """Scores, such as a cache's, with which the mixture is interpolated word by word."""
+    """Scores that are interpolated with those of the mixture, word by word, such as the scores of a cache."""
 
     def interpolate(self, log_probs: np.ndarray, edges: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Return the log-probabilities of some edges after interpolation, (n,)."""
 
 
 class AskedBy(NamedTuple):
-    """Names of the fields that ask for a component by a value other than empty or 0."""
+    """Names of the fields that ask for a component. A field asks if its value is neither empty nor 0."""
 
     options: tuple[str, ...] = ()
     """Fields of ``RescoreOptions``."""
     weights: tuple[str, ...] = ()
     """Fields of ``Weights``."""
     lists: tuple[str, ...] = ()
-    """Fields of ``NBestList``; only lists that set one of them have the component."""
+    """Fields of ``NBestList``. Each list that sets one of them has the component."""
     hypotheses: tuple[str, ...] = ()
-    """Fields of the last hypothesis of a list; only lists whose last hypothesis sets one have it."""
+    """Fields of ``Hypothesis``. Each list whose last hypothesis sets one of them has the component."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundOptions:
-    """Options of a request after they were checked against a bundle: complete weights, and components."""
+    """Options of a request that were checked against a bundle, with complete weights and components."""
 
     weights: Weights
     decision: DecisionRule
@@ -104,21 +104,21 @@ class PreparedList:
     flatness: float = 0.0
     """θ of the neural cache; 0: the list has no neural cache."""
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """Notes that components made while they prepared the list, by the component's name."""
+    """Data that each component kept when it prepared the list, by the component's name."""
     compared: tuple[Words, ...] = ()
-    """Words by which merging and decision rules compare hypotheses, see ``ListRanker.text_normaliser``;
-    empty if the options compare none."""
+    """Words of each hypothesis by which merging and decision rules compare it with others. See
+    ``ListRanker.text_normaliser``. Empty if the options compare no hypotheses."""
 
 
 class Outline(NamedTuple):
-    """A list, its weights and options as they came, from which upper bounds are computed.
+    """A list with its weights and options, not checked yet, from which upper bounds are computed.
 
-    Each is an object of this package or its protobuf message, whose fields have the same names.
+    Each may be an object of this package or a protobuf message, since both have fields of the same names.
     """
 
     nbest: Any
     weights: Any
-    """These need not be complete."""
+    """Weights, of which some may be missing."""
     options: Any
 
 
@@ -139,7 +139,7 @@ class ScoredList(NamedTuple):
     parts: Sequence[ScoredPart]
     """Parts that together have all hypotheses of the list; empty: the list was not scored."""
     options: BoundOptions
-    """Options by which the list is ranked; a busy service may prepare it with others."""
+    """Options by which the list is ranked. It was prepared with others if a busy service uses a fallback."""
 
     @property
     def weights(self) -> Weights:
@@ -178,14 +178,14 @@ class Component:
     name: ClassVar[str]
     """Name of the component, and key of its notes."""
     asked_by: ClassVar[AskedBy | None] = None
-    """Fields that ask for the component; None: a weight for one of its columns in ``Weights.components``
-    asks for it."""
+    """Fields that ask for the component. None: it is asked for by a weight of one of its columns in
+    ``Weights.components``."""
     columns: tuple[str, ...] = ()
     """Names that its columns can have. Streams of lists must not have these names."""
     always: bool = False
     """Whether all lists have the component."""
     needs_scores: ClassVar[bool] = False
-    """Whether its columns need the scores of models; lists that were not scored are ranked without it."""
+    """Whether its columns need scores of models. If so, lists that were not scored are ranked without it."""
 
     def __init__(self, bundle: Bundle, normalise: Callable[[str], Words]) -> None:
         self.bundle, self.normalise = bundle, normalise
@@ -207,7 +207,7 @@ class Component:
         return any(getattr(weights, name) for name in self.asked_by.weights)
 
     def is_asked_by_list(self, nbest: NBestList) -> bool:
-        """Whether a list asks for the component, which matters if its request does not."""
+        """Whether a list itself asks for the component. This matters only if its request does not."""
         if self.asked_by is None:
             return False
         last = nbest.hypotheses[-1] if nbest.hypotheses else None
@@ -220,7 +220,7 @@ class Component:
         return weights
 
     def without_models(self, weights: Weights, models: Collection[str] | None) -> Weights:
-        """Return weights that do not need this component's columns if the scores for them are missing.
+        """Return weights that do without this component's columns, if these need scores that are missing.
 
         Args:
             models: names of the models that have scored a list; None: it was not scored at all.
@@ -228,10 +228,10 @@ class Component:
         return weights
 
     def bind(self, options: RescoreOptions, weights: Weights) -> Component:
-        """Return the component for the lists of one request, which asks for it.
+        """Return the component for the lists of a request that asks for it, set up by the request's options.
 
         Raises:
-            ConfigError, LimitExceeded: the options do not fit.
+            ConfigError, LimitExceeded: the options do not fit the bundle or the limits.
         """
         return self
 
@@ -247,24 +247,24 @@ class Component:
         return prepared
 
     def prepare(self, prepared: PreparedList) -> PreparedList:
-        """Check a list that has all of its hypotheses, and return it with this component's notes."""
+        """Check a list after all components have extended it, and return it with this component's notes."""
         return prepared
 
     # For a batch
 
     def encoders(self, weights: Weights) -> Mapping[str, WordEncoder]:
-        """Return the encoders of words whose encodings the component needs, by the names to give these."""
+        """Return the word encoders that the component needs, by the names that their encodings shall have."""
         return {}
 
     def ask(self, batch: Batch) -> Asked:
         """Ask for scores in addition to those of the batch's trie.
 
-        If requests of several lists have the component, one of them asks for all lists of the batch.
+        If several lists of a batch have a component of this name, it asks once, for all of these lists.
         """
         yield from ()
 
     def interpolations(self, batch: Batch, weights: Weights) -> Mapping[str, Interpolation]:
-        """Return interpolations of the mixture, each by the name of the column for what it changed."""
+        """Return interpolations of the mixture. The key of each is the name of the column with its change."""
         return {}
 
     def mixture_key(self, weights: Weights) -> Hashable:
@@ -274,33 +274,36 @@ class Component:
     # For a scored list
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
-        """Add this component's columns; those of the components before it may be read and changed."""
+        """Add this component's columns to ``columns``. It may read and change those of earlier components."""
 
     # Upper bounds, before anything is made
 
     def column_names(self, outline: Outline) -> Iterable[str]:
-        """Return the names of this component's columns that an answer to a list may have."""
+        """Return the names of those columns of this component that the answer to a list may have."""
         nbest, weights, options = outline
         return self.columns if self.is_asked(options, weights) or self.is_asked_by_list(nbest) else ()
 
     def growth(self, outline: Outline) -> Growth | None:
-        """Bound the hypotheses that ``extend`` may add to a list; None: it adds none."""
+        """Return an upper bound of the hypotheses that ``extend`` may add to a list; None: it adds none."""
         return None
 
     def steps_to_extend(self, prepared: PreparedList) -> int:
-        """Bound the steps of ``extend``, such as comparisons of two words or phones; raises as it does."""
+        """Return an upper bound of the steps of ``extend``, such as comparisons of two words or phones.
+
+        Raises the same errors as ``extend``.
+        """
         return 0
 
     def steps_to_prepare(self, prepared: PreparedList) -> int:
-        """Bound the steps of ``prepare``; raises as it does."""
+        """Return an upper bound of the steps of ``prepare``; raises the same errors as ``prepare``."""
         return 0
 
     def steps_to_rank(self, prepared: PreparedList, weights: Weights) -> int:
-        """Bound the steps of ``add_columns``, in the units of ``decision.count_steps``."""
+        """Return an upper bound of the steps of ``add_columns``, in the unit of ``decision.count_steps``."""
         return 0
 
     def tokens(self, prepared: PreparedList) -> int:
-        """Bound the tokens that ``ask`` has scored for a list."""
+        """Return an upper bound of the tokens of a list for which ``ask`` requests scores."""
         return 0
 
 
@@ -375,9 +378,9 @@ class Mixture(Component):
 
 
 def interpolate_mixture(batch: Batch, options: BoundOptions) -> Mapping[str, Interpolation]:
-    """Return the interpolations of a batch's mixture under some options, in the order of their application.
+    """Return the interpolations of a batch's mixture under some options, in the order in which they apply.
 
-    The keys are the names of the columns for what each interpolation changed.
+    The key of each is the name of the column with its change.
     """
 
     def compute() -> Mapping[str, Interpolation]:
@@ -391,9 +394,10 @@ def interpolate_mixture(batch: Batch, options: BoundOptions) -> Mapping[str, Int
 
 
 def sum_mixture(batch: Batch, options: BoundOptions) -> Columns:
-    """Return the mixture's log-probability of every hypothesis of a batch, and each interpolation's change.
+    """Return two kinds of columns for all hypotheses of a batch: the log-probability by the mixture, and the
+    change that each interpolation makes to it.
 
-    Lists of the batch with the same mixture share one computation.
+    Lists with the same mixture share one computation.
     """
 
     def compute() -> Columns:
@@ -457,5 +461,5 @@ def weighted_columns(kinds: Iterable[type[Component]]) -> tuple[str, ...]:
 
 
 def find_by_name(components: Collection[Component]) -> dict[str, Component]:
-    """Return one component of each name, in order."""
+    """Return the components by name, in their order. Of several with the same name, the last is kept."""
     return {component.name: component for component in components}

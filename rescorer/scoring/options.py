@@ -55,11 +55,11 @@ class RescoreOptions:
 
     @classmethod
     def make(cls, options: RescoreOptions | Weighting = None, **changes: Any) -> RescoreOptions:
-        """Options from what callers write: an object, or weights in its place, and changes by name.
+        """Return the options that a caller wrote: an object or only weights, and changes by keyword.
 
         Raises:
             ConfigError: weights or a decision rule are invalid.
-            TypeError: there is no option of a name, or a value has the wrong type.
+            TypeError: a keyword is not the name of an option, or a value has the wrong type.
         """
         known = [field.name for field in fields(cls)]
         for name in changes:
@@ -184,7 +184,7 @@ def load_weights(path: Path | str) -> Weights:
 
 
 def as_lists(lists: NBestList | Sequence[NBestList]) -> Sequence[NBestList]:
-    """The lists of a call, of which one may be given alone.
+    """Return the lists of a call as a sequence. A list that was given alone becomes a sequence of one.
 
     Raises:
         TypeError: something else was given.
@@ -193,7 +193,7 @@ def as_lists(lists: NBestList | Sequence[NBestList]) -> Sequence[NBestList]:
 
 
 def read_items(lists: Any, kinds: type[Any] | tuple[type[Any], ...]) -> Iterator[Any]:
-    """Iterate over the lists of a call, of which one may be given alone, while they are read.
+    """Return an iterator over the lists of a call, which checks each as it is read. Accepts one list alone.
 
     Args:
         kinds: types of the items: lists, and errors in the place of lists where the caller takes them.
@@ -221,10 +221,10 @@ def _check_item(index: int, item: Any, kinds: type[Any] | tuple[type[Any], ...])
 
 
 def as_texts(texts: str | Sequence[str], name: str = "texts") -> Sequence[str]:
-    """The texts of a call, of which one may be given alone.
+    """Return the texts of a call as a sequence. A text that was given alone becomes a sequence of one.
 
     Args:
-        name: what they are called in errors.
+        name: name of the texts in error messages.
 
     Raises:
         TypeError: something else was given.

@@ -45,7 +45,7 @@ Kind = TypeVar("Kind", bound=Component)
 
 
 def only_name_message(name: str, known: Collection[str]) -> str:
-    """Return the error for weights of which only the name was set, when weights of the bundle were meant."""
+    """Return the error message for weights with nothing but a name, which were meant to select others."""
     quoted = f'"{quote(name)[1:-1]}"'
     message = f"weights has only a name; did you mean weights_name: {quoted} (in Python: weights={quoted})?"
     if name not in known:
@@ -54,7 +54,7 @@ def only_name_message(name: str, known: Collection[str]) -> str:
 
 
 class ListRanker:
-    """Prepares lists for the language models of a bundle, and ranks them by the models' scores.
+    """Prepares lists for the language models of a bundle, and ranks the lists by the scores of the models.
 
     Args:
         components: the classes of all components, in the order of their columns.
@@ -66,16 +66,16 @@ class ListRanker:
         self.components: tuple[Component, ...] = tuple(kind(bundle, self._normalise) for kind in components)
         self._reserved_names = reserved_names(self.components)
         self.text_normaliser = bundle.text_normaliser
-        """Normaliser by which merging and decision rules compare hypotheses. A caller may replace it before
-        lists are prepared; the words that models read are always those of the bundle's normaliser."""
+        """Normaliser of the texts that merging and decision rules compare. A caller may replace it before
+        lists are prepared. For the words that models read, the bundle's normaliser is always used."""
 
     def component(self, kind: type[Kind]) -> Kind:
         """Return the component of a class."""
         return next(component for component in self.components if isinstance(component, kind))
 
     def effective_weights(self, weights: Weighting) -> Weights:
-        """Return complete weights: those of the bundle for a name or None, and with the bundle's λ if they
-        have none.
+        """Return complete weights. A name or None stands for weights of the bundle, and weights without the λ
+        of the mixture get those of the bundle.
 
         Raises:
             ConfigError: the bundle has no weights of that name, the weights name models that it lacks, or the
@@ -155,7 +155,8 @@ class ListRanker:
         """Check a list against the options and normalise its words.
 
         Args:
-            spend: called before each search with an upper bound of its steps; may raise to forbid it.
+            spend: called before each search with an upper bound of its steps. It may raise an error to
+                prevent the search.
 
         Raises:
             InvalidList: the list cannot be scored under these options.
@@ -233,7 +234,7 @@ class ListRanker:
         """Rank one list by its totals and a decision rule.
 
         Args:
-            parts: the scores of all its hypotheses; empty if it was not scored.
+            parts: the scores of all hypotheses of the list; empty if the list was not scored.
             options: options by which to rank; None for the options by which it was prepared.
 
         Raises:
@@ -256,7 +257,7 @@ class ListRanker:
     def _add_confidence(
         self, ranked: Ranking, compared: Sequence[Words], total: np.ndarray, calibration: Calibration
     ) -> Ranking:
-        """Add the confidence in the best hypothesis and in each word as it is written in the text."""
+        """Add the confidence in the best hypothesis, and in each word of its text as it is written there."""
         best = ranked.order[0]
         confidence = estimate_confidence(calibration, compared, total, best)
         if confidence.words is None:
@@ -274,7 +275,7 @@ class ListRanker:
     def ngram_only(self, options: BoundOptions) -> BoundOptions:
         """Return options under which the bundle's n-gram alone has the weight of all language models.
 
-        They have no calibration, because it belongs to the totals of all models.
+        The options have no calibration, because a calibration belongs to totals that include all models.
         """
         weights = options.weights
         for component in self.components:
@@ -285,7 +286,8 @@ class ListRanker:
         return replace(options, weights=weights)
 
     def first_pass(self, options: BoundOptions) -> BoundOptions:
-        """Return options that keep the input order; totals consist of streams and word counts only."""
+        """Return options that keep the input order. Totals have only components that need no models' scores,
+        such as streams and word counts."""
         weights = options.weights
         for component in self.components:
             weights = component.without_models(weights, None)

@@ -1,6 +1,6 @@
 """Access to a server: its TLS certificates, and the file of the clients that may connect.
 
-The file of clients has hashes of their tokens or names in their certificates, and their roles:
+For each client, the file has its roles, and hashes of its tokens or the names in its certificates:
 
     [[client]]
     name = "captions"
@@ -45,7 +45,7 @@ class Certificates:
     """A certificate chain and its key (PEM), and the authority that signs client certificates.
 
     Args:
-        client_ca: None: clients need no certificate.
+        client_ca: file of the authority; None: clients need no certificate.
 
     Raises:
         ConfigError: a file cannot be read, or the key does not match the certificate.
@@ -59,7 +59,7 @@ class Certificates:
         self._states = self._read_states()
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Return credentials that look for changed files at every handshake; open connections stay."""
+        """Return credentials that look for changed files at every handshake. Open connections are kept."""
         return grpc.dynamic_ssl_server_credentials(
             self._configuration(),
             self._load_if_changed,  # type: ignore[arg-type]  # None stands for unchanged certificates
@@ -119,7 +119,7 @@ TOKEN_BYTES = 32
 
 
 class ClientEntry(BaseModel):
-    """One client."""
+    """One client of the file of clients."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -139,7 +139,7 @@ class ClientEntry(BaseModel):
 
 
 class ClientEntries(BaseModel):
-    """All clients; names, tokens and certificates are unique."""
+    """All clients of the file. No two have a name, a token or a certificate in common."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -161,8 +161,8 @@ def read_clients(path: Path) -> tuple[ClientEntry, ...]:
     """Read the file of clients.
 
     Raises:
-        ConfigError: the file is invalid or not a regular file, or others may write it; the message lists
-            all errors.
+        ConfigError: the file is invalid or not a regular file, or other users may write it. The message
+            lists all errors.
     """
     try:
         with open_regular(path) as file:
@@ -210,7 +210,7 @@ AUTHORIZATION, BEARER = "authorization", "bearer "
 
 
 class Authenticator:
-    """Identify the client that makes a call; without a file of clients, anyone may make calls.
+    """Identifies the client that makes a call. Without a file of clients, anyone may make calls.
 
     Args:
         path: the file of clients, if any.

@@ -74,8 +74,8 @@ SERVER_WIDE = (
     "rescorer_worker_resident_memory_bytes",
     "rescorer_workers_alive",
 )
-"""Metrics of the whole server. Sooner or later, all front ends report the same value for each; it is reported
-once, with the largest value."""
+"""Metrics of the whole server. All front ends come to report the same value for each, so only the largest of
+their values is reported, once."""
 
 
 class FrontEndMetrics(Collector):
@@ -140,24 +140,24 @@ def merge_metrics(texts: Mapping[int, str], own: Iterable[Metric] = ()) -> list[
 
 
 PING_INTERVAL_S = 1.0
-"""Interval between checks that a front end responds. The kernel would still give connections to one that
-hangs."""
+"""Interval between checks that a front end responds. Without them, the kernel would continue to give
+connections to one that hangs."""
 START_TIMEOUT_S = 60.0
 """A front end that does not listen yet may take this long to respond, however short ``worker_timeout_s`` is:
 its imports take seconds on a busy machine."""
 METRICS_TIMEOUT_S = 2.0
-"""Longest wait for the metrics of a front end. Later ones are left out, so that the reader gets those of the
-other front ends."""
+"""Longest wait for the metrics of a front end. Metrics that come later are left out, so that the reader gets
+those of the other front ends."""
 STOP_S = 3.0
 """Time that a front end may take to stop after the grace time. The service managers in deploy/ allow 5 s."""
 
 
 class LostAfterWork(WorkerLost):
-    """A process was lost after it had done some work, so the count of consecutive losses starts again."""
+    """A process was lost after it had done some work. So the count of consecutive losses starts again."""
 
 
 class Supervisor:
-    """A server of several front ends, in the running event loop.
+    """Runs the front ends and workers of one server, in the running event loop.
 
     Args:
         sources: the settings file and the options, from which settings are read again, as for ``gather``.
@@ -216,7 +216,7 @@ class Supervisor:
         task.add_done_callback(self._reloading.discard)
 
     def _create_sockets(self) -> None:
-        """Listen at one path for each worker; the sockets stay when a worker is replaced."""
+        """Create a listening socket for each worker. The sockets stay open when a worker is replaced."""
         try:
             temporary = tempfile.TemporaryDirectory(prefix="rescorer-", ignore_cleanup_errors=True)
             folder = Path(self._stack.enter_context(temporary))
@@ -339,7 +339,7 @@ class Supervisor:
         write_port(settings.port_file, self._port)
 
     async def _reload(self, except_for: int | None = None) -> None:
-        """Have the front ends reload, all or all but one, and wait for them."""
+        """Have all front ends reload, except one with the number ``except_for``, and wait for them."""
         others = [child for number, child in self._front_ends.items() if number != except_for]
         requests = (front_end.ask({"do": "reload"}) for front_end in others)
         await asyncio.gather(*requests, return_exceptions=True)

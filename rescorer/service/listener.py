@@ -41,8 +41,8 @@ MIN_PING_INTERVAL_MS = 30_000
 """Shortest interval at which clients may ping. Our clients ping every minute; gRPC's default of 5 minutes
 would disconnect them."""
 KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 20_000
-"""Interval at which the server pings a silent client, and how long it waits for the reply. gRPC clients send
-it by themselves. By default gRPC notices only after two hours that a client is gone."""
+"""Interval at which the server pings a silent client, and longest wait for the reply, which gRPC clients send
+by themselves. By default gRPC notices only after two hours that a client is gone."""
 
 WINDOW_BYTES = 65_535
 """Bytes that clients may send of a message that no method has asked for yet (RFC 9113, section 6.9.2). gRPC
@@ -50,7 +50,7 @@ would raise this limit to hundreds of megabytes for clients that send fast."""
 
 
 def to_ms(seconds: float) -> int:
-    """Convert a time limit for gRPC; 0 means that there is no limit."""
+    """Convert a time limit to milliseconds for gRPC. A limit of 0 s means that there is no limit."""
     return min(round(seconds * 1e3), NEVER_MS) or NEVER_MS
 
 
@@ -98,9 +98,9 @@ def check_free(host: str, port: int) -> None:
 
 
 def keep_port(host: str, port: int) -> socket.socket:
-    """Reserve an address for processes that listen there with SO_REUSEPORT; port 0 reserves any free port.
+    """Reserve an address for processes that listen there with SO_REUSEPORT. Port 0 reserves any free port.
 
-    No other user's process can listen there while the returned socket is open.
+    While the returned socket is open, no process of another user can listen there.
 
     Raises:
         ConfigError: nothing can listen there.
@@ -129,10 +129,10 @@ def explain(error: OSError) -> str:
 
 CHECK_INTERVAL_S = 1.0
 PARALLEL_ACCEPTS = 16
-"""Calls of a method that can be accepted in one round of the event loop."""
+"""Number of calls of a method that can be accepted in one round of the event loop."""
 MAX_PENDING_CALLS = 16_384
-"""Calls of a method that may wait to be accepted. By default gRPC drops some, from any client, as CANCELLED
-above 1,000, which a single connection reaches by opening and resetting streams."""
+"""Number of calls of a method that may wait to be accepted. By default gRPC drops calls of any client as
+CANCELLED if more than 1,000 wait, and one connection can cause this by opening and resetting streams."""
 
 INTERNALS: Mapping[str, str | None] = MappingProxyType(
     {
@@ -147,17 +147,17 @@ INTERNALS: Mapping[str, str | None] = MappingProxyType(
         "AioServer.is_running": "self",
     }
 )
-"""The names of ``cygrpc`` used here, with their arguments; None: not introspectable."""
+"""Names in ``cygrpc`` that this module uses, each with its arguments; None: they cannot be inspected."""
 
 AioServer: Any = getattr(cygrpc, "AioServer", object)
 
 
 serving_task: ContextVar[Sequence[weakref.ref[asyncio.Task[None]]]] = ContextVar("serving_task")
-"""The task in which gRPC serves the current call: a weak reference, since the task refers to its context."""
+"""The task in which gRPC serves the current call, by a weak reference, since it refers to its context."""
 
 
 class Core(AioServer):
-    """The Cython part of a ``grpc.aio.Server``, with its own accept loops."""
+    """The Cython part of a ``grpc.aio.Server``, with the accept loops of this module."""
 
     def __init__(
         self, interceptors: Sequence[grpc.aio.ServerInterceptor], options: Sequence[tuple[str, Any]]
@@ -177,7 +177,7 @@ class Core(AioServer):
         """Answer all calls of a method. gRPC's own loop awaits the returned future, and never gets a call.
 
         Args:
-            method: its path; None: unknown methods.
+            method: path of the method; None: all unknown methods.
         """
         if method is None:  # answered with UNIMPLEMENTED
             answering = self._answer("", cygrpc._MethodResolver([], {}), (), self._request_call)
@@ -259,7 +259,7 @@ def current_call_canceller() -> Callable[[], None] | None:
 
 
 def changed_internals() -> Iterator[str]:
-    """Yield those of ``INTERNALS`` that the installed gRPC lacks or that take other arguments."""
+    """Yield each name in ``INTERNALS`` that the installed gRPC lacks, or that takes other arguments there."""
     for name, arguments in INTERNALS.items():
         try:
             part = attrgetter(name)(cygrpc)

@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 STDERR = 2
 PIPE_BYTES = 1 << 20
-"""Size of the pipe: seconds of log at full load. Linux allows no more without privileges."""
+"""Size of the pipe, which holds seconds of log at full load. Linux allows no more without privileges."""
 CHUNK_BYTES = 1 << 16
 PAUSE_S = 0.05
 """Pause of the pump after it has emptied the pipe. Under load, many lines then arrive before it wakes up."""
@@ -68,7 +68,7 @@ class DroppedLines:
                 return
             self._next_report_at = now + REPORT_INTERVAL_S
         log.warning("log lines were dropped", lines=total - self._reported)
-        if self.total == total:  # otherwise the line may have been dropped itself: the next one repeats it
+        if self.total == total:  # otherwise this line may have been dropped too: report its number again
             self._reported = total
 
 
@@ -187,7 +187,7 @@ def count_readable_bytes(descriptor: int) -> int:
 
 
 def protect_stderr() -> None:
-    """Put a pipe that never blocks in front of this process's stderr, and of that of its future children."""
+    """Put a pipe that never blocks in front of the stderr of this process and of its future children."""
     if isinstance(sys.stderr, NonBlockingStderr):
         return
     if sys.stderr is None:  # the process was started with a closed stderr
@@ -227,7 +227,7 @@ MAX_CONTAINER_CHARS = 4_000
 """Longest list or mapping in a log line, in characters of its texts."""
 MAX_TRACEBACK_CHARS = 16_000
 MAX_TEXTS_CHARS = 250_000
-"""Longest texts of a request in a log line. A line must fit into the pipe in front of stderr."""
+"""Longest texts of a request in a log line, in characters. A line must fit into the pipe before stderr."""
 ITEM_CHARS = 8
 """Length that a number or another short item counts as, in characters."""
 SCALARS = (int, float, type(None))
@@ -243,7 +243,7 @@ Event = dict[str, Any]
 
 
 def bound_values(logger: Any, method: str, event: Event) -> Event:
-    """Structlog processor that cuts the values of an event."""
+    """Structlog processor that cuts the values of an event that are too long."""
     if event.get("event") == TEXTS_EVENT:
         limits = MAX_TEXTS_CHARS, MAX_TEXTS_CHARS
     else:

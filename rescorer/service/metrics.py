@@ -1,8 +1,8 @@
 """The metrics of a server, and the HTTP port where Prometheus reads them.
 
 Every server has a separate registry. Names follow the rules of Prometheus: units are seconds and bytes, and
-counters end in ``_total``. Values of labels are our own words or the labels of loaded bundles, never texts
-from clients.
+counters end in ``_total``. Values of labels are our own words or the names and versions of loaded bundles,
+never texts from clients.
 
 The port is served in the server's event loop, with one request per connection. However many connections there
 are, and however slowly they send or read, they take no threads and a bounded amount of memory, and are closed
@@ -67,14 +67,14 @@ SECONDS = (
     *(float(f"{digits}e{power}") for power in range(-4, 1) for digits in (1, 1.5, 2, 3, 5, 7.5)),
     *(10.0, 15.0, 30.0, 60.0),
 )
-"""Bucket bounds of times, 0.1 ms to a minute, fine enough for a 99th percentile of milliseconds."""
+"""Bucket bounds of times, 0.1 ms to a minute. They are fine enough to tell a 99th percentile of some ms."""
 READ_TIMEOUT_S = 5.0
-"""How long a reader of the metrics waits for a blocked event loop before it gets an error."""
+"""Longest wait of a reader of the metrics for a blocked event loop. Then the reader gets an error."""
 LISTS = tuple(2.0**n for n in range(11))
 EDGES = tuple(2.0**n for n in range(4, 19))
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 1.0)
 DROPPED_LINES = "rescorer_log_lines_dropped"
-"""Metric of log lines that were not written, which every process reports for itself."""
+"""Name of the metric that counts log lines that were not written. Every process reports its own."""
 PHASES = tuple(label(each) for each in Phase)
 OUTCOMES = ("scored", "failed", "expired", "cancelled")
 """Possible outcomes of a work item: scored, failed, past its deadline, or cancelled by its caller."""
@@ -193,7 +193,7 @@ class Metrics:
         )
 
     def record_call(self, method: str, code: str, reason: str, seconds: float) -> None:
-        """Record the end of a call; ``reason`` is the reason of its error, or empty."""
+        """Record the end of a call. ``reason`` names the kind of its error; empty if it had none."""
         self.calls.labels(method, code, reason).inc()
         self.call_seconds.labels(method).observe(seconds)
 
@@ -264,7 +264,7 @@ class Metrics:
         return Counter(f"rescorer_{name}_total", help_text, labels, registry=self.registry)
 
     def _outcomes(self, name: str, help_text: str, *outcomes: str) -> Counter:
-        """Create a counter that has a series for each outcome before the first one is counted."""
+        """Create a counter in which each outcome has a series from the start, with the value 0."""
         counter = self._counter(name, help_text, "outcome")
         for outcome in outcomes:
             counter.labels(outcome)
@@ -281,7 +281,7 @@ class Metrics:
 
 
 class _RefreshCollector(Collector):
-    """A collector without samples that runs a function before the other collectors."""
+    """A collector that has no samples, but runs a function before the other collectors are read."""
 
     def __init__(self, refresh: Callable[[], None]) -> None:
         self._refresh = refresh
@@ -301,7 +301,8 @@ class DroppedLinesCollector(Collector):
 
 PATHS = ("/metrics", "/")
 MAX_CONNECTIONS = 64
-"""Largest number of open connections. One more closes the connection whose client has been slow longest."""
+"""Largest number of open connections. For one more, the connection whose client has been slow longest is
+closed."""
 MAX_REQUEST_BYTES = 8192
 REQUEST_TIMEOUT_S = 10.0
 RESPONSE_TIMEOUT_S = 10.0
@@ -399,7 +400,10 @@ class MetricsEndpoint:
 
     @contextmanager
     def _waiting_for_client(self, connection: asyncio.Task[None]) -> Iterator[None]:
-        """Mark a connection as waiting for its client during the ``with`` block; a new one may close it."""
+        """Mark a connection as waiting for its client during the ``with`` block.
+
+        Meanwhile it may be closed to make room for a new connection.
+        """
         self._waiting[connection] = None
         try:
             yield
@@ -468,8 +472,8 @@ async def read_request(reader: asyncio.StreamReader) -> HttpRequest:
 async def send_and_close(response: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Send a response, and wait until the client closes the connection.
 
-    If the server closed the connection first, and bytes of the request were unread, the client could lose the
-    response.
+    If the server closed the connection first, while bytes of the request were unread, the client could lose
+    the response.
     """
     writer.write(response)
     await writer.drain()

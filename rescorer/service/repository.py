@@ -115,7 +115,7 @@ def _find_models(folder: Path) -> Discovery:
 
 
 def _versions_in(folder: Path, name: str) -> list[FoundVersion]:
-    """Find the folders named by numbers; bundles with hidden names are still being written."""
+    """Find the versions of a model: folders whose names are numbers. Hidden ones are still being written."""
     if name.startswith("."):
         return []
     numbers = [path for path in folder.iterdir() if path.name.isdecimal() and path.is_dir()]
@@ -156,7 +156,7 @@ WEIGHT_BYTES = 4
 
 
 class ModelFacts(NamedTuple):
-    """Metadata of one model; each number is 0 if the model's files do not state it."""
+    """Metadata of one model. A number is 0 if the model's files do not state it."""
 
     name: str
     kind: str
@@ -165,7 +165,7 @@ class ModelFacts(NamedTuple):
     parameters: int
     """Weights of a network, or n-grams of an n-gram model."""
     memory_bytes: int
-    """Estimated memory."""
+    """Estimated memory that the loaded model takes."""
     backward: bool = False
     """Whether the model reads sentences from their last words to their first ones."""
 
@@ -193,7 +193,7 @@ def _read_network_facts(name: str, files: Folder, entry: Mapping[str, Any]) -> M
 
 
 def _read_ngram_facts(name: str, files: Folder, entry: Mapping[str, Any]) -> ModelFacts:
-    """Read the counts of a table or an ARPA file, or the size of a KenLM binary, which is mapped."""
+    """Read the counts of a table or an ARPA file, or the size of a KenLM binary, which is memory-mapped."""
     with files.open(entry["path"]) as stream:
         if is_table_file(stream):
             header = read_table_header(stream)
@@ -245,7 +245,7 @@ class Changes:
     """Versions whose weights changed, and nothing else."""
     retired: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
-    """Reasons for refusals by label. They include existing versions that an earlier reload refused."""
+    """Why versions are refused, by label. Includes versions on disk that an earlier reload refused."""
 
     def __bool__(self) -> bool:
         return bool(self.loaded or self.changed or self.retired)
@@ -285,7 +285,7 @@ class ModelRepository:
         self._loaded: dict[str, Version] = {}  # by label, including retired versions
         self._refused: dict[str, tuple[Fingerprint, RescorerError]] = {}  # by label
         self.missing: dict[str, str] = {}
-        """Why versions in service could not be loaded again from the disk, by label."""
+        """Versions in service that could not be loaded again from the disk: the reason for each, by label."""
         self._reload_lock = asyncio.Lock()
         self._unload_tasks: set[asyncio.Task[None]] = set()
 
@@ -342,9 +342,9 @@ class ModelRepository:
 
     @contextmanager
     def lease(self, model: str = "") -> Iterator[ListRanker]:
-        """Keep the version that serves a request loaded during the ``with`` block.
+        """Yield the ranker of the version that serves a request.
 
-        To be used in the event loop only.
+        The version stays loaded during the ``with`` block. To be used in the event loop only.
 
         Args:
             model: ``name``, ``name/version``, or empty for the default.
@@ -362,7 +362,7 @@ class ModelRepository:
             self.unload_if_unused(version)
 
     def version(self, model: str = "") -> Version:
-        """Return the version that ``lease`` would lease, without keeping it loaded."""
+        """Return the version that serves a request, as ``lease`` chooses it, without keeping it loaded."""
         if not self._serving:
             raise Unavailable("the models are being loaded")
         if model in self._serving:
@@ -416,7 +416,7 @@ class ModelRepository:
         await asyncio.gather(*self._unload_tasks)
 
     async def verify_unchanged(self, label: str) -> None:
-        """Check that a version in memory could be loaded again from the disk as it is.
+        """Check that the disk still has the files from which a version in memory was loaded.
 
         Raises:
             BundleError: the disk has other files.
@@ -427,7 +427,10 @@ class ModelRepository:
     async def _load_first_usable(
         self, candidates: Iterable[FoundVersion], changes: Changes
     ) -> Version | None:
-        """Load the first usable version, or return the loaded one that remains in service; None: neither."""
+        """Return the first usable candidate, and load it if it is new or changed; None: none is usable.
+
+        A candidate in service is usable even if its files have changed and cannot be loaded.
+        """
         for found in candidates:
             current = await asyncio.to_thread(fingerprint, found.folder)
             loaded = self._loaded.get(found.label)
@@ -486,7 +489,7 @@ class ModelRepository:
         log.error("model refused", model=found.label, error=str(error), exc_info=unexpected)
 
     def _switch(self, name: str, version: Version, changes: Changes) -> None:
-        """Let a version serve a model instead of the one that serves it now."""
+        """Let a version serve a model, instead of the version that has served this model so far."""
         old = self._serving.get(name)
         if version.retired:  # but still in memory
             changes.loaded.append(version.label)
@@ -547,6 +550,9 @@ def _check_unchanged(manifest: Mapping[str, Any], version: Version) -> None:
 
 
 def _model_files(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """Hashes of the files that may not change while a version is loaded: all but weights and phrases."""
+    """Return the hashes of the files that may not change while a version is loaded, by name.
+
+    These are all files but weights and phrases.
+    """
     others = {*list_weights_files(manifest).values(), *list_phrase_files(manifest).values()}
     return {name: digest for name, digest in manifest["files"].items() if name not in others}

@@ -1,4 +1,4 @@
-"""A server: made from its settings, it listens, loads and warms the models, serves, drains and stops."""
+"""A server and its life: it listens, loads and warms the models, serves, drains and stops."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ log = structlog.get_logger()
 
 
 def read_sounds(path: Path) -> None:
-    """Read a dictionary of pronunciations, and learn rules for other words; rankers find both in memory.
+    """Read a dictionary of pronunciations, and learn rules for other words. Rankers use both from memory.
 
     Raises:
         ConfigError: the file is not a dictionary.
@@ -205,7 +205,7 @@ def create_repository(settings: ServiceSettings, pool: WorkerPool) -> ModelRepos
 def create_shadow(
     settings: ServiceSettings, models: ModelRepository, batcher: Batcher, metrics: Metrics
 ) -> Shadow | None:
-    """Create the shadow if the settings name one; its models are checked later, when they are loaded.
+    """Create the shadow if the settings name one. Its models are not checked before they are loaded.
 
     Raises:
         BundleError: there is no bundle of that name.
@@ -374,7 +374,8 @@ QUIET_S = 0.1
 move to another server. gRPC drops calls that arrive at the moment when a server stops; their clients would
 see CANCELLED."""
 SETTLE_S = 0.5
-"""Longest wait until no more calls arrive, and again for calls that have arrived but not started."""
+"""Longest wait of a stopping server until no more calls arrive, and then for calls that have arrived to
+start."""
 
 GC_THRESHOLDS = (10_000, 5, 3)
 """Thresholds of Python's garbage collector. The default of 700 new objects corresponds to three lists; with
@@ -408,7 +409,7 @@ class Server:
             tracing = create_tracing(settings.trace_endpoint, settings.trace_share, instance)
         self.tracing = tracing
         self.broken: asyncio.Future[str] = self._loop.create_future()
-        """Resolved with the reason when scoring is no longer possible; the process should then end."""
+        """Future that gets the reason when scoring is no longer possible. Then the process should end."""
         self.pool = WorkerPool(
             create_workers(settings, load) if workers is None else workers,
             self._handle_failure,
@@ -444,7 +445,7 @@ class Server:
         self.grpc_server = create_listener(settings, authenticator, telemetry, self._drain, self.memory)
 
     async def start(self) -> int:
-        """Listen, without serving yet unless the models are loaded; return the port.
+        """Begin to listen, and return the port. Requests are not scored before the models are loaded.
 
         Raises:
             BundleError: there is no bundle at the configured location.

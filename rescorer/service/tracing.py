@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 REQUEST_ID = "x-request-id"
 """Metadata key of the request id, in the client's metadata and in the server's trailing metadata."""
 ACCEPTED_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
-"""Ids that are accepted; others could forge log lines."""
+"""Request ids that are accepted from clients; others could forge log lines."""
 
 current_request: ContextVar[str] = ContextVar("request_id", default="")
 """The request id of the call that this task answers."""
@@ -78,12 +78,12 @@ def label(phase: Phase) -> str:
 
 
 def seconds_of(stopwatch: Stopwatch) -> dict[str, float]:
-    """Return seconds by phase, without the phases that took no time."""
+    """Return the seconds of each phase that took any time."""
     return {label(phase): seconds for phase, seconds in stopwatch.seconds.items() if seconds}
 
 
 def timings_from_seconds(seconds: Mapping[str, float], began: float) -> list[PhaseTiming]:
-    """Place phases whose total times are known, but not their starts, one after the other."""
+    """Place phases one after the other from ``began``, because only their total times are known."""
     timings = []
     for phase, phase_seconds in seconds.items():
         timings.append(PhaseTiming(phase, began, phase_seconds))
@@ -92,7 +92,7 @@ def timings_from_seconds(seconds: Mapping[str, float], began: float) -> list[Pha
 
 
 def run_timed(job: Callable[[], Result]) -> tuple[Result, list[PhaseTiming]]:
-    """Run a job; return its result and its timings."""
+    """Run a job, and return its result and the timings of its phases."""
     stopwatch, began = Stopwatch(), time.perf_counter()
     with stopwatch.running():
         result = job()
@@ -112,7 +112,7 @@ SERVER_ERROR_CODES = frozenset(
 )
 """Status codes that OpenTelemetry's conventions count as server errors."""
 EXPORT_TIMEOUT_S = 2
-"""Longest wait for the collector: losing spans is better than delaying a stopping server."""
+"""Longest wait for the collector. To lose spans is better than to delay a stopping server for long."""
 REQUIRED_MODULES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.grpc")
 
 
@@ -131,7 +131,7 @@ class Tracing:
         self._propagator = TraceContextTextMapPropagator()
 
     def begin(self, path: str, metadata: Iterable[tuple[str, Any]], request_id: str) -> CallSpan:
-        """Begin the span of a call; it continues the trace of a W3C ``traceparent`` in the metadata."""
+        """Begin the span of a call, which continues the trace of a W3C ``traceparent`` in the metadata."""
         from opentelemetry.trace import SpanKind
 
         service, _, method = path.lstrip("/").partition("/")
@@ -176,7 +176,7 @@ class CallSpan:
             child.end(self._ns(timing.began + timing.seconds))
 
     def end(self, code: str, facts: Mapping[str, Any]) -> None:
-        """End the span; server errors are marked as errors."""
+        """End the span, and mark it as an error if the code is one of ``SERVER_ERROR_CODES``."""
         from opentelemetry.trace import StatusCode
 
         self._span.set_attribute("rpc.grpc.status_code", grpc.StatusCode[code].value[0])
@@ -204,7 +204,8 @@ def create_tracing(endpoint: str, share: float, instance: str) -> Tracing:
 
     Args:
         endpoint: URL of the collector; https encrypts.
-        share: share of the calls to trace, 0 to 1, unless they continue a sampled trace.
+        share: share of the calls to trace, 0 to 1. A call that continues a trace follows the decision of that
+            trace.
         instance: identifies this server among others.
     """
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter

@@ -6,7 +6,7 @@ import random
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rescorer import LimitExceeded, Phrase
@@ -104,6 +104,7 @@ def plain_matches(phrase_sets, hypothesis, partial):
 @given(
     st.lists(phrases, max_size=3), st.lists(st.tuples(words, st.booleans()), max_size=6), st.integers(1, 40)
 )
+@example([[], [], [Phrase("a", 0.5)]], [(("a",), False)], 1)  # empty sets take no steps
 def test_hypotheses_that_are_searched_together_have_the_phrases_of_each_alone(parts, hypotheses, n_kept):
     compiled = [compile_phrases(part, split) for part in parts]
     search = PhraseSearch(compiled)

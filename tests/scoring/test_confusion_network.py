@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer import LimitExceeded, decision
+from rescorer import LimitExceeded, consensus
 from rescorer.consensus import COST_SCALE, EMPTY, SLOT_CELLS, ConfusionNetwork, build_confusion_network
 from tests.support.decision_twins import plain_network
 
@@ -94,11 +94,11 @@ def test_times_are_weighted_means_over_the_sequences_that_have_the_word():
 def test_refuses_networks_that_would_take_too_long(monkeypatch):
     network = ConfusionNetwork()
     network.add(("a",) * 10, 1.0)
-    monkeypatch.setattr(decision, "MAX_TABLE_CELLS", 100)
+    monkeypatch.setattr(consensus, "MAX_TABLE_CELLS", 100)
     with pytest.raises(LimitExceeded, match="compares more than 100 pairs of words and slots for one"):
         network.add(("b",) * 10, 1.0)
     assert network.posteriors() == [{"a": 1.0}] * 10
-    monkeypatch.setattr(decision, "MAX_CELLS", (2 + SLOT_CELLS) * 11)
+    monkeypatch.setattr(consensus, "MAX_CELLS", (2 + SLOT_CELLS) * 11)
     network.add(("a",), 1.0)
     with pytest.raises(LimitExceeded, match="or 572 for all of them"):
         network.add(("a",), 1.0)

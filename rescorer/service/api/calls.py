@@ -1,4 +1,4 @@
-"""Steps before and after the method of every call: authentication, telemetry, errors, and the server's end.
+"""Steps before and after the method of every call: authentication, telemetry, errors, and a stopping server.
 
 Without these interceptors, gRPC would send the text of any exception to the client, with the code UNKNOWN.
 """
@@ -44,7 +44,7 @@ current_client: ContextVar[str] = ContextVar("client", default="")
 
 
 def client_of(context: grpc.aio.ServicerContext) -> Hashable:
-    """Identify the caller for limits and fairness: the authenticated client, otherwise the connection."""
+    """Identify the caller for limits and fairness: by name if clients authenticate, else by connection."""
     return current_client.get() or context.peer()
 
 
@@ -62,7 +62,7 @@ class Call:
         lists: number of lists in all messages so far.
         failed_lists: number of lists that were answered with an error. They do not affect the status of the
             call.
-        edges: number of trie edges in the batches that contained these lists.
+        edges: number of trie edges in the batches that contained the call's lists.
     """
 
     def __init__(self, method: str, metrics: Metrics, span: CallSpan | None) -> None:
@@ -80,7 +80,7 @@ class Call:
         self._metrics.record_timings(timings)
 
     def record_scores(self, parts: Sequence[ItemScores]) -> None:
-        """Record the queueing and the batches of the current message's lists."""
+        """Record the times in the queue of the current message's lists, and the batches that scored them."""
         if not parts:
             return
         batches = {id(part.scored): part.scored for part in parts}.values()
@@ -163,12 +163,12 @@ def milliseconds(seconds: float) -> float:
 Message = TypeVar("Message")
 
 LAST_READ_S = 0.1
-"""How long a stopping server waits for a client to close its stream, before it ends the stream with an error.
+"""Longest wait of a stopping server for a client to close its stream. Then the server ends it with an error.
 A client that closes its stream has all its answers and needs no error."""
 
 
 class Drain:
-    """Whether the server should stop, and which of its calls are still open."""
+    """Counts the open calls of a server, and ends its streams when it stops."""
 
     def __init__(self) -> None:
         self._stop_requested = asyncio.Event()
@@ -270,10 +270,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     """Authorise callers; count and record the calls of our own services, bound their memory, and send errors.
 
     Args:
-        roles: the role that each service requires, by its full name. Calls of other services pass unchanged,
-            such as health checks, which orchestrators make without credentials.
-        response_bytes: our own services, each with the size of an answer to reserve before a request is
-            decoded. Of other services, only the callers are checked: these services send statuses themselves.
+        roles: the role that each service requires, by the full name of the service. Calls of other services
+            pass unchanged, such as health checks, which orchestrators make without credentials.
+        response_bytes: bytes to reserve for an answer before a request is decoded, by name of each service of
+            our own. For other services only the caller is checked, because they send statuses themselves.
         drain: counts the open calls.
         telemetry: records the calls, refused ones too.
         memory: bounds the bytes of requests and answers.
@@ -389,7 +389,7 @@ def decode(handler: Any, data: bytes, call: Call) -> Any:
 
 @asynccontextmanager
 async def guard(context: grpc.aio.ServicerContext, call: Call, pacer: RefusalPacer) -> AsyncIterator[None]:
-    """Finish the call after the ``with`` block; if an error leaves the block, send its status."""
+    """Finish the call after the ``with`` block. If an error leaves the block, send the error's status."""
     try:
         yield
     except (asyncio.CancelledError, GeneratorExit):

@@ -49,7 +49,7 @@ class Health(HealthServicer):
 
     Args:
         names: service names that clients may ask for.
-        watches: places for open watches.
+        watches: limits the number of open watches.
     """
 
     def __init__(self, names: Sequence[str], watches: StreamSlots) -> None:
@@ -95,7 +95,7 @@ class Health(HealthServicer):
     async def Watch(  # type: ignore[override]  # noqa: N802
         self, request: HealthCheckRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[HealthCheckResponse]:
-        """Send the status whenever it has changed; for an unknown name, send SERVICE_UNKNOWN once."""
+        """Send the status, and again whenever it has changed; for an unknown name, SERVICE_UNKNOWN once."""
         try:
             with self._watches.hold(context.peer()) as slot:
                 known, sent = request.service in self._names, None
@@ -113,7 +113,7 @@ class Health(HealthServicer):
 
 
 class Reloader:
-    """Reload files that changed on disk; if a file is unusable, report that and keep its previous state.
+    """Reloads files that changed on disk. If a file is unusable, this is reported, and its old content stays.
 
     Args:
         settings: the settings that the server started with.
@@ -181,7 +181,7 @@ class Reloader:
                 log.error("looking for changes failed", exc_info=error)
 
     async def _reload_files(self) -> dict[str, str]:
-        """Read settings and clients again; return the reasons why they are refused, and log new ones."""
+        """Read settings and clients again. Return the reason why each is refused, and log new reasons."""
         refused: dict[str, str] = {}
         for name, read in (("settings", self._reload_settings), ("access", self._authenticator.reload)):
             try:
@@ -300,7 +300,7 @@ def describe_reranker(reranker: Reranker, streams: Sequence[str]) -> pb.Reranker
 
 
 def read_measurements(measured: Any) -> Iterator[pb.Measurement]:
-    """Yield the perplexities in a manifest's measurements; other entries and odd values are ignored."""
+    """Yield the perplexities in a manifest's measurements. Other entries and wrong values are ignored."""
     if not isinstance(measured, Mapping):
         return
     for name, entry in measured.items():

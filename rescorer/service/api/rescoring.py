@@ -55,7 +55,7 @@ from rescorer.unread_scores import MIN_LISTS, find_untuned_weights
 log = structlog.get_logger()
 
 GENERATION_TOKENS = 32_768
-"""Cost of generating hypotheses for a list, as a number of tokens that take as long to normalise."""
+"""Cost of generating hypotheses for a list, in tokens: to normalise this many takes as long."""
 STEPS_PER_TOKEN = 64
 """Number of steps of a decision rule that take as long as normalising and writing one token."""
 RescoredResponse = pb.RescoreResponse | pb.RescoreStreamResponse
@@ -74,7 +74,7 @@ class PreparedRequest:
     """Number of tokens to score: words, ends of sentences, contexts, and texts that components have scored.
     In large requests, words that hypotheses share from their start count once."""
     decision_tokens: int = 0
-    """Cost of deciding, as a number of tokens that take as long to normalise and write."""
+    """Cost of deciding, in tokens: to normalise and write this many takes as long."""
 
     @property
     def response_tokens(self) -> int:
@@ -148,11 +148,11 @@ def prepare_texts(
 
 
 def read_options(request: RescoreRequest, bundle: Bundle) -> RescoreOptions:
-    """The options of a request.
+    """Return the options of a request.
 
     Raises:
         ConfigError: a value of the weights or of the decision rule is unknown or out of range, or the
-            name of weights stands in the wrong field.
+            weights have only a name, which should have been in ``weights_name``.
     """
     return RescoreOptions(
         weights=read_weights(request, bundle),
@@ -166,10 +166,11 @@ def read_options(request: RescoreRequest, bundle: Bundle) -> RescoreOptions:
 
 
 def read_weights(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) -> Weighting:
-    """The weights of a request, or their name; None: the default weights.
+    """Return the weights of a request, or their name; None: the default weights.
 
     Raises:
-        ConfigError: a value is out of range, or the name of weights stands in the wrong field.
+        ConfigError: a value is out of range, or the weights have only a name, which should have been in
+            ``weights_name``.
     """
     weighting = request.WhichOneof("weighting")
     if weighting != "weights":
@@ -192,7 +193,7 @@ def write_response(
     request_id: str,
     metrics: Metrics,
 ) -> RescoreResponse:
-    """Rank the lists, write them to ``response`` in input order, and count them.
+    """Rank the lists, write them to ``response`` in input order, and count them in the metrics.
 
     Args:
         outcomes: outcomes of the valid lists, in their order.
@@ -271,10 +272,10 @@ ADVICE = "weigh the scores alone, lm: {mixture: 0}, and find the weight of langu
 
 
 class UntunedWeightsLog:
-    """Warn in the log if the weights of a bundle were never tuned for such scores as clients send.
+    """Warns in the log if weights of a bundle were never tuned for scores like those that clients send.
 
-    There is one warning for each model and set of weights, after its first lists were judged. The warning is
-    for the operator, who chooses the bundles. Weights that a client sends are not judged.
+    For each model and set of weights, the first lists are judged, and there is at most one warning. It is
+    meant for the operator, who chooses the bundles. Weights that a client sends are not judged.
     """
 
     def __init__(self) -> None:
@@ -306,10 +307,10 @@ class UntunedWeightsLog:
 
 
 class RescorerService(RescorerServiceServicer):
-    """Rescore lists and score texts; errors that a method raises are turned into statuses by the interceptor.
+    """Rescore lists and score texts. Methods raise errors, which ``CallInterceptor`` turns into statuses.
 
     Args:
-        on_answered: called with each answered request, its response and its id; None: not needed.
+        on_answered: called with each answered request, its response and its id; None: nothing is called.
     """
 
     def __init__(
@@ -382,7 +383,7 @@ class RescorerService(RescorerServiceServicer):
         *,
         wait: bool,
     ) -> RescoreResponse:
-        """Admit a request and fill its response; if it is refused, use the fallback that the client permits.
+        """Admit a request and fill its response. If it is refused, use the fallback that the client permits.
 
         Args:
             wait: wait for admission instead of refusing the request.

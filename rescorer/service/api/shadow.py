@@ -49,7 +49,7 @@ class AnsweredList(NamedTuple):
 
 
 class Shadow:
-    """The second bundle, and the lists that wait for it; create it in the event loop.
+    """Compares rankings by a second bundle with the answers that were sent. Create it in the event loop.
 
     Args:
         models: repository that contains only the shadow, loaded by ``pool``.
@@ -170,7 +170,7 @@ class Shadow:
 
 
 def is_chosen(request_id: str, list_id: str, share: float) -> bool:
-    """Whether a list is chosen for comparison; this depends only on the ids."""
+    """Whether a list is chosen for comparison. The choice depends only on the share and the two ids."""
     digest = blake2b(f"{request_id}\0{list_id}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) < share * 2**64
 
@@ -179,7 +179,8 @@ def prepare_list(ranker: ListRanker, answered: AnsweredList) -> PreparedRequest:
     """Prepare an answered list for scoring by the shadow.
 
     Raises:
-        ConfigError: the request's weights do not fit the shadow, or it lacks phrases of a name.
+        ConfigError: the request's weights do not fit the shadow, or it lacks a phrase list that the request
+            names.
         InvalidList: the shadow cannot score the list.
     """
     request = answered.request
@@ -211,7 +212,9 @@ def compare_with_answer(
 
 
 def compute_pairs_alike(first: Sequence[int], second: Sequence[int]) -> float:
-    """Return the share of pairs that both orders agree on, of the items in both; 1 if there are no pairs.
+    """Return the share of pairs of items, among the items in both orders, that are in the same order in both.
+
+    The share is 1 if there are no pairs.
 
     >>> compute_pairs_alike([2, 0, 1], [0, 2, 1])
     0.6666666666666667

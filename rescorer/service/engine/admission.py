@@ -4,7 +4,7 @@ A request is checked before costly work is done for it. The elements that a clie
 then the steps of searching and deciding and the words to score, which components state before anything is
 built. A response repeats the name of every component for every hypothesis, so it can be thousands of times as
 large as its request. The bound of its size follows from the request and the bundle alone. It is at most a few
-times too high, except for lists of a few hypotheses, since their status could be an error.
+times too high, except for lists of a few hypotheses, where it allows for the status of an error.
 
 Then a call is admitted by what is in flight, whose it is, and whether its deadline can be met. How long a
 call would take follows from its client's turn in the fair queue: other clients may have more work in flight
@@ -46,9 +46,9 @@ Lists = Sequence[PreparedList | InputError]
 """The lists of a request: each prepared, or the error for which it cannot be scored."""
 
 NAMES_OF_WEIGHTS = ("streams", "lm", "mixture", "rerankers", "components", "tuned_on")
-"""Fields of weights that are, or have, names."""
+"""Fields of weights that contain names, as keys or as values."""
 MAX_WEIGHT_NAMES = 131_072
-"""Largest number of all these names. Most are fingerprints of the lists that weights were tuned on."""
+"""Largest number of names in all these fields. Most are fingerprints of lists on which weights were tuned."""
 
 
 def check_request(request: RescoreRequest, settings: ServiceSettings) -> None:
@@ -86,9 +86,9 @@ def check_request(request: RescoreRequest, settings: ServiceSettings) -> None:
 
 
 def count_values(request: RescoreRequest, limit: int) -> int:
-    """Count the values in the clients' fields of lists and hypotheses, values within values included.
+    """Count the values in the user-defined fields of lists and hypotheses, and all values inside of values.
 
-    Counting ends as soon as there are more than the limit.
+    Counting ends as soon as the count exceeds the limit.
     """
     hypotheses = chain.from_iterable(nbest.hypotheses for nbest in request.lists)
     owners: Iterable[pb.NBestList | pb.Hypothesis] = chain(request.lists, hypotheses)
@@ -162,7 +162,7 @@ def _check_names(request: RescoreRequest | pb.ScoreTextRequest, limit: int) -> N
 
 
 def _check_each(names: Iterable[str], limit: int, field: str) -> None:
-    """Check the lengths of names; ``field`` says where they are, with a place for the index."""
+    """Check the lengths of names. ``field`` is their path, with ``{}`` for the index if they have one."""
     for index, name in enumerate(names):
         if len(name) > limit:
             expected = f"expected at most {limit} (max_name_chars)"
@@ -170,9 +170,9 @@ def _check_each(names: Iterable[str], limit: int, field: str) -> None:
 
 
 def _check_texts(texts: Iterable[str], limit: int, field: str) -> None:
-    """Count the words of texts; ``field`` says where they are, with a place for the index."""
+    """Check the numbers of words of texts. ``field`` is their path, with ``{}`` for the index."""
     for index, text in enumerate(texts):
-        if 2 * len(text) > limit:  # seldom; no character counts more than twice
+        if 2 * len(text) > limit:  # seldom; shorter texts cannot have too many words
             _check_words(text, limit, field.format(index))
 
 
@@ -185,16 +185,17 @@ def _check_words(text: str, limit: int, field: str) -> None:
 
 
 class RequestTooCostly(LimitExceeded):
-    """The lists of a request exceed a limit together, although none does alone."""
+    """The lists of a request exceed a limit together, although no list exceeds it alone."""
 
 
 class RequestBudget:
     """Work that the lists of a request may cost, each alone and all together.
 
     Args:
-        alone, field: the error of a list that costs too much alone: message, and field of the list.
-        together: message about all lists so far. Both messages have places for ``{amount}`` and for
-            ``{what}`` is costly, this one also for ``{lists}``.
+        alone: error message for a list that costs too much alone. It may contain ``{amount}``, and ``{what}``
+            for the costly work.
+        field: field of the list that this error names.
+        together: error message if all lists so far cost too much. It may also contain ``{lists}``.
     """
 
     def __init__(self, n_lists: int, limit: int, alone: str, field: str, together: str) -> None:
@@ -221,10 +222,10 @@ class RequestBudget:
         self.total += amount
 
     def each(self, lists: Iterable[Item], prepare: Callable[[Item], PreparedList | InputError]) -> Lists:
-        """Prepare the lists of a request one by one; an error takes the place of a list that raises it.
+        """Prepare the lists of a request one by one. If a list raises an error, the error takes its place.
 
         Args:
-            prepare: prepares a list, and spends what this costs.
+            prepare: prepares a list, and calls ``spend`` for the work.
 
         Raises:
             RequestTooCostly: all lists so far cost too much together.
@@ -257,7 +258,7 @@ def search_budget(n_lists: int, limit: int) -> RequestBudget:
 def limit_words(
     lists: Lists, limit: int, field: str = "hypotheses", *, backward: bool = False
 ) -> tuple[Lists, int]:
-    """Return the lists, with an error in place of each that has too many words, and the number of all words.
+    """Replace each list that has too many words by an error. Return the lists and the number of all words.
 
     Args:
         backward: whether a backward model scores the lists too; see ``count_distinct``.
@@ -282,7 +283,7 @@ def limit_words(
 
 
 def limit_steps(lists: Lists, options: BoundOptions, limit: int) -> tuple[Lists, int]:
-    """Return the lists, with an error in place of each that takes too long to decide, and the steps of all.
+    """Replace each list that takes too long to decide by an error. Return the lists and all their steps.
 
     Raises:
         RequestTooCostly: the lists take too long together.
@@ -435,12 +436,12 @@ def list_response_bytes(outline: Outline, ranker: ListRanker, parts: AnswerParts
 
 
 class AnswerParts(NamedTuple):
-    """Whether an answer has parts that not all answers have, besides columns of components."""
+    """Which optional parts an answer has, apart from the columns of components."""
 
     confidences: bool
-    """The words of the best hypothesis, with confidences."""
+    """Whether it has the words of the best hypothesis with their confidences."""
     consensus: bool
-    """Words of any hypotheses."""
+    """Whether it has a consensus, whose words may come from any hypotheses."""
 
     @classmethod
     def of(cls, weights: Weights, decision: DecisionRule) -> AnswerParts:
@@ -464,7 +465,7 @@ def requested_parts(request: RescoreRequest, bundle: Bundle) -> tuple[Weights | 
 
 
 def weights_bytes(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) -> int:
-    """Return an upper bound of the size of the weights in a response, which may have those of the bundle."""
+    """Return an upper bound of the size of the weights in a response: those of the request or the bundle."""
     if request.WhichOneof("weighting") == "weights":
         return EMPTY_WEIGHTS_BYTES + request.weights.ByteSize() + names_bytes(bundle.model_kinds)
     weights = bundle.weights.get(request.weights_name or "default")
@@ -546,11 +547,11 @@ class Quota:
         return self.capacity // 2
 
     def has(self, client: Hashable) -> bool:
-        """Whether a client holds an amount."""
+        """Whether a client holds anything of this quantity."""
         return client in self._held_by
 
     def has_others(self, client: Hashable) -> bool:
-        """Whether a client other than this one holds an amount."""
+        """Whether a client other than this one holds anything of this quantity."""
         return has_other_keys(self._held_by, client)
 
     def add(self, client: Hashable, amount: int) -> None:
@@ -580,9 +581,9 @@ class Work(NamedTuple):
     def due_within(self, span: float) -> float:
         """Return the cost of the items that are due within a span of virtual time, its end included.
 
-        All items are assumed to cost the same. The first is due at the beginning of the span, and each of the
-        others when the cost of the previous one has passed. A cost without items, such as that of a large
-        request without lists, is never due.
+        All items are assumed to cost the same. The first is due at the beginning of the span. Each of the
+        others is due when virtual time has advanced by the cost of the previous one. A cost without items,
+        such as that of a large request without lists, is never due.
         """
         if span < 0 or not self.cost or not self.items:
             return 0.0
@@ -594,7 +595,7 @@ NO_WORK = Work()
 
 
 REFUSED_MEMORY_S = 10.0
-"""For this time after a refusal, other clients leave capacity for the refused client."""
+"""Time after a refusal for which other clients have to leave capacity for the refused client."""
 AVERAGING_TIME_S = 2.0
 """Time constant of the moving average of the throughput."""
 USABLE_DEADLINE_SHARE = 2 / 3
@@ -656,7 +657,7 @@ class Ticket:
     lists: int
     tokens: int
     is_expected: bool = False
-    """Whether the call's work is not in the queue yet."""
+    """True until the work of the call is put into the queue."""
 
     @property
     def work(self) -> Work:
@@ -670,7 +671,7 @@ class Admission:
         lists: quota of lists in flight.
         tokens: quota of tokens in flight.
         min_tokens: if fewer tokens than this precede a call, its deadline is no reason to refuse it.
-        cost_before: predicts the number of tokens before a call from the queue.
+        cost_before: predicts, from the queue, the number of tokens that are scored before a call.
         throughput: estimate of the tokens scored per second.
     """
 
@@ -690,7 +691,7 @@ class Admission:
         self._refused_at: dict[Hashable, float] = {}  # by client, oldest first
         self._waiting: list[asyncio.Future[None]] = []  # calls that wait for capacity, longest wait first
         self._reserving: Ticket | None = None
-        """A waiting call for which capacity is kept free, since small calls would take what is released."""
+        """The waiting call for which capacity is kept free. Otherwise small calls would take it all."""
 
     @asynccontextmanager
     async def admit(
@@ -823,11 +824,11 @@ MIN_TOKENS = 1024
 """Smallest response that is recorded. Smaller ones take a few milliseconds whatever their size is, so that
 their time does not predict that of large ones."""
 SAFETY_FACTOR = 1.5
-"""Factor of the prediction above the mean, because a late answer is worth nothing."""
+"""The prediction is the mean times this factor, because a late answer is worth nothing."""
 
 
 class ResponseTime:
-    """Moving average of the time per token of deciding and writing responses, waiting included.
+    """Moving average of the time per token that deciding and writing a response takes, including waiting.
 
     A call with a fallback stops scoring this long before its deadline, so that its answer, however degraded,
     is sent in time.

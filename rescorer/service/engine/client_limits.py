@@ -35,11 +35,11 @@ MIN_ARRIVAL_S = 1.0
 
 
 class Arrivals:
-    """Places for requests that are being received; calls without a place wait, longest wait first.
+    """Places for requests that are being received. Calls without a place wait, and get places in their order.
 
-    Of a request that no method has asked for yet, gRPC keeps at most ``WINDOW_BYTES``; then it keeps all of
-    it. If all places are taken, the request that has been arriving longest loses its place, after at least
-    ``MIN_ARRIVAL_S``. So clients that send half a request keep no others out.
+    gRPC keeps at most ``WINDOW_BYTES`` of a request that no method has asked for, and all of a request with a
+    place. If all places are taken and a call waits, the request that has been arriving longest loses its
+    place, after at least ``MIN_ARRIVAL_S``. So clients that send half a request keep no others out.
 
     Args:
         capacity: number of places.
@@ -47,7 +47,7 @@ class Arrivals:
 
     def __init__(self, capacity: int) -> None:
         self._places = asyncio.Semaphore(capacity)
-        self._arriving: dict[asyncio.Timeout, float] = {}  # time of the loop since when, longest first
+        self._arriving: dict[asyncio.Timeout, float] = {}  # since when, by the loop's clock; oldest first
         self._n_waiting = 0
         self._revoking: asyncio.TimerHandle | None = None
 
@@ -73,7 +73,7 @@ class Arrivals:
             self._places.release()
 
     def _plan_to_revoke(self) -> None:
-        """Plan to take the place of the oldest arrival as soon as it may be taken, if a call waits for it."""
+        """If a call waits, plan to revoke the place of the oldest arrival as soon as this is allowed."""
         if self._revoking is None and self._n_waiting and self._places.locked() and self._arriving:
             due = next(iter(self._arriving.values())) + MIN_ARRIVAL_S
             self._revoking = asyncio.get_running_loop().call_at(due, self._revoke)
@@ -93,15 +93,15 @@ CALL_BYTES = 16_384
 RETRY_AFTER_S = 1.0
 """Time after which a refused caller should try again."""
 GC_DELAY_S, COLLECTIONS = 0.1, 2
-"""When, and how many times, garbage is collected after a call was cancelled. gRPC leaves streams in reference
-cycles; the first collection only ends them."""
+"""Delay of a garbage collection after a call was cancelled, and number of collections. gRPC leaves streams in
+reference cycles. The first collection only ends the streams, so a second one is needed."""
 
 current_memory: ContextVar[Reservation] = ContextVar("memory")
 """The reservation of the call that the current task handles."""
 
 
 class CallMemory:
-    """The bytes of all calls of a server; create it in the event loop.
+    """Counts and limits the bytes of memory that all calls of a server hold. Create it in the event loop.
 
     Args:
         quota: shares the bytes among the clients.
@@ -132,7 +132,7 @@ class CallMemory:
         return reservation
 
     async def take(self, client: Hashable, n_bytes: int, *, wait: bool) -> None:
-        """Take bytes; wait for them, or raise Overloaded, if there are not enough."""
+        """Take bytes of the quota. If there are not enough, either wait for them or raise Overloaded."""
         while n_bytes > 0 and (reason := self._reason_to_refuse(client, n_bytes)):
             if not wait:
                 raise Overloaded(
@@ -203,7 +203,7 @@ class Reservation:
             self._held -= excess
 
     def post(self, n_bytes: int, request_bytes: int = 0) -> None:
-        """Hold an answer until its client has read it; if the client takes too long, cancel the call.
+        """Hold the bytes of an answer until its client has read it. Cancel the call if that takes too long.
 
         Args:
             request_bytes: size of the request, which gRPC keeps as long as the answer.
@@ -217,7 +217,7 @@ class Reservation:
             )
 
     def mark_read(self) -> None:
-        """Give back everything but the call itself: the client has read the answer, and may ask again."""
+        """Give back all bytes but those of the call: the client has read the answer, and may ask again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -234,14 +234,14 @@ class Reservation:
 
 
 MAX_PER_CLIENT_PER_S, MAX_PER_S = 100.0, 400.0
-"""Refusals per second: of one client, and of all clients that are being refused, in equal shares."""
+"""Most refusals per second for one client, and for all clients together, who share them equally."""
 BURST = 50
-"""Number of refusals that a client gets at once; later ones are spaced out."""
+"""Number of refusals that a client gets without delay. Later ones are spaced out."""
 MAX_DELAY_S = 5.0
 
 
 class RefusalPacer:
-    """Decide how long the next refusal of a client should wait.
+    """Decides how long the next refusal of a client should be delayed.
 
     Args:
         clock: returns the time in seconds.
@@ -250,14 +250,14 @@ class RefusalPacer:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._due_at: dict[Hashable, float] = {}
-        """When the latest refusal was due, by client; the client with the oldest refusal comes first."""
+        """Time at which each client's latest refusal was due. The client with the oldest one comes first."""
 
     def delay_s(self, client: Hashable) -> float:
         """Count a refusal, and return the seconds by which it should be delayed."""
         now = self._clock()
         unused_since = now - BURST / MAX_PER_CLIENT_PER_S
         while self._due_at and self._due_at[oldest := next(iter(self._due_at))] < unused_since:
-            del self._due_at[oldest]  # it has used none of its burst since then
+            del self._due_at[oldest]  # this client has its whole burst again
         due_at = self._due_at.pop(client, unused_since)
         due_at += max(1 / MAX_PER_CLIENT_PER_S, (len(self._due_at) + 1) / MAX_PER_S)
         self._due_at[client] = due_at = min(due_at, now + MAX_DELAY_S)
@@ -277,7 +277,7 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
         max_request_s: longest time until the request of a call that is not a stream has arrived.
         max_idle_s: longest time for which a message of a stream may wait to be read.
         max_arriving: largest number of requests that arrive at the same time, except those of streams.
-        silent_services: services whose streams end without an error after ``max_idle_s`` without a request.
+        silent_services: services whose streams end without an error if no request comes for ``max_idle_s``.
     """
 
     def __init__(
@@ -374,7 +374,7 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
             timer.cancel()
 
     async def _end(self, context: grpc.aio.ServicerContext, call: asyncio.Task[Any] | None) -> None:
-        """Send a status, which a client that reads later finds after the message, and stop the method."""
+        """Stop a call's method, and send a status. A client that reads later finds it after the message."""
         if call is not None:
             call.cancel()
         reason = f"a message was not read for {self._max_idle_s:g} s (max_idle_s); open the stream again"
@@ -397,7 +397,8 @@ def without_frames(error: grpc.aio.AbortError) -> grpc.aio.AbortError:
     """Remove the frames of an aborted call from its error.
 
     gRPC keeps the error in a reference cycle. With the frames, the request would stay in memory until the
-    next full garbage collection, perhaps thousands of refused requests later: it counts objects, not bytes.
+    next full garbage collection. Since this depends on objects, not bytes, thousands of refused requests
+    might come before it.
     """
     error.__context__ = None
     return error.with_traceback(None)
@@ -416,7 +417,7 @@ class StreamSlot:
         self.idle_since: float | None = time.monotonic()
         """Time since which the stream waits for its client; None while a message is being answered."""
         self.revoked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Resolved when another client gets this place; the stream should then end."""
+        """Future that is resolved when another client gets this place. Then the stream should end."""
         self._task = asyncio.current_task()
         self._reset: asyncio.TimerHandle | None = None
 
@@ -439,8 +440,9 @@ class StreamSlot:
 class StreamSlots:
     """The places for open streams of one kind.
 
-    When all places are taken and a client asks for one more, the client with the most streams loses a place,
-    if it then still has at least as many as the asking client. Its stream that has been idle longest ends.
+    When all places are taken and a client asks for one, another client loses a place to it: the client that
+    has the most streams and an idle one among them. The stream that has been idle longest ends. This happens
+    only if the client that loses a place still has at least as many streams as the asking client then has.
 
     Args:
         name: what the streams are called in messages, and in the names of settings.
@@ -475,7 +477,7 @@ class StreamSlots:
             self._remove(slot)
 
     def _revoke_from_largest(self, own: int) -> None:
-        """Revoke a place of another client for one that has ``own`` already."""
+        """Revoke a place of the client with the most streams, for a client that already has ``own``."""
         candidates = [
             (len(slots), -slot.idle_since, slot)
             for slots in self._by_client.values()

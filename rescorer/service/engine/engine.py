@@ -89,10 +89,11 @@ class FairQueue(Generic[Item]):
         self._flows: dict[Hashable, Flow[Item]] = {}  # by client
         self._busy: dict[Hashable, Flow[Item]] = {}  # by client: those with waiting items
         self._heaps: dict[Hashable, list[tuple[int, int, Flow[Item]]]] = {}
-        """Flows with items of each kind, with their tags and the numbers of their first items.
+        """For each kind, a heap of the flows that have items of it, with their tags and the numbers of their
+        first items.
 
-        Entries are brought up to date when they come first: until then tags and numbers may be too small, and
-        a flow may have no such items any more.
+        An entry is brought up to date when it comes first. Until then its tag and number may be too small,
+        and its flow may have no such items any more.
         """
         self._numbers = itertools.count()
         self._n_waiting = 0
@@ -104,7 +105,7 @@ class FairQueue(Generic[Item]):
         return self._n_waiting
 
     def put(self, item: Item, cost: int, *, client: Hashable = "", kind: Hashable = "") -> Callable[[], None]:
-        """Add an item; return a function that removes the item, at no cost to its client, if it still waits.
+        """Add an item. Return a function that removes the item, at no cost to its client, if it still waits.
 
         Args:
             cost: cost of serving the item, above 0.
@@ -147,9 +148,9 @@ class FairQueue(Generic[Item]):
     ) -> float:
         """Predict the cost of everything that will be served before the last of some new items.
 
-        From each other client, this includes the items that are due, by its tag, before the last new item. If
-        all items of a client cost the same and nothing else arrives, the prediction is exact; otherwise it is
-        off by less than an item per client.
+        This includes the client's own items, and of each other client the items that are due, by its tag,
+        before the last new one. If all items of a client cost the same and nothing else arrives, the
+        prediction is exact; otherwise it is off by less than an item per client.
 
         Args:
             work: the new items. All but the last are included in the result.
@@ -238,7 +239,7 @@ class FairQueue(Generic[Item]):
     def _leave(self, entry: Entry[Item], flow: Flow[Item]) -> None:
         """Stop counting an item as waiting."""
         entry.flow = None
-        del entry.item  # which has the function that removes it: no cycle may keep a request in memory
+        del entry.item  # the item refers to the entry: no cycle may keep a request in memory
         self._n_waiting -= 1
         self.waiting_cost -= entry.cost
         flow.waiting = flow.waiting.plus(-entry.cost, -1)
@@ -253,7 +254,7 @@ class TwoLevelQueue(Generic[Item]):
         self._urgent: FairQueue[Item] = FairQueue(is_finished)
         self._normal: FairQueue[Item] = FairQueue(is_finished)
         self._urgent_lead = 0
-        """Cost that the urgent level has been served more than the normal one, while both had items."""
+        """Cost of urgent items minus cost of normal items, of those taken while both levels had items."""
 
     def __len__(self) -> int:
         return len(self._urgent) + len(self._normal)
@@ -309,7 +310,7 @@ class LargeJob:
 class Offloader:
     """Run the jobs of calls and batches without blocking the event loop for long.
 
-    Large jobs wait in a fair queue, so that a client with many of them does not delay those of others.
+    Large jobs wait in a fair queue, so that a client with many of them does not delay other clients' jobs.
 
     Args:
         threads: executor for large jobs.
@@ -339,7 +340,7 @@ class Offloader:
         try:
             return await large_job.result
         finally:
-            leave_queue()  # if the call was cancelled: its request must not stay in memory until its turn
+            leave_queue()  # if the call was cancelled: its request must not stay in memory
 
     def _start_jobs(self) -> None:
         """Start waiting jobs while threads are idle; those of cancelled calls are skipped."""
@@ -368,7 +369,7 @@ class ScoredBatch(NamedTuple):
     timings: Sequence[PhaseTiming]
     """Phases of the batch, starting with building its trie."""
     context_words: ContextWords
-    """How many words of contexts the networks read, or recalled from the cache."""
+    """Number of context words that the networks read, and number that they recalled from the cache."""
 
 
 class ItemScores(NamedTuple):
@@ -422,7 +423,7 @@ class WorkItem:
         return self.label, self.models
 
     def is_finished(self) -> bool:
-        """Whether the item is scored, failed or cancelled; an item past its deadline fails now."""
+        """Whether the item is scored, failed or cancelled. First lets an item past its deadline fail."""
         if not self.future.done() and time.monotonic() >= self.deadline:
             self.fail(DeadlineExceeded("the deadline passed before scoring began"))
         return self.future.done()
@@ -577,7 +578,7 @@ class Batcher:
     async def _try_to_score(
         self, worker: Worker, items: list[WorkItem], started: StartedBatch | None = None
     ) -> Exception | None:
-        """Score items; if that fails, return the error, and stop the worker if it caused the error.
+        """Score items. If that fails, return the error, and stop the worker if the worker caused it.
 
         Args:
             started: the batch of the items; None: start one.
@@ -590,7 +591,7 @@ class Batcher:
         return None
 
     def _take_compatible(self, items: Sequence[WorkItem]) -> list[WorkItem]:
-        """Take waiting items that fit into a batch together with some items."""
+        """Take those waiting items from the queue that fit into one batch together with ``items``."""
         if not items:
             return []
         budget = self._max_batch_tokens - sum(item.cost for item in items)
@@ -636,7 +637,8 @@ class Batcher:
 
 
 FALLBACK_SHARE, FALLBACK_BOUNDS_S = 0.2, (0.03, 0.25)
-"""Time kept for the fallback: this share of the time to the deadline, but not outside of these bounds."""
+"""Time kept for the fallback: this share of the time to the deadline, but at least the first and at most the
+second of these bounds."""
 MAX_RESPONSE_SHARE = 0.5
 """If a fallback is permitted, at most this share of the time to the deadline is kept for the response."""
 
@@ -648,9 +650,9 @@ class CallContext:
     client: Hashable
     request_id: str
     arrived_at: float
-    """In ``time.perf_counter`` seconds."""
+    """Arrival of the request, in ``time.perf_counter`` seconds."""
     deadline: float
-    """In ``time.monotonic`` seconds."""
+    """Deadline, in ``time.monotonic`` seconds."""
     fallback: int = pb.FALLBACK_UNSPECIFIED
     response_s: float = 0.0
     """Time that deciding and writing the response will take, in seconds."""
@@ -666,7 +668,7 @@ class ListOutcome:
     """The scores of one list, or the error that prevented its scoring."""
 
     items: tuple[ItemScores, ...] = ()
-    """Scores of its hypotheses, in their order."""
+    """Scores of the list's work items, in the order of their hypotheses."""
     degradation: pb.Degradation = pb.DEGRADATION_UNSPECIFIED
     error: Exception | None = None
 
@@ -739,7 +741,7 @@ class Dispatcher:
         """Return, by index, the outcomes of the lists that are scored in time.
 
         Args:
-            until: in ``time.monotonic`` seconds.
+            until: when to stop waiting for scores, in ``time.monotonic`` seconds.
             ngram_only: score with the n-gram model alone, before other waiting items.
         """
         bundle, models = ranker.bundle, (ranker.bundle.ngram,) if ngram_only else ()
@@ -776,8 +778,8 @@ class Dispatcher:
 
 
 def make_outcome(items: Sequence[WorkItem], degradation: pb.Degradation) -> ListOutcome:
-    """Combine the results of a list's work items, which are finished; the first error, if any, is that of the
-    list."""
+    """Combine the results of a list's work items, all of which are finished. If some have errors, the first
+    of these is the error of the list."""
     for item in items:
         error = item.future.exception()
         if isinstance(error, Exception):
@@ -786,8 +788,8 @@ def make_outcome(items: Sequence[WorkItem], degradation: pb.Degradation) -> List
 
 
 MESSAGE_THREADS = 2
-"""Threads that convert messages. Two, so that a large message does not delay all small ones; more would wait
-for Python's global interpreter lock."""
+"""Threads that convert messages. There are two, so that one large message does not delay all small ones. More
+would only wait for Python's global interpreter lock."""
 CLIENT_SHARE = 3 / 4
 """Largest share of the tokens in flight that one client may hold, so that there is room for a newcomer."""
 

@@ -47,7 +47,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class MachineSettings(NamedTuple):
-    """Where the models of a worker run, and with what."""
+    """Device, threads, precision and cache size for the models of a worker."""
 
     device: str
     threads: int
@@ -58,7 +58,7 @@ class MachineSettings(NamedTuple):
     """Longest time that loading a bundle may take while the process serves several clients."""
 
     def pack(self) -> str:
-        """Return the settings as an argument of a command line, which ``json.loads`` reads."""
+        """Return the settings as JSON, for an argument of a command line."""
         return json.dumps(self._asdict())
 
 
@@ -123,8 +123,8 @@ def unpack(head: bytes, body: bytes | bytearray) -> Frame:
 def error_header(error: Exception) -> dict[str, Any]:
     """Describe an error in the header of a reply.
 
-    An error that is not ours becomes a ScoringError. Its traceback is for the log only, and not in the
-    message, because that may become the reason for a refused model.
+    An error that is not ours becomes a ScoringError. Its traceback is for the log only. It is not in the
+    message, because clients may get the message as the reason why a model was refused.
     """
     if isinstance(error, RescorerError):
         return {"fault": type(error).__name__, "message": str(error)}
@@ -361,7 +361,7 @@ def unpack_trie(arrays: Arrays) -> HypothesisTrie:
 def pack_scores(scores: Mapping[str, EdgeScores]) -> Arrays:
     """Convert edge scores by model to flat arrays.
 
-    Each model has three, one more if it has a neural cache, and one for each of its encodings of words.
+    Each model has three arrays, a fourth if it has a neural cache, and one for each of its word encodings.
     """
     arrays = {f"log_probs {name}": edges.log_probs for name, edges in scores.items()}
     arrays |= {f"unknown {name}": edges.unknown for name, edges in scores.items()}
@@ -403,7 +403,7 @@ class ScoreJob(NamedTuple):
     models: Sequence[str] = ()
     """Names of the models to score with; empty: all models of the bundle."""
     encoders: Sequence[str] = ()
-    """Names of the rerankers of the bundle for which words are encoded."""
+    """Names of rerankers of the bundle, for each of which the words are encoded."""
 
     def pack(self) -> tuple[dict[str, Any], Arrays]:
         """Return the header and the arrays of the request."""

@@ -41,7 +41,7 @@ from rescorer.signals import ignore_group_signals
 from rescorer.trie import build_trie
 
 LoadScorer = Callable[..., TrieScorer]
-"""Loads a bundle's models; takes the arguments of ``TrieScorer.load``."""
+"""Function that loads a bundle's models. It takes the arguments of ``TrieScorer.load``."""
 
 Result = TypeVar("Result")
 
@@ -107,7 +107,7 @@ class LoadedModels:
         return WorkerScores(scores, seconds_of(stopwatch), context_words, device_bytes)
 
     def probe(self) -> None:
-        """Score a tiny trie with every model; a device that no longer works raises its error."""
+        """Check the device by scoring a tiny trie with every model; raises its error if it does not work."""
         for scorer in list(self._scorers.values()):
             scorer.score(WARM_UP)
 
@@ -140,9 +140,9 @@ class SharedModels:
         self._children: dict[str, ProcessWorker] = {}
         self._pids: dict[str, int] = {}
         self._failures: dict[str, tuple[float, Exception]] = {}
-        """When a bundle could not be loaded, and why, by label."""
+        """Time and error of the latest failure to load a bundle, by label."""
         self._watching: set[asyncio.Task[None]] = set()
-        self._changing, self._turn = asyncio.Lock(), asyncio.Lock()  # to load or unload; to use the models
+        self._changing, self._turn = asyncio.Lock(), asyncio.Lock()  # to change bundles; to use models
         self._loading, self._scoring = ThreadPoolExecutor(1, "loading"), ThreadPoolExecutor(1, "scoring")
 
     @property
@@ -206,7 +206,7 @@ class SharedModels:
         return result
 
     async def probe(self) -> None:
-        """Score a tiny trie with every model; a device that no longer works raises its error."""
+        """Check the device by scoring a tiny trie with every model; raises its error if it does not work."""
         async with self._turn:
             await run_in(self._scoring, self._models.probe)
             for child in self._children.values():
@@ -255,7 +255,7 @@ async def run_in(threads: ThreadPoolExecutor, job: Callable[..., Result], *argum
 
 
 class ThreadWorker:
-    """A worker that is a thread of this process. Once stopped, it cannot be started again."""
+    """A worker that is a thread of this process. It cannot be started again after it was stopped."""
 
     def __init__(self, device: str, threads: int, load: LoadScorer = TrieScorer.load) -> None:
         self._models = SharedModels(LoadedModels(device, threads, load))

@@ -41,8 +41,8 @@ log = structlog.get_logger()
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped a process; false if the process has ended, or if this is not Linux.
 
-    The kernel is asked rather than the process: one that computes, loads, or waits for a busy core would not
-    answer in time either.
+    The kernel is asked rather than the process, because a process that computes, loads, or waits for a busy
+    core would not answer in time either.
     """
     try:
         status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
@@ -340,7 +340,7 @@ class WorkerGroup:
         await asyncio.gather(*(member.stop() for member in members))
 
     async def terminate(self) -> None:
-        """Stop the processes that a signal has stopped; if there are none, the one that was used last."""
+        """End the processes that a signal has stopped. If there are none, end the one that was used last."""
         stopped = [member for member in self._members if member.is_stopped]
         for member in stopped or [self._last_used or self._members[0]]:
             await member.stop()
@@ -356,10 +356,10 @@ class WorkerGroup:
 
 
 class IdleWorkers:
-    """Queue of idle workers, first come, first served; contains None when there will be no more workers.
+    """Queue of idle workers, first come, first served. It has None when there will be no more workers.
 
     ``asyncio.Queue`` is not fair: a caller that arrives while another is being woken up for an item takes
-    that item. With it, batches waited for minutes under a steady load.
+    that item. With ``asyncio.Queue``, batches waited for minutes under a steady load.
     """
 
     def __init__(self) -> None:
@@ -411,8 +411,8 @@ RELOAD_DELAY_S = 1.0
 WATCH_INTERVAL_S = 0.5
 """Interval between looks at the workers' processes."""
 MAX_STOPPED_S = 5.0
-"""How long a worker may be stopped by a signal before it is replaced. If somebody stops and continues a whole
-server, its processes do not continue at the same instant."""
+"""Longest time for which a worker may be stopped by a signal before it is replaced. If somebody stops and
+continues a whole server, its processes do not continue at the same instant."""
 
 
 async def wait_to_restart(what: str, losses: int) -> None:
@@ -466,7 +466,7 @@ class WorkerPool:
         self._loaded: dict[str, Path] = {}
         self._loading = asyncio.Lock()
         self.verify: Callable[[str], Awaitable[None]] | None = None
-        """Raises BundleError if a bundle on disk is no longer the one that the other workers have loaded."""
+        """Function that raises BundleError if a bundle on disk is no longer the one that the workers have."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._consecutive_losses: Counter[Worker] = Counter()
 
@@ -485,7 +485,7 @@ class WorkerPool:
         self._run_in_background(self._watch_processes())
 
     def open(self) -> None:
-        """Begin to lend the workers."""
+        """Begin to lend the workers to callers of ``acquire``."""
         self._is_open = True
         for worker in self.workers:
             self._put_in_service(worker)
@@ -537,7 +537,7 @@ class WorkerPool:
             self._release(worker)
 
     async def check(self, worker: Worker, error: Exception) -> None:
-        """Terminate a worker after an error, unless the batch caused the error."""
+        """Terminate a worker whose batch failed with an error, unless the batch itself caused the error."""
         if isinstance(error, TimeoutError):
             log.error("terminating a worker that does not respond", after_s=self.timeout_s)
             await worker.terminate()
@@ -603,7 +603,7 @@ class WorkerPool:
         self._release(worker)
 
     def _release(self, worker: Worker) -> None:
-        """Decide what a worker that is not lent any longer does next: restart, be set aside, or serve."""
+        """Restart a worker that was returned or is new, or set it aside, or let it serve."""
         if not worker.alive:
             ready_at = self._in_service.pop(worker, 0.0)
             if time.monotonic() - ready_at > STABLE_AFTER_S:
@@ -663,7 +663,7 @@ class WorkerPool:
                 await self._try_to_load(worker.load_beside, self._find_lacking(worker), reported)
 
     async def _try_to_load(self, load: Load, labels: Sequence[str], reported: set[str]) -> None:
-        """Load bundles; log each that cannot be loaded, once: ``reported`` has those that were logged."""
+        """Load bundles. Log each failure whose label is not in ``reported``, and add the label to it."""
         for label in labels:
             folder = self._loaded.get(label)
             if folder is None:  # unloaded in the meantime
