@@ -327,6 +327,7 @@ def measure_mixture(
     ngram = next(iter(parts.ngrams), None)
     measured = {name: summarise_text(scores[name], path, shares, ngram) for name, path in texts.items()}
     lm = divide_weight(parts.weights.lm[MIXTURE], shares, backward)
+    lm |= dict.fromkeys(parts.units, 0.0)  # tuning finds their weights
     return measured, replace(parts.weights, name="default", lm=lm, mixture=shares)
 
 
