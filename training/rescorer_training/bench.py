@@ -2,7 +2,7 @@
 
 The baseline is an LSTM language model as a typical PyTorch user would write it, without code of this project:
 a plain model, cross_entropy, Adam, and padded batches of 64 sentences in random order. The floor of a model
-is the time that its matrix products alone take: no training step can be faster.
+is the time that its matrix products alone take.
 """
 
 from __future__ import annotations

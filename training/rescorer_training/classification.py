@@ -408,7 +408,7 @@ class NaiveBayes:
     log_probs: np.ndarray
     """(C, V) float64 ln P(word | class).
 
-    ``</s>`` counts as a word, so that a class of short sentences has a higher P(``</s>``)."""
+    ``</s>`` counts as a word, so that many sentence ends point to a class of short sentences."""
 
     @classmethod
     def fit(cls, text: LabelledSentences, n_labels: int, n_words: int) -> NaiveBayes:

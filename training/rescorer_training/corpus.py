@@ -210,7 +210,7 @@ def count_words(
 def count_words_and_marks(
     paths: Sequence[Path], normaliser: Normaliser, progress: str = "counting words"
 ) -> tuple[Counter[str], Counter[str]]:
-    """Count words as ``count_words`` does. Also count each mark that the normaliser drops: ``[NOISE]``."""
+    """Count words like ``count_words``. Also count each mark that the normaliser drops, like ``[NOISE]``."""
     counts, marks, spacing = Counter[str](), Counter[str](), SpacingTally()
     for number, line, words in _normalise_lines(paths, normaliser, progress):
         counts.update(words)

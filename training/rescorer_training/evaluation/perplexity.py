@@ -160,7 +160,7 @@ def resolve_model_folder(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class TokenScores:
-    """Scores of a text by several models. Its T tokens are all words and an ``</s>`` per sentence, of S."""
+    """Scores of a text by model. Its T tokens are all words, and ``</s>`` after each of its S sentences."""
 
     lengths: np.ndarray
     """(S,) int64 number of tokens in each sentence."""

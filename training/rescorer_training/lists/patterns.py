@@ -176,8 +176,7 @@ class Pattern:
         return self.words.shape[1]
 
     def stretch(self, n_words: int) -> Pattern:
-        """Fit the pattern to a reference of another length, by repeating or leaving out words at even
-        distances.
+        """Fit the pattern to a reference of another length: repeat or leave out words at even distances.
 
         If a word is repeated, the insertions before it are not.
         """

@@ -1,8 +1,8 @@
 """Make training lists from text alone, in imitation of real lists; and search lattices with a trigram model.
 
-A made list takes the pattern of a real list of about the same length: at which words which hypotheses are
-right or wrong. So made lists resemble real ones in their lengths, their numbers of errors, and in how much
-their hypotheses have in common.
+A made list takes the pattern of a real list of about the same length. The pattern says, for each word of the
+reference, which hypotheses are right there and which are wrong. So made lists resemble real ones in their
+lengths, their numbers of errors, and in how much their hypotheses have in common.
 
 Wrong words are drawn. After the words c, the word h replaces the word r with a probability proportional to
 exp(−a · phone cost(r, h) + b · ln P(h | c)), where a and b are fitted to the substitutions of real lists.

@@ -227,7 +227,7 @@ class _SampledObjective:
     samples: int = 512
     """Number k of noise words. Many are cheap if a batch shares them; 20 are usual if drawn per word."""
     per_word: bool = False
-    """Draw k words for every position instead of k per batch. Samples are less correlated, but far slower."""
+    """Draw k words for every position instead of k per batch: less correlated samples, but far slower."""
 
     def __post_init__(self) -> None:
         if self.samples < 1:
@@ -361,7 +361,7 @@ def _require_full_softmax(output: OutputLayer) -> FullSoftmax:
 
 
 def check_penalties(options: TrainingOptions, config: SequenceConfig) -> None:
-    """Raise ConfigError if the penalty of changes would also punish the changes that dropout causes."""
+    """Raise ConfigError if the penalty of changes would also count the changes that dropout causes."""
     if options.change_penalty and config.dropout and not config.locked_dropout:
         raise ConfigError(
             "--change-penalty needs --locked-dropout: with a mask per word, the vectors change from word to "

@@ -177,8 +177,8 @@ class PreparedText:
     def unigram_perplexity(self) -> float:
         """Return the perplexity of the validation text under the word frequencies of the training text.
 
-        Every network should do much better, because word frequencies use no context. They have add-one
-        smoothing.
+        Every network should do much better, because these frequencies, with add-one smoothing, use no
+        context.
         """
         smoothed = self.counts() + 1
         occurrences = count_ids(self.validation.ids, len(self.vocabulary))[:-1]

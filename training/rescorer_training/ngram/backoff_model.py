@@ -1,5 +1,4 @@
-"""Back-off n-gram models as flat arrays, which are read from ARPA files and tables, and written to ARPA
-files.
+"""Back-off n-gram models as flat arrays, read from ARPA files and tables, and written to ARPA files.
 
 The arrays form a trie that can be followed for many contexts in parallel. P(w | h) is stored for some pairs
 (h, w). For all others it is backoff(h) · P(w | h without its first word), as in Katz (1987).

@@ -173,7 +173,7 @@ def _parse_network(table: dict[str, Any], location: str) -> NetworkRecipe:
 def _with_seed(
     recipe: NetworkRecipe, name: str, seed: int | None, above: Mapping[str, NetworkRecipe], location: str
 ) -> NetworkRecipe:
-    """Make the network for one seed. Where it starts from a network with several seeds, the same is taken."""
+    """Make the network for one seed. It starts from the same seed of another network, if that has several."""
     run, network = recipe.run, recipe.network
     start_from = _member(run.start_from, seed, above)
     if start_from and start_from not in above:
@@ -285,7 +285,7 @@ class Recipe:
     ngrams: Mapping[str, NGramOptions] = field(default_factory=dict)
     """N-gram models other than the first, by name."""
     mixtures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """For the name of each mixture to measure, its models."""
+    """The models of each mixture to measure, by the name of the mixture."""
     comparisons: Mapping[str, str] = field(default_factory=dict)
     """For each network that is compared with another one by perplexity, the name of the other."""
     past_text: PastTextRecipe = PastTextRecipe()

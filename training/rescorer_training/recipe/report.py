@@ -186,7 +186,7 @@ def plot_curves(curves: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -
 
 
 def add_means(rows: Sequence[MeasuredModel], groups: Mapping[str, str]) -> list[MeasuredModel]:
-    """Add a row after the rows of each group, the networks that differ only in seed, with their mean.
+    """Add a row with the mean after the rows of each group. A group is a network with several seeds.
 
     Args:
         groups: for each network, the name of its group; empty for a network without a group.

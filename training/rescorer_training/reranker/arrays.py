@@ -431,7 +431,7 @@ MAX_COMPONENTS = 96
 N_SAMPLE_LISTS = 500
 """Largest number of lists from which components are computed, chosen at even distances."""
 MIN_VARIANCE = 1e-9
-"""A component is left out if its variance is below this share of the first component's."""
+"""A component is left out if its variance is below this share of the largest variance."""
 
 
 @dataclass(frozen=True, slots=True)
