@@ -100,10 +100,10 @@ class PerfectHash(NamedTuple):
         x       = the 32 bits of h below those
         slot    = ((x · (PILOT_FACTOR · pilot[bucket] + PILOT_OFFSET) mod 2^32) · number of slots) / 2^32
 
-    A slot is always smaller than the number of slots. So a damaged table, whose
-    pilots are wrong, gives wrong answers but never an index outside of the table. Integers are int64, whose
-    products wrap around in NumPy and torch alike. A key that is not in the table gets some slot, too: the
-    records of the table contain the keys, so that callers can compare them.
+    A slot is always smaller than the number of slots. So a damaged table, whose pilots are wrong, gives wrong
+    answers but never an index outside of the table. Integers are int64, whose products wrap around in NumPy
+    and torch alike. A key that is not in the table gets some slot, too: the records of the table contain the
+    keys, so that callers can compare them.
     """
 
     seed: int

@@ -123,10 +123,9 @@ class TransformerNetwork(nn.Module):
     """Embedding, transformer layers, and a last normalisation.
 
     In each layer, a word attends to itself and the ``window`` - 1 words before it. The state consists of the
-    keys and values of these words, so that its size is bounded. The keys are stored before rotation. They
-    are rotated with positions counted from the oldest word of the state, since products depend only on
-    differences of positions.
-    If hidden and embedding sizes differ, linear projections convert between them.
+    keys and values of these words, so that its size is bounded. The keys are stored before rotation. They are
+    rotated with positions counted from the oldest word of the state, since products depend only on
+    differences of positions. If hidden and embedding sizes differ, linear projections convert between them.
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -387,8 +386,7 @@ def plan_chunks(tree: PrefixTree, kept: np.ndarray, window: int, chunk_nodes: in
 
 
 def _block_paths(tree: PrefixTree, nodes: np.ndarray, number: np.ndarray, window: int) -> np.ndarray:
-    """For each block, the ancestors of its first node to which its nodes may attend: (blocks, P), -1 for
-    none.
+    """For each block, ancestors of its first node to which its nodes may attend: (blocks, P), -1 for none.
 
     Args:
         nodes: the nodes that are kept, in preorder.
