@@ -30,14 +30,14 @@ from rescorer.jobs.files import FileSummary
 from rescorer.terminal.program import check_output_path
 
 PIPE_WIDTH = 160
-"""Width of the output, in characters, if it is no terminal and the variable COLUMNS is not set."""
+"""Width of tables, in characters, if the output is not a terminal and the variable COLUMNS is not set."""
 GAP = 2
 """Spaces between columns."""
 MAX_TEXT_WIDTH = 96
-"""Longest line of text in a grid; longer ones are hard to read."""
+"""Longest line of text in a grid, in characters; longer lines are hard to read."""
 LONG_NUMBER = re.compile(r"(?<![\w.,])([+−-]?)(\d[\d,]*(?:\.\d+)?)(?![\w.])")
 MAX_NAME_SHARE = 0.3
-"""Largest share of the width that the names of the rows may take if the table must fold."""
+"""If a table is too wide and must fold, the largest share of the width that the names of rows may take."""
 
 
 def has_width() -> bool:
@@ -59,7 +59,7 @@ def make_console() -> Console:
 
 
 def print_out(*renderables: RenderableType) -> None:
-    """Print tables, and text as it is, to stdout; text wraps at spaces if the output has a width."""
+    """Print tables and plain text to stdout. Text wraps at spaces if the width of the output is known."""
     console = make_console()
     for renderable in renderables:
         is_text = isinstance(renderable, str)
@@ -71,7 +71,7 @@ class FoldingTable:
     """A table with a column of names, and columns of numbers, which are right-aligned.
 
     If the columns do not fit next to each other, the headings wrap. If this is not enough, the last columns
-    follow in another table below, which repeats the names; so the most important columns should come first.
+    move to another table below, which repeats the names. The most important columns should come first.
     """
 
     def __init__(self, first_column: str, *number_columns: str, title: str = "") -> None:
@@ -126,7 +126,7 @@ class FoldingTable:
 
 
 def shorten_numbers(cell: str) -> str:
-    """Write very long numbers as powers of ten, unless they are plain digits.
+    """Write very long numbers as powers of ten, unless they consist of digits only, as ids may.
 
     >>> shorten_numbers("−18,904,574,813,251.25 ± 0.50")
     '−1.89e+13 ± 0.50'
@@ -276,7 +276,7 @@ def count_json_lines(source: str) -> int | None:
 
 
 def progress_bar(what: str, total: int | None, unit: str, *, scale: bool = False) -> tqdm[Any]:
-    """A progress bar on standard error, if that is a terminal; a context manager."""
+    """Return a context manager that shows a progress bar on standard error, if that is a terminal."""
     return tqdm(desc=what, total=total, unit=unit, unit_scale=scale, disable=not sys.stderr.isatty())
 
 
@@ -284,7 +284,7 @@ def progress_bar(what: str, total: int | None, unit: str, *, scale: bool = False
 def show_rescoring(
     enabled: bool, sources: Sequence[str] = ()
 ) -> Iterator[Callable[[int, FileSummary], None]]:
-    """Show a progress bar on standard error; yields the function to call after each batch.
+    """Show a progress bar on standard error; yield the function to call after each batch.
 
     Args:
         sources: the inputs. If all are files of JSON lines, the bar also shows the total number of lists.
