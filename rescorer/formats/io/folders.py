@@ -21,18 +21,18 @@ Lists = Iterator[NBestList | InputError]
 """Lists as they are read, with an error in place of each that cannot be read."""
 SAMPLE_LINES = 50
 SAMPLE_CHARACTERS = 1 << 16
-"""Number of characters to sample of a JSON file, even if they take more than ``SAMPLE_LINES`` short lines."""
+"""Number of characters to sample from a JSON file, even if they are on more than ``SAMPLE_LINES`` lines."""
 MAX_LINES = 10_000
-"""Maximum number of lines of a sample, if it is JSON or has comments, which do not count as lines."""
+"""Maximum number of lines to read for a sample. JSON and files with many comments may need so many."""
 COMMENT = ";;"
-"""The beginning of comments in NIST's formats; a whole licence can stand before the first other line."""
+"""The beginning of comments in NIST's formats. Comments as long as a licence may precede the other lines."""
 MAX_CHARACTERS = 1 << 20
 """Maximum number of characters of a sample that are parsed as JSON."""
 MAX_DOCUMENTS = 50
 ID_AT_END = re.compile(r"\([^()]*[\d._-][^()]*\)$")
 MAGIC_BYTES = 5
 DOCUMENT_START = re.compile(r"(?:\A|(?<=\n))[ \t]*[\[{]|(?<=[\]}])\s*[\[{]")
-"""Matches the start of a document, at the start of a line or after another document."""
+"""Matches the start of a JSON document, at the start of a line or after another document."""
 TOKEN = re.compile(r'[\[\]{},]|"(?:[^"\\]|\\.)*"', re.DOTALL)
 """Matches brackets, commas and complete strings of JSON."""
 DECODER = json.JSONDecoder()
@@ -51,7 +51,7 @@ class Sample:
     magic: bytes = b""
     """The first bytes of the file, or of the folder's first file."""
     documents: tuple[Any, ...] = ()
-    """Values of the JSON documents in the lines; the last one is incomplete if the lines end within it."""
+    """Values of the JSON documents in ``lines``. The last value is incomplete if the lines end within it."""
 
     @property
     def is_folder(self) -> bool:
@@ -107,7 +107,7 @@ def read_sample(path: str | Path) -> Sample:
 
 
 def _read_texts(path: str | Path) -> Iterator[str]:
-    """Yield the first lines that are text and not blank; more of them if they are JSON or comments."""
+    """Yield the first lines that are text and not blank. If they are JSON or comments, yield more of them."""
     n_left, n_characters, is_json = SAMPLE_LINES, 0, False
     for _, text in islice(read_lines(path), MAX_LINES):
         if isinstance(text, str) and text.strip():
@@ -148,7 +148,7 @@ def parse_beginnings(text: str) -> Iterator[Any]:
 
 
 def _complete(text: str) -> Any:
-    """Parse a JSON document whose end is missing, leaving out incomplete values; None if that fails."""
+    """Parse a JSON document whose end is missing. Leave out incomplete values. Return None if this fails."""
     closers: list[str] = []
     end, missing = 0, ""
     for token in TOKEN.finditer(text):
@@ -169,7 +169,7 @@ def _complete(text: str) -> Any:
 
 
 def _find_entries(path: str | Path) -> tuple[tuple[str, ...], str | Path | None]:
-    """Return the names in a folder or below a prefix, and its first file; of a file, only its path."""
+    """Return the names in a folder or below a prefix, and its first file. A file has no names in it."""
     if is_url(path):
         if is_object(str(path)):
             return (), path
@@ -183,7 +183,7 @@ def _find_entries(path: str | Path) -> tuple[tuple[str, ...], str | Path | None]
 
 
 def list_objects(url: str) -> list[str]:
-    """Return the URLs of the objects below a prefix.
+    """Return the URLs of the objects in object storage below a prefix.
 
     Raises:
         FormatError: there are no such objects.
@@ -260,7 +260,7 @@ def natural_key(name: str) -> list[tuple[int, str]]:
 def name_entries(folder: Path) -> str:
     """List the names in a folder for a message; return an empty string if the folder is empty.
 
-    Names that differ only in a number are shown as the first and the last of them: ``a.1/ … a.9/ and b.txt``.
+    Of names that differ only in numbers, the first and the last are shown: ``a.1/ … a.9/ and b.txt``.
     """
     groups: dict[str, list[str]] = defaultdict(list)
     for entry in list_entries(folder, natural_key):
@@ -274,7 +274,7 @@ def name_entries(folder: Path) -> str:
 
 
 def list_files(source: str | Path) -> list[Path]:
-    """Return the path of a file or folder; for a folder, followed by all files below it."""
+    """Return the path of a file or folder, followed for a folder by the paths of all files below it."""
     path = Path(source)
     return [path, *(filter(Path.is_file, path.rglob("*")) if path.is_dir() else ())]
 
@@ -284,7 +284,7 @@ def read_list_files(
 ) -> Lists:
     """Yield the lists of one file, or of all files in a folder.
 
-    A file that cannot be read, or whose id an earlier file has, yields an error.
+    A file yields an error if it cannot be read, or if an earlier file has the same id.
 
     Args:
         read_file: reads a file, given its id and path.
