@@ -236,7 +236,7 @@ def _format_number(value: float | None) -> str:
 
 
 SHOWN = 10
-"""How many words, or pairs of words, are printed for each kind of error, the commonest first."""
+"""Number of words, or pairs of words, that are printed for each kind of error, the commonest first."""
 
 
 def print_errors(analysis: ErrorAnalysis, unit: str) -> None:

@@ -102,7 +102,7 @@ COMMANDS = {
 REMOVED = {
     "top": "watch a server with the Grafana board in deploy/grafana, or read http://HOST:METRICS_PORT/metrics",
 }
-"""What to use instead of each command that was removed. The error for running such a command says this."""
+"""Advice for each command that was removed: what to use instead. The error about the command says this."""
 
 
 class Commands(LazyGroup):

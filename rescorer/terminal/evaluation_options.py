@@ -187,7 +187,7 @@ AlternationsOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class CountingOptions:
-    """How errors are counted; see ``CountingSettings``."""
+    """The way that errors are counted; see ``CountingSettings``."""
 
     counting: Method = option(
         "levenshtein",
@@ -300,7 +300,7 @@ def collect_lists(lists: Iterable[NBestList | InputError], rejected: Rejections)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedTextOptions:
-    """How texts are read, normalised and counted by commands that score nothing with models."""
+    """Options to read, normalise and count texts, for commands that score nothing with models."""
 
     text: TextOptions
     lists: ListInputOptions
@@ -334,7 +334,7 @@ class WeightedListOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationOptions:
-    """How ``rescorer evaluate`` and ``rescorer report`` evaluate files."""
+    """All options by which ``rescorer evaluate`` and ``rescorer report`` evaluate files."""
 
     reference: ReferenceOption = None
     bundle: Path | None = option(
@@ -359,7 +359,7 @@ class EvaluationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedListOptions:
-    """How lists are ranked by one set of weights, and their errors counted."""
+    """Options to rank lists by one set of weights, and to count their errors."""
 
     reference: ReferenceOption = None
     first_pass: FirstPassOption = None
@@ -384,7 +384,7 @@ class RankedListOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredListOptions(RankedListOptions):
-    """How lists are scored by the models of a bundle, ranked, and their errors counted."""
+    """Options to score lists by the models of a bundle, to rank them, and to count their errors."""
 
     selection: SelectionOptions
     phrases: PhraseOptions

@@ -104,7 +104,7 @@ GroupsOption = Annotated[
 ]
 
 MAX_MISSING = 5
-"""How many missing jobs a warning names. ``nbest.3`` is one, if there are ``nbest.2`` and ``nbest.4``."""
+"""Number of missing jobs that a warning names: ``nbest.3`` is one, if there are ``nbest.2`` and ``nbest.4``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,7 +295,7 @@ class LazyGroup(PlainGroup):
 
     lazy: ClassVar[Mapping[str, LazyCommand]]
     removed: ClassVar[Mapping[str, str]] = {}
-    """What to use instead of each command that was removed, by the command's name."""
+    """For each command that was removed, by its name, advice on what to use instead."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
