@@ -104,7 +104,7 @@ GroupsOption = Annotated[
 ]
 
 MAX_MISSING = 5
-"""Number of missing jobs that a warning names: ``nbest.3`` is one, if there are ``nbest.2`` and ``nbest.4``."""
+"""Number of missing jobs that a warning names, such as ``nbest.3`` if ``nbest.2`` and ``nbest.4`` exist."""
 
 
 @dataclass(frozen=True, slots=True)
