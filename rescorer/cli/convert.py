@@ -76,7 +76,7 @@ class ConversionOptions:
     groups: GroupsOption = None
 
     def read(self, sources: Sequence[str]) -> Lists:
-        """Read the lists, and rename their streams; print the formats that were detected."""
+        """Read the lists, and rename their streams. Print the formats that were detected."""
         options = ListInputOptions(self.maps, self.streams, self.from_, self.join_pieces, self.groups)
         if self.from_ is None and not self.maps and not self.streams:
             for source in sources:

@@ -42,7 +42,7 @@ from rescorer.text import rate_name
 from rescorer.weights import weights_by_component
 
 N_FEATURES = 20
-"""Largest number of features of a reranker that are printed."""
+"""Maximum number of a reranker's features that are printed."""
 
 
 def print_changes(shown: Sequence[Explanation], n_changed: int, n_lists: int) -> None:
@@ -165,7 +165,7 @@ def _format_scores(values: Sequence[float]) -> list[str]:
 
 
 def _summarise(found: Explanation) -> str:
-    """Say whether rescoring changed the choice, and which component decided it."""
+    """Say whether rescoring changed the choice and, if it did, which component decided this."""
     if not found.has_changed:
         return "the first pass and rescoring choose the same hypothesis"
     lead = found.lead_over(found.first_pass)

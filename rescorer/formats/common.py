@@ -212,9 +212,9 @@ def round_all(values: np.ndarray, decimals: int) -> np.ndarray:
 
 
 WORD_SEPARATOR = re.compile(r"[ \t\r\f\v]+")
-"""ASCII white space. Other Unicode white space is part of a word, as in the tools that write these files."""
+"""Matches ASCII white space. Other white space is part of a word, as in the tools that write these files."""
 LINE_BREAK = re.compile(r"[\n\r\0]")
-"""Characters that a line cannot contain; NUL is among them because ``read_lines`` rejects it."""
+"""Matches characters that a line cannot contain. NUL is one of them because ``read_lines`` rejects it."""
 DUPLICATE_ID = "duplicate id; only the first list with this id is read"
 """Message of the error that is yielded in place of a list if an earlier list has the same id."""
 
@@ -336,7 +336,11 @@ def build_list(
 
 
 def stream_names(rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
-    """Return the names of the streams for which at least one hypothesis has a value, in input order."""
+    """Return the names of the streams of which at least one hypothesis has a score, in input order.
+
+    Args:
+        rows: the scores of each hypothesis, by stream name.
+    """
     return dict.fromkeys(name for scores in rows for name, value in scores.items() if value is not None)
 
 
@@ -400,7 +404,7 @@ def check_type(value: Any, kind: type[T], list_id: str, field: str = "", hypothe
 
 
 def check_text(value: Any, list_id: str, field: str) -> str | None:
-    """Return a JSON value that is a string, or None if the value is missing; raise InvalidList otherwise."""
+    """Return a JSON value that is a string, or None if it is missing; for other types, raise InvalidList."""
     return None if value is None else check_type(value, str, list_id, field)
 
 
@@ -422,7 +426,7 @@ def format_texts(nbest: NBestList) -> list[str]:
 
 
 def format_key(nbest: NBestList) -> str:
-    """Return the id of a list, for formats in which it is the first column of a line.
+    """Return the id of a list, for formats that have the id in the first column of a line.
 
     Raises:
         InvalidList: the id is empty or contains white space.
@@ -497,7 +501,11 @@ def _end_lines(lines: Iterable[str]) -> str:
 
 
 def line_writer(target: str | Path, format_lines: FormatLines, *, once: bool = True) -> ListWriter:
-    """Write each list as lines; with ``once``, reject a list if its id has been written before."""
+    """Write each list as lines.
+
+    Args:
+        once: whether to reject a list if its id has been written before.
+    """
     return _open_writer(target, lambda nbest: _end_lines(format_lines(nbest)), ("", "", ""), once)
 
 

@@ -104,9 +104,9 @@ class FieldMap:
     """
 
     id: str = "id"
-    """Field with the id of a list; if the name is empty, the line number is the id."""
+    """Field with the id of a list. If it is empty, the number of the list's line is the id."""
     hypotheses: str = "hypotheses"
-    """Field with the array of hypotheses. Each is an object, or a string if it consists of a text only."""
+    """Field with the array of hypotheses. A hypothesis is an object, or a string if it has only a text."""
     text: str = "text"
     scores: str = "scores"
     """Field of a hypothesis with all its scores, as an object with stream names as keys; empty if there is
@@ -291,7 +291,7 @@ def as_objects(records: Iterable[str | dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def generated_record(made: Generated) -> dict[str, Any]:
-    """Describe in JSON how a hypothesis was generated from another; ranks and words count from 1."""
+    """Describe in JSON how a hypothesis was generated from another one. Ranks and words count from 1."""
     further = {"further": list(map(generated_record, made.further))} if made.further else {}
     return {
         "source_rank": made.source + 1,
@@ -489,7 +489,7 @@ def explain_missing_text(item: Mapping[str, Any], name: str) -> str:
 
 
 def explain_missing_id(record: Mapping[str, Any]) -> str:
-    """Say which field of a record may hold the missing id; empty if no field looks like an id."""
+    """Say which field of a record may hold its missing id; return "" if no field looks like an id."""
     likely = _find_id_names(record)
     return f"; `--map id={likely[0]}` reads {likely[0]!r}, `--map id=` numbers the lists" if likely else ""
 

@@ -76,7 +76,7 @@ class Parts:
     """Names of missing jobs, whose numbers lie between those of the jobs that exist."""
 
     def describe(self) -> str:
-        """Describe the format, why it was detected, and the number of parts if there are several."""
+        """Describe the format, the evidence for it, and the number of parts if there are several."""
         several = f", in {len(self.paths):,} parts" if len(self.paths) > 1 else ""
         return f"{self.choice} ({self.evidence}){several}"
 
@@ -155,7 +155,7 @@ def _find_objects(url: str, choice: str) -> Parts:
 
 
 def _look_into(folder: Path, choice: str, depth: int) -> Parts:
-    """Find the parts of a folder: itself, the folders of jobs in it, or its files."""
+    """Find the parts of a folder: the folder itself, the folders of jobs in it, or the files in it."""
     name = choice.partition(":")[0]
     names, own = _match_folder(folder, name)
     if len(own) > 1:
@@ -205,9 +205,9 @@ def _find_jobs(folder: Path, choice: str, depth: int) -> list[Parts]:
 
 
 def _join_jobs(jobs: Sequence[Path], choice: str, depth: int) -> Parts | None:
-    """Join the parts of all jobs; return None if none of them has lists.
+    """Join the parts of all jobs to one input; return None if no job has lists.
 
-    If only some of the jobs have no lists, each of these becomes an error when it is read.
+    If only some of the jobs have no lists, each of these causes an error when it is read.
     """
     found = {job: _try_to_find(job, choice, depth - 1) for job in jobs}
     kinds = {parts.choice: job.name for job, parts in found.items() if parts is not None}
@@ -241,7 +241,7 @@ def _find_missing(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _try_to_find(folder: Path, choice: str, depth: int) -> Parts | None:
-    """Find the parts of a folder; return None if the folder has no lists in the format."""
+    """Find the parts of a folder. Return None if the folder has no lists in the chosen format."""
     try:
         parts = _look_into(folder, choice, depth)
     except FormatError:
@@ -549,7 +549,7 @@ def _read_manifest(source: str) -> list[Line]:
 
 
 def _are_numbers(ids: Sequence[str]) -> bool:
-    """Whether ids are positions in a file; some may be missing, because their lists were rejected."""
+    """Whether ids are positions in a file: rising numbers, of which some may be missing (rejected lists)."""
     numbers = [int(key) for key in ids if re.fullmatch("[1-9][0-9]{0,8}", key)]
     return len(numbers) == len(ids) and numbers == sorted(set(numbers))
 
@@ -582,7 +582,7 @@ def _match_by_id(
 
 
 def explain_difference(lists: Sequence[str], references: Sequence[str]) -> str:
-    """Say how ids of lists and of references differ, and what to do; empty if that is not known."""
+    """Say how ids of lists differ from ids of references, and what to do about it; "" if this is unclear."""
     for difference, change in CHANGES.items():
         known = {change(key): key for key in reversed(references)}
         match = next((key for key in lists if change(key) and change(key) in known), None)

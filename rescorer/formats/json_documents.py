@@ -340,11 +340,11 @@ def read_records(
     *,
     prefers_lines: bool = False,
 ) -> Lists:
-    """Yield one list per record; records are the documents of a file, or the elements of its arrays.
+    """Yield one list per record. Records are the documents of a file, or the elements of its arrays.
 
     Args:
-        parse_record: builds a list from a record, its position in the file from 1, and its line, if the
-            document takes only one; it may raise InvalidList.
+        parse_record: builds a list from a record, its position in the file from 1, and the first line of its
+            document (None if the file is not read by line). It may raise InvalidList.
         prefers_lines: as for ``read_documents``. In addition, an empty file is then no error.
     """
     file, positions = source_name(source), count(1)

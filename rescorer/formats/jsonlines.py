@@ -80,7 +80,7 @@ class RecordParser:
         """Build a list from a record, or return the error with its place.
 
         Args:
-            line: 1-based number of the line or row; None if the record takes several lines.
+            line: number of the record's first line or row, from 1; None if the file is not read by line.
             number: the id for a list without an id; by default its line.
             names: names of the fields of this record, if they differ from those of the file.
         """

@@ -254,7 +254,7 @@ def is_stm(name: str) -> bool:
 
 
 def read_trn_lists(source: Source) -> Lists:
-    """Yield each line of a trn file as a list with one hypothesis, or an error if it cannot be read."""
+    """Yield each line of a trn file as a list with one hypothesis, or an error if the line cannot be read."""
     name = source_name(source)
     for line, text in read_lines(source):
         if isinstance(text, FormatError):
@@ -270,7 +270,7 @@ def read_trn_lists(source: Source) -> Lists:
 
 
 class LostRecording(FormatError):
-    """A recording cannot be read, or has alternatives where these cannot be used."""
+    """A recording cannot be read, or has alternatives, and the reader needs one sequence of words."""
 
     def __init__(self, channel: Channel, error: FormatError) -> None:
         self.channel, self.list_id = channel, " ".join(channel)
@@ -643,7 +643,7 @@ def format_segment_id(speaker: str, number: int) -> str:
 
 
 def writer(target: str | Path) -> ListWriter:
-    """Write the first hypothesis of each list as a segment of an stm; the group of the list is the speaker.
+    """Write the first hypothesis of each list as a segment of an stm. The list's group becomes the speaker.
 
     File and channel come from the list fields of these names, or else from the id, as for a ctm. The times
     come from the list fields ``start_s`` and ``end_s``, or else from the word times; a list without times is
@@ -678,7 +678,7 @@ def _format_line(nbest: NBestList) -> str:
 
 
 def _find_times(nbest: NBestList) -> tuple[Any, Any]:
-    """Return the start and end of a segment from the fields of the list, or else from its word times."""
+    """Return the start and end of a segment: from the fields of the list, or else from its word times."""
     times = nbest.fields.get("start_s"), nbest.fields.get("end_s")
     words = [] if times != (None, None) else get_word_times(nbest)
     if not words:

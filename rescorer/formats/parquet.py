@@ -121,7 +121,7 @@ def _count(fields: Any, number: int) -> int:
 
 
 def _read_header(stream: BinaryIO, offset: int, end: int) -> tuple[dict[int, Any], int]:
-    """Read a header at an offset; return its fields by their numbers, and its length in bytes."""
+    """Read the header of a page at an offset. Return its fields by their numbers, and its length in bytes."""
     for n_bytes in (HEADER_BYTES, MAX_HEADER_BYTES):
         stream.seek(offset)
         reader = _CompactReader(stream.read(min(n_bytes, end - offset)))
@@ -135,7 +135,7 @@ def _read_header(stream: BinaryIO, offset: int, end: int) -> tuple[dict[int, Any
 
 
 class _CompactReader:
-    """Reads Thrift's compact protocol, in which headers are written; texts are skipped.
+    """Reads Thrift's compact protocol, in which the headers of pages are written. Texts are skipped.
 
     The kinds of values are: 1 true, 2 false, 3 byte, 4 to 6 integers, 7 double, 8 text, 9 list, 10 set and
     12 struct (doc/specs/thrift-compact-protocol.md of Thrift). Each value takes at least one byte, so reading

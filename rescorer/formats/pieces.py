@@ -237,7 +237,7 @@ def _are_letters(tokens: Sequence[str], separator: str) -> bool:
 PRINTABLE_BYTES = [byte for first, last in ("!~", "¡¬", "®ÿ") for byte in range(ord(first), ord(last) + 1)]
 OTHER_BYTES = [byte for byte in range(256) if byte not in PRINTABLE_BYTES]
 BYTES = dict(zip([*PRINTABLE_BYTES, *range(256, 512)], [*PRINTABLE_BYTES, *OTHER_BYTES], strict=False))
-"""The byte of each character of byte-level pieces; printable characters stand for themselves."""
+"""The byte that each character of byte-level pieces stands for. Printable characters stand for themselves."""
 
 
 def _decode_bytes(text: str) -> str | None:

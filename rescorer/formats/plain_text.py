@@ -203,7 +203,7 @@ def _are_ids(tokens: Sequence[str]) -> bool:
 
 
 def begins_with_ids(lines: Iterable[str], ids: Collection[str]) -> bool:
-    """Whether each line of text begins with one of some known ids, and each with a different one."""
+    """Whether each line of text begins with one of the known ids, and each line with a different one."""
     firsts = [words[0] for line in lines if (words := split_words(line))]
     return bool(firsts) and len({*firsts}) == len(firsts) and all(first in ids for first in firsts)
 
@@ -255,7 +255,7 @@ def sentences_writer(target: str | Path) -> ListWriter:
 
 
 def kaldi_text_writer(target: str | Path) -> ListWriter:
-    """Write the id and first hypothesis of each list; reject a duplicate id, or one with white space."""
+    """Write the id and the first hypothesis of each list. Reject ids that are repeated or contain spaces."""
     return line_writer(target, lambda nbest: [f"{format_key(nbest)} {format_texts(nbest)[0]}".rstrip(" ")])
 
 
@@ -301,7 +301,7 @@ Raises ValueError if the line cannot be read.
 
 
 def read_icefall(source: Source) -> Lists:
-    """Yield the hypotheses and references of a file ``recogs-*.txt``; lines with times are skipped."""
+    """Yield the lists of a file ``recogs-*.txt``, with their references. Lines with times are skipped."""
     return _read_blocks(source, _parse_recog_line, {})
 
 

@@ -84,10 +84,10 @@ class Segment(NamedTuple):
     """A segment and the place where it was found."""
 
     position: str
-    """Number of the segment, such as ``12``; if the file has several documents, after theirs: ``3-12``."""
+    """Number of the segment, such as ``12``. In a file of several documents, it follows theirs: ``3-12``."""
     value: Any
     line: int | None
-    """Line, or None if the document takes several lines."""
+    """First line of the document; None if the file is not read by line."""
 
 
 def read_whisper(source: Source, *, score: str = "", base: str = "", sign: str = "log_prob") -> Lists:
@@ -328,7 +328,7 @@ class LocatedList(NamedTuple):
     """The object that contains the list."""
     items: list[Any]
     line: int | None = None
-    """Line, or None if the document takes several lines."""
+    """First line of the document; None if the file is not read by line."""
 
 
 def read_speech_services(

@@ -169,7 +169,7 @@ def _read_srilm_file(list_id: str, path: Path, scores: Mapping[str, ScoreFolder]
 
 
 RowParser = Callable[[str, int], Row]
-"""Parses a line, given its number; raises ValueError if it is invalid."""
+"""Parses a line, given its text and its number; raises ValueError if the line is invalid."""
 
 
 def _read_rows(path: Path, parsers: Mapping[str, RowParser]) -> tuple[str, list[Row]]:
@@ -332,7 +332,7 @@ def _format_nbestlist2(nbest: NBestList, missing: float | None) -> Iterator[str]
 
 
 def _get_word_scores(nbest: NBestList, index: int, name: str, total: float) -> list[int]:
-    """Return a stream's score of each word of a hypothesis, in whole bytelogs.
+    """Return the scores that a stream has for the words of a hypothesis, in whole bytelogs.
 
     Args:
         total: score of the hypothesis, which must be the sum of the word scores.

@@ -145,7 +145,7 @@ class CacheOptions:
     no_cache: bool = option(False, "Neither read nor write cached scores.")
 
     def load_rescorer(self, bundle: Path, device: str) -> Rescorer:
-        """Load a bundle; with a cache, load its models only when a score is missing."""
+        """Load a bundle. If scores are cached, its models are loaded only when a score is missing."""
         if self.no_cache:
             return Rescorer.load(bundle, device)
 
@@ -288,7 +288,7 @@ def reject_choices(lists: Lists) -> Lists:
 
 
 def collect_lists(lists: Iterable[NBestList | InputError], rejected: Rejections) -> list[NBestList]:
-    """Collect the lists that could be read; add the errors of the others to ``rejected``."""
+    """Return the lists that could be read. Add the errors of all other lists to ``rejected``."""
     good: list[NBestList] = []
     for item in lists:
         if isinstance(item, NBestList):
@@ -373,7 +373,7 @@ class RankedListOptions:
         return make_list_reader(self.reference, self.lists, warn_of_markup=warn_of_markup)
 
     def parse_first_pass(self) -> Weights | None:
-        """The recogniser's own weights; None for the order of the lists."""
+        """Parse the recogniser's own weights; None if it ranked by the order of the lists."""
         return parse_first_pass(self.first_pass)
 
     def check_streams(self, lists: Sequence[NBestList], weights: Weights, source: str) -> None:

@@ -446,7 +446,7 @@ def advise_field(given: Input, stream: str) -> str:
 
 
 def describe_scores(given: Input) -> str:
-    """Say which streams were read; if none, which fields of the hypotheses have numbers."""
+    """Say which streams were read or, if there are none, which fields of the hypotheses have numbers."""
     if streams := given.streams:
         return f"streams: {', '.join(streams)}"
     names = name_fields(given.unread())

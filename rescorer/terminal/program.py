@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 LIST_PARAMETERS = ("files", "sources")
-"""Names of the arguments that commands have for files of lists."""
+"""Names of the arguments by which commands take files of lists."""
 SOME_REJECTED = 1
 """Exit code of a command that has rejected some lists and processed the others."""
 
 
 class PlainGroup(TyperGroup):
-    """A group of commands whose help shows their whole first paragraph, which click would cut to one line."""
+    """A group of commands whose help shows the whole first paragraph of each, which click would cut short."""
 
     def summarise(self, ctx: Any) -> list[tuple[str, str]]:
         """Return the name of each command, with the first paragraph of its help."""
@@ -72,7 +72,7 @@ def version_option(program: str) -> Any:
 
 
 def or_dash(value: float | None, form: str) -> str:
-    """Format a number; None, for what was not measured, becomes a dash.
+    """Format a number. None, which stands for a number that was not measured, becomes a dash.
 
     >>> or_dash(1234.56, ",.1f"), or_dash(None, ",.1f")
     ('1,234.6', '–')
@@ -264,7 +264,7 @@ class LazyCommand(NamedTuple):
 
 
 class _Commands(UserDict[str, Any]):
-    """The commands of a group, by name; a command is imported when it is looked up."""
+    """The commands of a group, by name. A command is imported when it is looked up."""
 
     def __getitem__(self, name: str) -> Any:
         if isinstance(command := self.data[name], LazyCommand):

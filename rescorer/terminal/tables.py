@@ -152,9 +152,11 @@ def make_text_grid(rows: Iterable[tuple[str, str | Text]]) -> Table:
 
 
 def fold_columns(widths: Sequence[int], free: int, gap: int) -> Iterator[range]:
-    """Divide columns into ranges that fit next to each other; each range has at least one column.
+    """Divide columns into ranges whose columns fit next to each other. Each range has at least one column.
 
     Args:
+        widths: widths of the columns.
+        free: width that a range of columns may take.
         gap: number of spaces before each column.
     """
     begin = used = 0
@@ -194,7 +196,7 @@ def _escape_markdown(cell: str) -> str:
 
 
 def to_csv(headings: Sequence[str], rows: Sequence[Sequence[str | float | None]]) -> str:
-    """Format a table for programs as comma-separated values (RFC 4180); None is an empty cell."""
+    """Format a table for programs as comma-separated values (RFC 4180). None becomes an empty cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([headings, *rows])
@@ -222,7 +224,7 @@ def _escape_latex(cell: str) -> str:
 
 
 WRITERS: dict[str, Callable[[Sequence[str], Rows], str]] = {".md": to_markdown, ".tex": to_latex}
-"""Writers of tables for people, by the extension of the file's name."""
+"""Functions that format tables for people, by the extension of the file's name."""
 CSV = ".csv"
 
 
@@ -255,7 +257,7 @@ MAX_HEADER_BYTES = 1 << 24
 
 
 def count_json_lines(source: str) -> int | None:
-    """Count the lists of a file of JSON lines; None if it is another file.
+    """Count the lists of a file of JSON lines; return None if the file has another format.
 
     This takes a hundredth of the time of rescoring the file, or less.
     """

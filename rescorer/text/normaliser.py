@@ -153,13 +153,13 @@ class NormaliserSettings:
     rules: Rules = 2
     """2 for the second rules, 1 for the first rules. A file without this setting has the first rules."""
     language: str = ""
-    """Language of the text as a tag of BCP 47, such as ``tr`` or ``az-Latn``; empty if unknown. In Turkish,
-    for instance, I and ı are the cases of one letter, and İ and i those of another."""
+    """Language of the text as a tag of BCP 47, such as ``tr`` or ``az-Latn``; empty if unknown. It decides on
+    cases: in Turkish, I and ı are the cases of one letter, and İ and i are those of another."""
     unicode_form: Literal["NFC", "NFKC"] = "NFC"
     """Unicode normalisation form."""
     compatibility: Literal["fold", "keep"] = "fold"
-    """Whether full-width and half-width characters, Arabic presentation forms and ligatures become ordinary
-    letters; unlike with NFKC, ``m²`` and ``½`` stay as they are."""
+    """``fold`` if full-width and half-width characters, Arabic presentation forms and ligatures become
+    ordinary letters. Unlike with NFKC, ``m²`` and ``½`` then stay as they are."""
     drop: tuple[str, ...] = EVENT_PATTERNS
     """Regular expressions of tokens that are removed. A whole token must match. ``check_pattern`` of
     ``safe_input`` says which expressions are accepted."""
@@ -648,7 +648,7 @@ def _keep_joiner(run: re.Match[str]) -> str:
 
 
 def _remove_thousands(number: re.Match[str]) -> str:
-    """Remove separators of thousands. The last mark is the decimal mark if it differs from the first."""
+    """Remove separators of thousands from a number. A last mark that differs from the first stays."""
     text = number[0]
     if unicodedata.digit(text[0]) == 0:  # no number with thousands begins with 0
         return text
@@ -740,7 +740,7 @@ CACHE_ENTRY_BYTES = 160
 MAX_CACHED_CHARACTERS = 64
 """Length of the longest token that is cached; longer tokens rarely occur twice."""
 MAX_CHARACTER_GROWTH = {"NFC": 3, "NFKC": 11}
-"""Largest factor by which normalisation and a change of case multiply the bytes of a character in UTF-8."""
+"""Largest factor by which normalisation and a change of case can lengthen a character, in bytes of UTF-8."""
 
 
 def max_replacement_growth(replace: Mapping[str, str]) -> int:

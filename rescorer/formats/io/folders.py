@@ -18,7 +18,7 @@ from rescorer.storage import base_name, find_objects, is_object, is_url
 from rescorer.types import NBestList
 
 Lists = Iterator[NBestList | InputError]
-"""Lists as they are read, with an error in place of each that cannot be read."""
+"""The output of readers: lists, and an error in place of each list that cannot be read."""
 SAMPLE_LINES = 50
 SAMPLE_CHARACTERS = 1 << 16
 """Number of characters to sample from a JSON file, even if they are on more than ``SAMPLE_LINES`` lines."""
@@ -46,8 +46,8 @@ class Sample:
     names: tuple[str, ...]
     """Sorted names of a folder's entries, without ``.gz``; empty for a file."""
     lines: tuple[str, ...]
-    """The first lines of the file, or of the folder's first file, including comments; blank lines and lines
-    that are not text are left out."""
+    """The first lines of the file, or of the folder's first file. Comments are included, but blank lines and
+    lines that are not text are left out."""
     magic: bytes = b""
     """The first bytes of the file, or of the folder's first file."""
     documents: tuple[Any, ...] = ()
@@ -92,9 +92,9 @@ def ends_with_id(line: str) -> bool:
 
 
 def read_sample(path: str | Path) -> Sample:
-    """Read the first lines of a file or an object of a storage.
+    """Read the first lines of a file, or of an object in object storage.
 
-    Of a folder, or a prefix of a storage, read the names in it and the first lines of its first file.
+    For a folder, or a prefix in object storage, read the names in it and the first lines of its first file.
 
     Raises:
         FormatError: the file cannot be opened.
@@ -121,7 +121,7 @@ def _read_texts(path: str | Path) -> Iterator[str]:
 
 
 def parse_beginnings(text: str) -> Iterator[Any]:
-    """Yield the first JSON documents of a text, which may end within a document.
+    """Yield the first JSON documents of a text. The text may end within the last document.
 
     Text that is not JSON is skipped, up to the next line that starts with a bracket.
 
@@ -203,14 +203,14 @@ def _read_magic(path: str | Path) -> bytes:
 
 
 MAX_NAME_BYTES = 240
-"""Longest id that is used as a file name; file systems allow 255 bytes, suffix included."""
+"""Maximum bytes of an id that is used as a file name. File systems allow 255 bytes, with the suffix."""
 
 MAX_NAMED_ENTRIES = 6
 """Number of entries of a folder that a message names."""
 
 
 def find_utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterator[tuple[str, Path]]:
-    """Yield the id and path of one file, or of all files in a folder in order of their names.
+    """Yield the id and the path of a file; for a folder, of each file in it, in order of their names.
 
     The id is the name of the file without ``.gz`` and without a suffix. Hidden files and nested folders are
     skipped.
@@ -242,7 +242,11 @@ def find_utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterat
 
 
 def list_entries(folder: Path, key: Callable[[str], Any] = str) -> list[Path]:
-    """Return the entries of a folder that are not hidden, sorted by a key of their names."""
+    """Return the entries of a folder that are not hidden.
+
+    Args:
+        key: returns the value by which to sort an entry, given its name.
+    """
     entries = (entry for entry in folder.iterdir() if not entry.name.startswith("."))
     return sorted(entries, key=lambda entry: key(entry.name))
 
@@ -306,7 +310,7 @@ def read_list_files(
 
 
 def _extract_id(name: str, suffixes: Sequence[str]) -> str:
-    """Return a file name without its suffix, or an empty string if it has none of ``suffixes``."""
+    """Return a file name without its suffix; "" if there are ``suffixes``, and the name has none of them."""
     stem = name.removesuffix(".gz")
     if not suffixes:
         return stem
@@ -315,7 +319,7 @@ def _extract_id(name: str, suffixes: Sequence[str]) -> str:
 
 @contextmanager
 def create_files(folders: Sequence[Path], list_id: str, suffix: str = "") -> Iterator[list[TextIO]]:
-    """Create a file in each folder, named after a list; if one of them fails, delete the others.
+    """Create a file in each folder, named after a list. If one cannot be created, delete the others.
 
     Args:
         suffix: the end of the file names, which is not part of the id.

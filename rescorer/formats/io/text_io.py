@@ -152,7 +152,7 @@ def _find_descriptor(path: str | Path) -> int | None:
 
 
 def open_stream(target: str | Path) -> BinaryIO:
-    """Open a stream for writing, or raise OSError; an open descriptor is written at its offset."""
+    """Open a stream for writing, or raise OSError. In an open descriptor, writing starts at its offset."""
     sys.stdout.flush()
     descriptor = STDOUT if str(target) == "-" else _find_descriptor(target)
     return open(target, "wb") if descriptor is None else os.fdopen(os.dup(descriptor), "wb")
@@ -199,7 +199,7 @@ def copy_to_stream(file: Path, target: str | Path) -> None:
 
 
 def move_over(partial: Path, path: Path) -> None:
-    """Move a complete file to a path; if the path exists, replace it and keep its permissions."""
+    """Move a complete file to a path. If there is a file already, replace it and keep its permissions."""
     with suppress(FileNotFoundError):
         shutil.copymode(path, partial)
     os.replace(partial, path)
@@ -322,7 +322,7 @@ class EncodingError(FormatError):
 
 
 def source_name(source: Source) -> str:
-    """Return the name of a source for error messages; a file has the name that the user gave."""
+    """Return the name of a source for error messages. For a file, this is the name that the user gave."""
     if isinstance(source, (str, Path)):
         return "<stdin>" if str(source) == "-" else str(source)
     name = getattr(source, "name", None)
@@ -518,7 +518,7 @@ def _compressed(stream: BinaryIO, path: Path) -> Iterator[BinaryIO]:
 
 
 def open_named(name: str | Path) -> BinaryIO:
-    """Open a file, or an object of a storage by its URL.
+    """Open a file, or an object in object storage, which is named by a URL.
 
     Raises:
         OSError: the file or object cannot be opened.
