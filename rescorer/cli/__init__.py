@@ -1,8 +1,8 @@
 """The program ``rescorer``: its commands and exit codes.
 
-A command parses options, calls the library and prints the result; ``rescorer.terminal`` has the options that
-commands share, and the tables. This module imports little, so that signals are handled from the start;
-``program`` lists the commands.
+A command parses options, calls the library and prints the result. ``rescorer.terminal`` contains the options
+that commands share, and prints tables. ``program`` lists the commands. This module imports little, so that
+signals such as Ctrl-C are handled soon after the start.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def print_comparison(
 
 
 def export_pairs(comparison: PairwiseComparison, path: Path) -> None:
-    """Write the table of pairs to a file of Markdown, CSV or LaTeX, as the extension says."""
+    """Write the table of pairs to a file. Its extension chooses between Markdown, CSV and LaTeX."""
     cells = {name_pair(pair): pair_cells(comparison, pair) for pair in comparison.pairs}
     headings = [PAIR_COLUMN, *next(iter(cells.values()))]
     rows = [[name, *row.values()] for name, row in cells.items()]
@@ -130,7 +130,7 @@ def export_pairs(comparison: PairwiseComparison, path: Path) -> None:
 
 
 def _to_record(pair: ComparedPair) -> dict[str, str | float | None]:
-    """The numbers of a pair as in JSON, but each in a column of its own."""
+    """Return the numbers of a pair as JSON output has them, but each as a separate column."""
     data = pair.to_dict()
     low, high = data["gain_interval"] or (None, None)
     keys = ("baseline", "system", "gain")
@@ -141,13 +141,13 @@ def _to_record(pair: ComparedPair) -> dict[str, str | float | None]:
 
 
 def name_pair(pair: ComparedPair) -> str:
-    """The name of the baseline, an arrow, and the name of the system."""
+    """Name a pair by its baseline and its system: ``a.jsonl → b.jsonl``."""
     return f"{pair.baseline} → {pair.system}"
 
 
 def pair_cells(comparison: PairwiseComparison, pair: ComparedPair) -> dict[str, str]:
-    """The gain with its interval and the p-values, by column; also corrected ones if there are several
-    pairs."""
+    """Format the gain with its interval, and the p-values, by column heading. If there are several pairs, add
+    the corrected p-values."""
     cells = {"gain": format_gain(pair.gain)}
     for test, p_value in pair.p_values.items():
         p_values = {TEST_HEADINGS[test]: p_value}
@@ -159,10 +159,10 @@ def pair_cells(comparison: PairwiseComparison, pair: ComparedPair) -> dict[str, 
 
 
 def describe_pair(pair: ComparedPair, unit: str) -> str:
-    """Say in one sentence whether a system is better than another.
+    """Say in one sentence whether one of two systems is better.
 
     Args:
-        unit: what the bootstrap drew: ``list`` or ``group``.
+        unit: the unit that the bootstrap drew at random: ``list`` or ``group``.
     """
     if not pair.gain.units_changed:
         return f"{pair.system} has the same errors as {pair.baseline} in every {unit}"
@@ -181,7 +181,7 @@ def describe_pair(pair: ComparedPair, unit: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SignificanceOptions:
-    """The tests that tell differences from chance."""
+    """The statistical tests that show whether differences are larger than chance."""
 
     by: DrawnUnit | None = option(
         None,
@@ -266,7 +266,7 @@ def compare(
 
 
 def parse_tests(tests: str) -> tuple[RankTestName, ...]:
-    """Parse names such as ``sign,wilcoxon``; raises ConfigError if a test is unknown."""
+    """Parse names of tests, such as ``sign,wilcoxon``; raise ConfigError if a test is unknown."""
     known = get_args(RankTestName)
     names = tuple(dict.fromkeys(name.strip() for name in tests.split(",") if name.strip()))
     for name in names:
@@ -283,12 +283,12 @@ WRITERS: Mapping[str, Callable[[ReportData], str]] = {
     ".md": render_markdown,
     ".json": lambda data: json.dumps(data.to_dict(), ensure_ascii=False, allow_nan=False) + "\n",
 }
-"""Writers of reports, by the extension of the file's name."""
+"""Functions that write a report, by the extension of the file's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedEvaluationOptions(EvaluationOptions):
-    """The options of an evaluation; the help of some of them says what else a report shows."""
+    """The options of an evaluation. The help of some of them names the parts that only a report has."""
 
     bundle: Path | None = option(
         None,
@@ -306,7 +306,7 @@ class ReportedEvaluationOptions(EvaluationOptions):
 
 @dataclass(frozen=True, slots=True)
 class ContentOptions:
-    """The content of the report."""
+    """Options for the content of the report."""
 
     title: str | None = option(None, "Title of the report; default: the names of the files.")
     system: str | None = option(
@@ -376,7 +376,7 @@ def report(
 
 
 def render_combination(report: CombinationReport) -> FoldingTable:
-    """Make a table with one row per system, and one per vote."""
+    """Make a table with one row per system, and one row per vote of the systems."""
     rate, noun = rate_name(report.counted), unit_noun(report.counted)
     table = FoldingTable("system", f"{rate} %", "interval", "errors", f"{noun}s")
     for name, row in report.rows.items():
@@ -386,7 +386,7 @@ def render_combination(report: CombinationReport) -> FoldingTable:
 
 
 def summarise(report: CombinationReport) -> Iterator[str]:
-    """Yield the verdict; and if the vote was tuned, the options to combine other utterances."""
+    """Yield the verdict and, if the vote was tuned, the options with which to combine other utterances."""
     gain = report.gain
     name = report.best_system
     margin = f"{format_gain(gain)} points, {describe_p(gain.p_value)}"
@@ -412,7 +412,7 @@ def summarise(report: CombinationReport) -> Iterator[str]:
 
 
 FORMATS = ("jsonl", "trn")
-"""The output formats: those that can hold a text without scores or times."""
+"""The output formats. They can hold a text that has no scores and no times."""
 POSTERIOR_DECIMALS = 4
 
 
@@ -430,7 +430,7 @@ class VoteOptions:
     tune: bool = option(False, "Find the three by the references; error rates are cross-validated.")
 
     def settings(self, n_systems: int) -> consensus.RoverSettings:
-        """Parse the options; raises ConfigError if they contradict ``--tune``, or the number of files."""
+        """Parse the options; raise ConfigError if they contradict ``--tune`` or the number of systems."""
         if n_systems < 2:
             raise ConfigError("a combination needs at least two files, one per recogniser")
         settings = consensus.RoverSettings(
@@ -509,7 +509,11 @@ def combine(
 
 
 def parse_numbers(option: str, text: str | None, expected: int) -> tuple[float, ...]:
-    """Parse positive numbers separated by commas; without a text, all are 1."""
+    """Parse positive numbers separated by commas. If the option was not given, all of them are 1.
+
+    Args:
+        expected: how many numbers there must be.
+    """
     if not text:
         return (1.0,) * expected
     try:
@@ -526,7 +530,7 @@ def parse_numbers(option: str, text: str | None, expected: int) -> tuple[float, 
 def read_utterances(
     files: Sequence[str], read_lists: Callable[[str], Any], normaliser: Normaliser, rejected: Rejections
 ) -> list[Utterance]:
-    """Read and join the files; raises FormatError if they have no utterance in common."""
+    """Read the files and join their lists by id; raise FormatError if they have no utterance in common."""
     systems = [collect_lists(read_lists(file), rejected) for file in files]
     utterances, errors, others = join_systems(systems, normaliser)
     rejected.extend(errors)
@@ -552,7 +556,7 @@ def write_combinations(
     *,
     normalised: bool,
 ) -> None:
-    """Combine and write each utterance; reject an utterance that would take too long."""
+    """Combine and write each utterance. Reject an utterance if combining it would take too long."""
     with writer(output) as write:
         for item in utterances:
             try:

@@ -45,7 +45,7 @@ from rescorer.types import NBestList, TextScore
 
 
 def print_formats(value: bool) -> None:
-    """Print the table of formats and exit, if the option was given."""
+    """Print the table of formats and exit if ``--formats`` was given."""
     if not value:
         return
     rows = []
@@ -60,7 +60,7 @@ def print_formats(value: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConversionOptions:
-    """The formats to read and to write, new names of streams, and the file of rejected lists."""
+    """The formats of the input and the output, new names of streams, and the file of rejected lists."""
 
     from_: str | None = option(
         None, "Format of IN; default: detected from its content.", "--from", "--format", metavar="FORMAT"
@@ -76,7 +76,7 @@ class ConversionOptions:
     groups: GroupsOption = None
 
     def read(self, sources: Sequence[str]) -> Lists:
-        """Read the lists, and rename their streams; print the formats that were detected."""
+        """Read the lists, and rename their streams. Print the formats that were detected."""
         options = ListInputOptions(self.maps, self.streams, self.from_, self.join_pieces, self.groups)
         if self.from_ is None and not self.maps and not self.streams:
             for source in sources:
@@ -143,10 +143,10 @@ def convert(
 
 
 def check_new(target: str, sources: Sequence[str], *, is_folder: bool) -> None:
-    """Raise ConfigError if the output exists, and is probably an input whose output was forgotten.
+    """Raise ConfigError if the output exists and is probably one of the inputs, because OUT was forgotten.
 
     Args:
-        is_folder: whether the output is a folder, whose files would be replaced.
+        is_folder: whether the output format is a folder of files.
     """
     is_job = is_folder and re.sub("[0-9]+", "0", target) == re.sub("[0-9]+", "0", sources[-1])
     if (len(sources) > 1 or is_job) and not is_stream(target) and Path(target).exists():
@@ -157,7 +157,7 @@ def check_new(target: str, sources: Sequence[str], *, is_folder: bool) -> None:
 
 
 def warn_if_rescored(lists: Lists, source: str) -> Lists:
-    """Yield the lists; warn once if they are re-ranked lists, which have totals instead of scores."""
+    """Yield the lists. Warn once if they are output of `rescorer rescore`, which has totals, not scores."""
     has_warned = False
     for item in lists:
         if not has_warned and isinstance(item, NBestList) and is_rescored(item):
@@ -168,7 +168,11 @@ def warn_if_rescored(lists: Lists, source: str) -> Lists:
 
 
 def parse_renames(options: list[str] | None) -> dict[str, str]:
-    """The new name of each stream by its old name; raises ConfigError if an option is malformed."""
+    """Parse options such as ``am=acoustic`` into the new name of each stream, by its old name.
+
+    Raises:
+        ConfigError: an option is malformed, or has a name that another option has.
+    """
     names: dict[str, str] = {}
     for rename in options or ():
         old, equals, new = rename.partition("=")
@@ -179,7 +183,8 @@ def parse_renames(options: list[str] | None) -> dict[str, str]:
 
 
 def rename_streams(lists: Lists, names: dict[str, str]) -> Lists:
-    """Yield the lists with renamed streams; an error in place of a list that would have a name twice."""
+    """Yield the lists with renamed streams. Put an error in place of a list if two of its streams would have
+    the same name."""
     for item in lists:
         if names and isinstance(item, NBestList):
             streams = {names.get(name, name): values for name, values in item.streams.items()}
@@ -248,7 +253,7 @@ def score_to_dict(score: TextScore, with_words: bool) -> dict[str, object]:
 
 
 def render_score(score: TextScore, with_words: bool) -> FoldingTable:
-    """Make a table of the scores of one sentence: their sums, and optionally a row per word."""
+    """Make a table of one sentence's scores: their sum for each model and, if asked for, a row per word."""
     table = FoldingTable("ln P", *score.log_probs, title=score.text.strip())
     if with_words:
         for i, word in enumerate((*score.words, "</s>")):
@@ -259,7 +264,7 @@ def render_score(score: TextScore, with_words: bool) -> FoldingTable:
 
 
 def render_totals(totals: TextTotals) -> FoldingTable:
-    """Make a table of the totals, with one row per model."""
+    """Make a table of the totals over all sentences, with one row per model."""
     table = FoldingTable("model", "ln P", "perplexity")
     for name, value in totals.log_probs.items():
         table.add_row(name, f"{value:,.2f}", f"{totals.perplexity(name):,.2f}")
@@ -290,7 +295,7 @@ FolderArgument = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 MAX_ROWS = 20
-"""Largest number of files of attempts that are listed."""
+"""Maximum number of files, left by killed processes, that are listed."""
 
 shards = typer.Typer(
     **PLAIN_HELP,
@@ -351,7 +356,7 @@ def _to_dict(status: Status) -> dict[str, Any]:
 
 
 def _progress(what: str, store: Store) -> tqdm[Any]:
-    """A progress bar that counts the shards of a plan."""
+    """Make a progress bar that counts the shards of a plan."""
     return progress_bar(what, len(read_plan(store).shards), " shards")
 
 

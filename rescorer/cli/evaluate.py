@@ -76,12 +76,12 @@ STYLES = {
     (True, False): (RIGHT, BROKEN),
     (False, False): (WRONG, WRONG),
 }
-"""Styles of a word in the first pass and in the rescored text. The key says for each whether it is right."""
+"""Styles of a word in the first pass and in the rescored text. The key says whether each of them is right."""
 LEGEND = Text.assemble(
     "errors: ", ("wrong in both", WRONG), ", ", ("fixed", FIXED), ", ", ("broken", BROKEN),
     f"; {GAP} stands for no word",
 )  # fmt: skip
-"""Explains the colours."""
+"""A line that explains the colours of aligned texts."""
 
 
 def print_alignments(lists: Iterable[AlignedList]) -> None:
@@ -94,7 +94,7 @@ def print_alignments(lists: Iterable[AlignedList]) -> None:
 
 
 def render_alignment(aligned: AlignedList, width: int) -> Iterator[Text]:
-    """Yield the id of a list, and its aligned texts in blocks of lines that fit the width."""
+    """Yield the id of a list, then its aligned texts, in blocks of lines that are no wider than ``width``."""
     yield Text(f"{aligned.id}, generated" if aligned.is_generated else aligned.id, style="bold")
     if aligned.before == aligned.after:
         yield from render_pair(aligned.before, (LABELS[0], "recognised"), width)
@@ -114,7 +114,7 @@ def render_alignment(aligned: AlignedList, width: int) -> Iterator[Text]:
 
 
 def render_pair(alignment: Alignment, labels: Sequence[str], width: int) -> Iterator[Text]:
-    """Yield the lines of two aligned texts; words of the second that differ have the colour of errors."""
+    """Yield the lines of two aligned texts. Words of the second one that differ have the colour of errors."""
     cells = [
         ((pair.reference or GAP, RIGHT), (pair.hypothesis or GAP, RIGHT if pair.kind == "correct" else WRONG))
         for pair in alignment
@@ -123,7 +123,7 @@ def render_pair(alignment: Alignment, labels: Sequence[str], width: int) -> Iter
 
 
 _Cells = tuple[tuple[str, str], ...]
-"""Text and style of each row in one column."""
+"""One column of aligned texts: the word of each text with its style."""
 
 
 def _render_block(columns: Sequence[_Cells], labels: Sequence[str], width: int) -> Iterator[Text]:
@@ -153,15 +153,15 @@ COLUMNS = {
     "worst %": "worst_wer",
     "lists": "lists",
 }
-"""The columns between the error rate and the number of words: heading, and key of ``Totals.to_dict``. The
-least important columns are last, because the last ones are folded first."""
+"""Keys of ``Totals.to_dict`` by the headings of their columns, which stand between the error rate and the
+number of words. The least important columns come last, because narrow tables fold the last ones first."""
 
 
 def warn_if_worse(prefix: str, reports: Mapping[str, Report]) -> None:
-    """Warn if systems have more errors than the first pass of the same lists.
+    """Warn if systems have more errors than the first pass has on the same lists.
 
     Args:
-        prefix: beginning of the message, such as the name of the file.
+        prefix: beginning of the warning, such as the name of the file.
     """
     worse = {
         name: report.total
@@ -192,7 +192,7 @@ def render_error_rates(
     """Render a table with one row per system.
 
     Args:
-        reports: the report of each system, by its name (for example, its file name).
+        reports: the report of each system, by the system's name, which may be that of a file.
         by_group: whether to add a table for each system, with one row per group.
         extra_cells: further cells of each system, shown after the error rate; all have the same headings.
     """
@@ -236,7 +236,7 @@ def _format_number(value: float | None) -> str:
 
 
 SHOWN = 10
-"""Number of the commonest words, or pairs of words, that are printed of each kind."""
+"""Number of words, or pairs of words, that are printed for each kind of error, the commonest first."""
 
 
 def print_errors(analysis: ErrorAnalysis, unit: str) -> None:
@@ -262,7 +262,7 @@ def print_errors(analysis: ErrorAnalysis, unit: str) -> None:
 
 
 def _describe(counts: Mapping[str, Counter[str]]) -> Iterator[tuple[str, str]]:
-    """Yield the name and the total of each kind of words, with the commonest words and their counts."""
+    """Yield the name of each kind of errors, with its total and its commonest words: "9: a 5, the 4"."""
     for name, words in counts.items():
         shown = ", ".join(f"{word} {count}" for word, count in words.most_common(SHOWN))
         more = ", …" if len(words) > SHOWN else ""
@@ -275,8 +275,8 @@ PARTS = {
     "reference length": ("reference {unit}s", "lists", "errors"),
     "rank of the winner": ("rank in the first pass", "lists", "errors"),
 }
-"""Three headings for each table of ``ErrorAnalysis.parts``: for the names, for the number of items, and for
-the number of wrong ones."""
+"""For each table of ``ErrorAnalysis.parts``, the headings of three columns: the names of the parts, the
+number of items, and the number of wrong items or errors."""
 
 
 def _render_parts(name: str, parts: list[Part], unit: str) -> FoldingTable:
@@ -292,7 +292,7 @@ def _render_parts(name: str, parts: list[Part], unit: str) -> FoldingTable:
 
 
 def print_evaluation(evaluation: Evaluation, by_group: bool) -> None:
-    """Print the rows as tables, and remarks and verdicts below them."""
+    """Print the rows of an evaluation as tables, with remarks and verdicts below them."""
     named = list(evaluation.named_results())
     reports = {name: result.row.report for name, _, result in named}
     has_generated = any(result.row.n_generated for _, _, result in named)
@@ -320,7 +320,7 @@ def print_evaluation(evaluation: Evaluation, by_group: bool) -> None:
 
 
 def statistics_cells(result: Result, has_generated: bool = False) -> Cells:
-    """Format the interval of a row's error rate, and its gain over the first pass with p-values.
+    """Format the statistics of a row: the interval of its error rate, its gain over the first pass, p-values.
 
     Args:
         has_generated: whether to add the number of lists for which a generated hypothesis was chosen.
@@ -341,7 +341,7 @@ def statistics_cells(result: Result, has_generated: bool = False) -> Cells:
 
 
 def export_rows(evaluation: Evaluation, path: Path) -> None:
-    """Write the table of rows to a file of Markdown, CSV or LaTeX, as the extension says."""
+    """Write the table of rows to a file. Its extension chooses between Markdown, CSV and LaTeX."""
     unit = evaluation.counting.unit
     rows = [
         (name, format_cells(result.row.report.total, unit, statistics_cells(result)))
@@ -356,7 +356,7 @@ def export_rows(evaluation: Evaluation, path: Path) -> None:
 
 
 def _to_record(result: Result) -> dict[str, str | float | None]:
-    """The numbers of a row as in JSON, but with a column for each end of an interval."""
+    """Return the numbers of a row as JSON output has them, but each end of an interval as its own column."""
     record: dict[str, str | float | None] = {}
     for key, value in result.to_dict().items():
         if key.endswith("_interval"):
@@ -405,7 +405,7 @@ def check_bundle_options(options: EvaluationOptions) -> None:
 def check_system(
     system: str | None, files: Sequence[str], rescorer: Rescorer | None, options: EvaluationOptions
 ) -> None:
-    """Raise ConfigError, before lists are read, if there can be no row with the name in ``--system``.
+    """Raise ConfigError, before lists are read, if no row can have the name that ``--system`` gives.
 
     Args:
         files: names of the files, as they appear in the names of rows.
@@ -425,7 +425,11 @@ def check_system(
 def evaluate_files(
     files: Sequence[str], options: EvaluationOptions, rescorer: Rescorer | None, rejected: Rejections
 ) -> Evaluation:
-    """Read and score files by the same options; print why lists were rejected.
+    """Read, score and evaluate files with the same options.
+
+    Args:
+        rescorer: scores the lists with the models of a bundle; None if there is no bundle.
+        rejected: collects the lists that cannot be read or scored.
 
     Raises:
         ConfigError: the options contradict each other or the lists.

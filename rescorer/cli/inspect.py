@@ -42,11 +42,11 @@ from rescorer.text import rate_name
 from rescorer.weights import weights_by_component
 
 N_FEATURES = 20
-"""Largest number of features of a reranker that are printed."""
+"""Maximum number of a reranker's features that are printed."""
 
 
 def print_changes(shown: Sequence[Explanation], n_changed: int, n_lists: int) -> None:
-    """Print a row per list: the errors, the rank, and how far each component puts the winner ahead."""
+    """Print a row per list: errors, the winner's rank in the first pass, and its lead from each component."""
     if shown:
         components = list(dict.fromkeys(name for found in shown for name in found.winner.terms))
         headings = ["errors", "before", "rank before", "lead", *components]
@@ -65,7 +65,7 @@ def print_changes(shown: Sequence[Explanation], n_changed: int, n_lists: int) ->
 
 
 def print_explanation(found: Explanation, aligner: Aligner) -> None:
-    """Print the weighted components of the best hypotheses, the lead of the winner, and the aligned texts."""
+    """Print the weighted components of a list's best hypotheses, the winner's lead, and aligned texts."""
     rule = found.weights.decision.kind.replace("_", " ")
     values = ", ".join(f"{name} {value:.4g}" for name, value in weights_by_component(found.weights).items())
     print_out(f"list {found.id}: {_summarise(found)}")
@@ -106,9 +106,13 @@ def print_explanation(found: Explanation, aligner: Aligner) -> None:
 
 
 def _make_feature_table(found: Explanation, component: str) -> FoldingTable:
-    """Make a table of the reranker's features that contribute most to the lead of the winner.
+    """Make a table of a reranker's features that contribute most to the winner's lead.
 
-    The winner is compared with the first pass and the oracle; if it is both, with the second-best hypothesis.
+    The winner is compared with the first pass and with the oracle. If it is both of these itself, it is
+    compared with the second-best hypothesis.
+
+    Args:
+        component: name of the reranker's component.
     """
     others = [
         (name, other)
@@ -139,7 +143,7 @@ def _make_feature_table(found: Explanation, component: str) -> FoldingTable:
 
 
 def _candidates(found: Explanation) -> list[Candidate]:
-    """The best hypotheses, and the first pass and the oracle if these are not among them."""
+    """Return the best hypotheses, plus the first pass and the oracle if these are not among them."""
     shown = list(found.best)
     for other in (found.first_pass, found.oracle):
         if other is not None and all(other.first_pass_rank != one.first_pass_rank for one in shown):
@@ -148,7 +152,7 @@ def _candidates(found: Explanation) -> list[Candidate]:
 
 
 def _name(found: Explanation, candidate: Candidate) -> str:
-    """A name such as ``1, before 3, oracle``: the rank, the rank in the first pass, and other properties."""
+    """Name a candidate by its rank, first-pass rank and other properties, such as ``1, before 3, oracle``."""
     rank = str(candidate.rank) if candidate.rank else "not ranked"
     is_own = candidate.generated is None
     name = f"{rank}, before {candidate.first_pass_rank}" if is_own else f"{rank}, generated"
@@ -161,7 +165,7 @@ def _format_scores(values: Sequence[float]) -> list[str]:
 
 
 def _summarise(found: Explanation) -> str:
-    """Say whether rescoring changed the choice, and which component decided it."""
+    """Say whether rescoring changed the choice and, if it did, which component decided this."""
     if not found.has_changed:
         return "the first pass and rescoring choose the same hypothesis"
     lead = found.lead_over(found.first_pass)
@@ -243,7 +247,7 @@ def _error_rows(errors: ErrorStats) -> dict[str, str]:
 
 
 def _model_rows(models: ModelStats) -> dict[str, str | Text]:
-    """Rows about a bundle: its models, how much each stream is like its n-gram, and the effect of weights."""
+    """Make rows about a bundle: its models, how similar streams are to its n-gram, the effect of weights."""
     weights = models.weights
     described = []
     for model in models.models:
@@ -268,7 +272,8 @@ def _model_rows(models: ModelStats) -> dict[str, str | Text]:
 
 
 def _streams(inspection: Inspection) -> FoldingTable:
-    """Make a table of the streams: scores in nats, as they were read, and as if read in other units."""
+    """Make a table with a row per stream: its scores in nats, also as if read in other units; how often its
+    best hypothesis is the first; and correlations."""
     sizes = ("min", "max", "spread", "per word", "if log10", "if log2")
     table = FoldingTable("stream", *sizes, "first best", "r with words", "r with errors")
     for stream in inspection.streams:
@@ -290,7 +295,7 @@ def _format_examples(tokens: TokenStats) -> Text:
 
 
 def _format_number(value: float) -> str:
-    """Format a number with decimals only if it is small, so that ten columns fit."""
+    """Format a number in few characters, so that ten columns fit: only a small one has decimals."""
     return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.2g}"
 
 

@@ -53,7 +53,7 @@ class MeasuredModelOptions:
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
-    """Where the models run, and how much they get at a time."""
+    """The device, precision, threads and processes of the models, and the size of batches."""
 
     device: DeviceOption = "cpu"
     dtype: DtypeOption = "float32"
@@ -134,7 +134,7 @@ def bench(
 
 
 def print_report(report: BenchReport) -> None:
-    """Print one row per phase, followed by the comparisons."""
+    """Print one row per phase of scoring, followed by the lines of ``describe_comparisons``."""
     table = FoldingTable("phase", "seconds", "share", "words/s", "prefixes/s", "× floor")
     total_seconds = report.speed("end to end").seconds
     for speed in report.speeds:
@@ -150,7 +150,7 @@ def print_report(report: BenchReport) -> None:
 
 
 def describe_comparisons(report: BenchReport) -> list[str]:
-    """One line each for the lists, the comparisons and the machine."""
+    """Describe in one line each: the lists, comparisons such as that with plain PyTorch, and the machine."""
     lines = [
         f"{pluralise(report.lists, 'list')}, {pluralise(report.hypotheses, 'hypothesis', 'hypotheses')}, "
         f"{pluralise(report.words, 'word')}, "
@@ -222,7 +222,7 @@ class ClientOptions:
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Options of the server and the library, and what is measured of the server alone."""
+    """Options of the server and the library, and the file for measurements of the server alone."""
 
     service_times: Path | None = option(
         None,
@@ -295,7 +295,7 @@ def read_valid_lists(source: str, options: ListInputOptions) -> list[NBestList]:
 def run_load_test(
     bundle: Path, lists: Sequence[NBestList], weights: str, plan: LoadPlan, as_json: bool
 ) -> None:
-    """Run all stages; print each result when it is known, and the current stage on a terminal."""
+    """Run all stages. Print each result when it is known; on a terminal, also show the current stage."""
     from rescorer.bench.load import run_stages
     from rescorer.runtime import keep_freed_memory
 
@@ -318,7 +318,7 @@ def run_load_test(
 
 
 def format_stage(result: StageResult) -> str:
-    """Format the measurements of a stage as two lines, for the two lines of ``HEADER``."""
+    """Format the measurements of a stage as two lines, which fit below the two lines of ``HEADER``."""
     rss_mb = None if result.max_rss_bytes is None else result.max_rss_bytes / 1e6
     return format_lines(
         (
@@ -343,7 +343,7 @@ def format_stage(result: StageResult) -> str:
 
 
 def format_lines(*rows: tuple[str, ...]) -> str:
-    """Align the cells of rows below each other; 79 columns wide."""
+    """Align the cells of rows in columns; each line has 79 characters."""
     return "\n".join(
         f"{name:<19}{cells[0]:>10}{cells[1]:>9}{cells[2]:>12}{cells[3]:>8}{cells[4]:>11}{cells[5]:>10}"
         for name, *cells in rows

@@ -102,7 +102,7 @@ COMMANDS = {
 REMOVED = {
     "top": "watch a server with the Grafana board in deploy/grafana, or read http://HOST:METRICS_PORT/metrics",
 }
-"""For each command that was removed, what to use instead; the error says so to anyone who runs it."""
+"""Advice for each command that was removed: what to use instead. The error about the command says this."""
 
 
 class Commands(LazyGroup):

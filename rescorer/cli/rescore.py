@@ -72,7 +72,7 @@ KINDS: dict[str, DecisionKind] = {
 
 @dataclass(frozen=True, slots=True)
 class DecisionOptions:
-    """Changes to the decision rule of the weights."""
+    """Changes to the decision rule that the weights contain."""
 
     decision: Literal["maximum", "mbr", "confusion-network"] | None = option(
         None,
@@ -170,7 +170,7 @@ class EngineOptions:
     def run_shards(
         self, store: Store, due: Sequence[int], job: Job, workers: int, threads: int, on_batch: OnBatch
     ) -> Iterator[Finished]:
-        """Run shards with the chosen engine; see ``rescorer.jobs.shards.run_shards`` and
+        """Run the due shards with the chosen engine; see ``rescorer.jobs.shards.run_shards`` and
         ``run_on_cluster``."""
         if self.engine == "local":
             count = min(workers or count_cpus(), max(1, len(due)))
@@ -181,7 +181,7 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """Whether to forecast the cost instead of rescoring, and the size of the sample for this."""
+    """Whether to forecast the cost instead of rescoring, and the sample of lists that is scored for that."""
 
     plan: bool = option(
         False,
@@ -200,7 +200,7 @@ class PlanOptions:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """Which lists belong to one conversation, and which text of earlier lists models read."""
+    """The field that names a list's conversation, and the text of earlier lists that models read."""
 
     session: str = option(
         "",
@@ -220,7 +220,11 @@ class SessionOptions:
         return SessionRescorer(rescorer, self.session, self.session_text) if self.session else rescorer
 
     def forbid(self, option: str) -> None:
-        """Raise ConfigError if ``--session`` is given with an option that cannot follow conversations."""
+        """Raise ConfigError if ``--session`` is given, too.
+
+        Args:
+            option: the option that samples lists and so cannot follow conversations.
+        """
         if self.session:
             raise ConfigError(f"{option} samples lists and so cannot follow conversations; omit --session")
 
@@ -237,7 +241,7 @@ class SessionOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerOptions:
-    """The options on which answers depend: how lists are read, weighted and ranked."""
+    """All options that change the answers: how lists are read, weighted and ranked."""
 
     text: TextOptions
     lists: ListInputOptions
@@ -273,7 +277,7 @@ class MachineOptions:
     threads: int = option(0, "CPU threads of each process; 0: divide the cores among them.", min=0)
 
     def count_workers(self) -> int:
-        """The number of processes; warns if the former name of the option is used.
+        """Return the number of processes. Warn if the option is given under its former name.
 
         Raises:
             ConfigError: both names are given, with different numbers.
@@ -288,7 +292,7 @@ class MachineOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardOptions:
-    """Into how many shards the input is divided, which shards this command runs, and by which engine."""
+    """The number of shards of the input, the shards that this command runs, and the engine that runs them."""
 
     shards: int | None = option(
         None, "Divide the input into this many shards of about equal size, in a folder.", min=1
@@ -308,12 +312,12 @@ class ShardOptions:
 
     @property
     def is_set(self) -> bool:
-        """Whether the input is rescored in shards."""
+        """Whether options say that the input is rescored in shards."""
         return bool(self.shards or self.shard_lists or self.shard is not None or self.resume)
 
     @property
     def has_size(self) -> bool:
-        """Whether the options say how to divide the input."""
+        """Whether options say how to divide the input: by the number or the size of shards."""
         return self.shards is not None or self.shard_lists is not None
 
     def check(self) -> None:
@@ -330,12 +334,13 @@ class ShardOptions:
             raise ConfigError("--plan-only runs no shard; leave out --resume and --shard")
 
     def check_unset(self) -> None:
-        """Raise ConfigError if an option needs shards, and the input is not divided."""
+        """Raise ConfigError if an option is given that needs shards. Call this if there are no shards."""
         if self.plan_only:
             raise ConfigError("--plan-only is for shards; give --shards N too")
 
     def check_outputs(self, output: str, rejects: Path | None) -> None:
-        """Raise ConfigError if ``--output`` is not a folder or prefix, or ``--rejects`` is given."""
+        """Raise ConfigError if shards cannot be written: ``--output`` is a file or ``-``, or ``--rejects`` is
+        given."""
         if output == "-":
             raise ConfigError("shards are written into a folder; give -o FOLDER")
         if Path(output).is_file():
@@ -347,7 +352,7 @@ class ShardOptions:
 
 
 def render_plan(forecast: Forecast, seed: int) -> Iterator[str]:
-    """Yield the lines of a forecast, which have at most 80 characters."""
+    """Yield the lines that describe a forecast, each of at most 80 characters."""
     sample = forecast.sample
     about = "" if sample.read_share == 1 else "about "
     hypotheses = pluralise(sample.hypotheses, "hypothesis", "hypotheses")
@@ -417,7 +422,7 @@ def print_plan(run: Run, options: PlanOptions, *, compress: bool, as_json: bool)
 
 
 def describe_options(run: Run) -> dict[str, Any]:
-    """The options that answers depend on, in the form in which a plan stores them."""
+    """Return the options that change answers, in the form in which a plan stores them."""
     answers, load, bundle, weights = run.answers, run.load, run.bundle, run.weights
     lists = answers.lists
     decision = answers.decision.resolve(weights)
@@ -453,7 +458,7 @@ def rescore_shards(run: Run, store: Store, options: ShardOptions) -> FileSummary
 
     Raises:
         ConfigError: options contradict each other or the plan.
-        InputError: an input cannot be read, or is not what was planned.
+        InputError: an input cannot be read, or has changed since the plan was made.
     """
     options.check()
     if not options.plan_only:
@@ -486,7 +491,7 @@ def rescore_shards(run: Run, store: Store, options: ShardOptions) -> FileSummary
 
 
 def _make_plan(run: Run, archive: Archive, options: ShardOptions) -> None:
-    """Make the plan of an archive that has none."""
+    """Make the plan of an archive that has none; warn if some shards get no lists."""
     if not options.has_size:
         raise ConfigError(f"{archive.store.place} has no plan yet; give --shards N or --shard-lists K too")
     if archive.names:
@@ -504,7 +509,7 @@ def _make_plan(run: Run, archive: Archive, options: ShardOptions) -> None:
 
 
 def _run_due(run: Run, store: Store, shards: DueRun, job: Job, engine: EngineOptions) -> FileSummary:
-    """Run the shards that are not committed, and show progress; first warn of damaged records."""
+    """Run the shards that are not committed, and show progress. Before that, warn of damaged records."""
     for shard, error in shards.found.damaged.items():
         warn(f"shard {shard} cannot be committed: {error}")
     with progress_bar("rescoring", shards.n_lists, " lists") as bar:
@@ -523,7 +528,7 @@ def _run_due(run: Run, store: Store, shards: DueRun, job: Job, engine: EngineOpt
 
 
 def _hash_if_file(value: str | Path | None) -> str | None:
-    """The hash of a file; any other text, such as a pattern, unchanged."""
+    """Return the hash of a file if the value is its path, or else the value itself, such as a pattern."""
     if value is None or not Path(value).is_file():
         return None if value is None else str(value)
     return "sha256 " + hashlib.sha256(Path(value).read_bytes()).hexdigest()
@@ -531,7 +536,7 @@ def _hash_if_file(value: str | Path | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """The format of the output, and its place."""
+    """The format of the output, and the files to write."""
 
     output: str = option(
         "-",
@@ -555,7 +560,7 @@ class OutputOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisplayOptions:
-    """What is shown: a forecast instead of a run, or the progress and a summary of a run."""
+    """Options for what is shown: a forecast instead of a run, or the progress and a summary of a run."""
 
     plan: PlanOptions
     quiet: bool = option(False, "Show neither a progress bar nor a summary.", "--quiet", "-q")
@@ -634,7 +639,7 @@ def finish(summary: FileSummary, see: str, display: DisplayOptions, warnings: Se
     """Print the summary of a run, and end the command with the exit code for rejected lists if there are any.
 
     Args:
-        see: says where the rejected lists are; empty if they are not in a file.
+        see: a text that says where the rejected lists are; empty if they are not in a file.
         warnings: earlier warnings about the weights, which JSON repeats.
     """
     if summary.looks_reversed:

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 COLLECTED = "settings"
-"""Key in ``ctx.meta`` of the options that were given."""
+"""The key of ``ctx.meta`` under which the given options are collected."""
 SHORT_FLAGS = {"bundle": "-b"}
 
 
 class SettingsCommand(TyperCommand):
-    """A command with an option for each setting of the server, which are imported when the command runs."""
+    """A command with an option for each setting of the server. It imports the settings when it runs."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return [*settings_options(), *super().get_params(ctx)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a command line, but keep unknown options, to report them together with all other errors."""
+        """Parse a command line. Keep unknown options, which are reported together with all other errors."""
         ctx.ignore_unknown_options = ctx.allow_extra_args = True
         rest = super().parse_args(ctx, args)
         unknown = [argument.partition("=") for argument in rest if argument.startswith("--")]
@@ -83,7 +83,7 @@ def _collect(ctx: typer.Context, option: typer.CallbackParam, value: str) -> Non
 
 
 def collected_options(ctx: typer.Context) -> dict[str, Any]:
-    """The value of each setting's option, None if it was not given; and unknown options, by their flag."""
+    """Return the value of each setting's option, None if it was not given, and unknown options by flag."""
     return ctx.meta[COLLECTED]
 
 
@@ -120,7 +120,7 @@ def serve(ctx: typer.Context, config: ConfigOption = None) -> None:
 
 
 MAX_VALUE_WIDTH = 50
-"""Largest width to which lines are padded so that their comments line up."""
+"""Largest width to which settings are padded with spaces, so that the comments after them line up."""
 
 
 def config(ctx: typer.Context, config: ConfigOption = None) -> None:
@@ -143,7 +143,7 @@ def config(ctx: typer.Context, config: ConfigOption = None) -> None:
 
 
 def render_settings(settings: ServiceSettings, values: dict[str, list[Given]]) -> list[str]:
-    """Format each setting as a line: the value, its source, and the values that it takes precedence over."""
+    """Format each setting as a line: its value, where this comes from, and the values that it overrides."""
     texts = {name: to_toml(name, getattr(settings, name)) for name in type(settings).model_fields}
     width = min(max(len(text) for text in texts.values()), MAX_VALUE_WIDTH)
     lines = []

@@ -74,12 +74,12 @@ from rescorer.weights import phrase_weight, weights_to_dict
 
 
 def write_weights(path: Path, weights: Weights) -> None:
-    """Write a JSON file of weights, as ``--weights`` reads it."""
+    """Write weights to a JSON file, which ``--weights`` can read."""
     write_text(path, json.dumps(weights_to_dict(weights), indent=2) + "\n")
 
 
 def make_weight_table(report: TuningReport) -> FoldingTable:
-    """Make a table with one row per weight."""
+    """Make a table with one row per weight: its values before and after tuning, and over the folds."""
     table = FoldingTable("weight", "start", "tuned", "mean of folds", "± over folds", "note")
     for weight in report.weights:
         numbers = (weight.start, weight.tuned, weight.fold_mean, weight.fold_spread)
@@ -108,7 +108,7 @@ def describe_report(report: TuningReport) -> Iterator[str]:
 
 
 def _span(interval: Interval) -> str:
-    """The ends of an interval in parentheses; empty if the lists are too few for an interval."""
+    """Format the ends of an interval in parentheses; empty if there are too few lists for an interval."""
     return (
         f" ({format_percent(interval.low)} to {format_percent(interval.high)})" if interval.is_finite else ""
     )
@@ -127,7 +127,7 @@ FREE_HELP = (
 
 @dataclass(frozen=True, slots=True)
 class TunedWeightOptions:
-    """Which weights are tuned, and where and when they are written."""
+    """The weights that are tuned, the file for them, and whether it gets weights whose gain may be chance."""
 
     output: Path = option(..., "JSON file of weights, for --weights.", "-o", "--output")
     free: str = option(",".join(DEFAULT_FREE), FREE_HELP, metavar="NAME,…")
@@ -217,7 +217,7 @@ def tune(
 def _to_dict(
     report: TuningReport, force: bool, rows: Mapping[str, Report], counted: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The report, the rows of error rates, and the way that errors were counted, as JSON data."""
+    """Return as JSON data the report, the rows of error rates, and the way that errors were counted."""
     return {
         **report.to_dict(force),
         "written": "tuned" if report.judgement.is_better or force else "start",
@@ -227,7 +227,8 @@ def _to_dict(
 
 
 def _lower_phrases(bound: PhraseBound, scored: Sequence[MeasuredList], start: Weights) -> Weights:
-    """Lower the weight of phrases that tuning starts from to its bound; warn if it was above the bound."""
+    """Return the weights that tuning starts from. If the phrase weight is above its bound, lower it to the
+    bound and warn."""
     lowered = bound.apply(scored, start)
     if lowered is not start:
         n_worse = bound.alarms.count(scored, start)
@@ -241,7 +242,7 @@ N_FOLDS = 10
 
 @dataclass(frozen=True, slots=True)
 class FalseAlarmOptions:
-    """How many false alarms are permitted, and how hard to provoke them."""
+    """The permitted share of false alarms, and how many foreign phrases each list gets to provoke them."""
 
     max_false_alarms: float = option(
         0.01,
@@ -309,8 +310,8 @@ def candidates(
 
 
 def describe(learned: LearnedThreshold) -> list[str]:
-    """Describe the chosen weights, and the error rates of weights that were chosen without the judged
-    lists."""
+    """Describe the chosen weights, and held-out error rates: for each list, the rates use weights that were
+    chosen without this list."""
     judgement, choice, gain = learned.judgement, learned.choice, learned.gain
     after, decoys = judgement.after, judgement.decoys
     without, rate = (
@@ -328,7 +329,7 @@ def describe(learned: LearnedThreshold) -> list[str]:
 
 
 def render_measures(judgements: Mapping[str, CalibrationJudgement]) -> FoldingTable:
-    """Make a table with two rows for words and two for utterances: posteriors, and held-out confidences."""
+    """Make a table of measures of posteriors and of held-out confidences, for words and for utterances."""
     headings = ("NCE", "ECE", f">= {SURE:g}", "of these right", "claims", "right %")
     table = FoldingTable("confidence", *headings)
     for name, judgement in judgements.items():
@@ -342,7 +343,11 @@ def render_measures(judgements: Mapping[str, CalibrationJudgement]) -> FoldingTa
 
 
 def render_reliability(name: str, judgement: CalibrationJudgement) -> FoldingTable:
-    """Make a table that shows for each range of held-out confidences how many claims are right."""
+    """Make a table of the share of claims that are right, for each range of held-out confidences.
+
+    Args:
+        name: the kind of claims, ``word`` or ``utterance``.
+    """
     table = FoldingTable("confidence", f"{name}s", "mean", "right", title=f"{name}s, held out")
     for part in judgement.held_out.bins:
         if part.claims:
@@ -352,7 +357,7 @@ def render_reliability(name: str, judgement: CalibrationJudgement) -> FoldingTab
 
 
 def summarise(judgements: Mapping[str, CalibrationJudgement]) -> Iterator[str]:
-    """Yield a verdict for each kind of claim: that a word is right, or a whole utterance."""
+    """Yield a verdict for each kind of claim: that a word is right, and that an utterance is right."""
     if not judgements:
         yield (
             "no confidence written: no list can judge another, because every list shares its reference with "
@@ -374,9 +379,9 @@ def summarise(judgements: Mapping[str, CalibrationJudgement]) -> Iterator[str]:
 
 
 PANEL, MARGIN, GAP = 300, 56, 40
-"""Side of a panel, its distance from the edges of the drawing, and from the next panel, in pixels."""
+"""Side of a panel, its distance to the edges of the drawing, and the gap between panels, in pixels."""
 MIN_RADIUS, MAX_RADIUS = 2.5, 12.0
-"""Radius of a point, in pixels. The area of a point is proportional to its number of claims."""
+"""Smallest and largest radius of a point in pixels. Its area is proportional to its number of claims."""
 STYLE = (
     "<style>text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}.ideal{stroke:#999;"
     "stroke-dasharray:4 4}.before{stroke:#b45f06;fill:#b45f06}.held-out{stroke:#0b5394;fill:#0b5394}"
@@ -385,7 +390,7 @@ STYLE = (
 
 
 def draw_reliability(judgements: Mapping[str, CalibrationJudgement]) -> str:
-    """Draw an SVG file with one panel per kind of claim, with posteriors and held-out confidences."""
+    """Draw an SVG file. It has a panel per kind of claim, each with posteriors and held-out confidences."""
     width = 2 * MARGIN + len(judgements) * (PANEL + GAP) - GAP
     height = 2 * MARGIN + PANEL + 20
     lines = [

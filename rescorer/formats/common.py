@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 STREAM = "first_pass"
-"""Name of the stream for scores that have no name in their format."""
+"""Name of the stream for the scores of formats that do not name their scores."""
 LogBase = Literal["e", "2", "10", "1.0001", "bytelog"]
 Base = Literal[LogBase, "prob"]
 """Base of a logarithm, or ``prob`` for probabilities and confidences, which are not logarithms."""
@@ -53,12 +53,12 @@ P = ParamSpec("P")
 class Units:
     """Log base and sign of the numbers in a stream.
 
-    With the base ``prob``, a number is a probability above 0 and at most 1, such as a confidence, and its
-    natural logarithm is the score.
+    With the base ``prob``, a number is a probability above 0 and at most 1, such as a confidence. Its natural
+    logarithm is the score.
 
     Raises:
-        ValueError: the base or the sign is unknown, or probabilities are declared as costs. The message does
-            not say where the units were declared, so the caller should add that.
+        ValueError: the base or the sign is unknown, or probabilities are declared as costs. The caller should
+            add to the message where the units were declared.
     """
 
     base: Base = "e"
@@ -74,7 +74,7 @@ class Units:
 
     @property
     def nats_per_unit(self) -> float:
-        """Log-probability in nats of a score of 1; not defined for the base ``prob``."""
+        """Log-probability in nats that a score of 1 stands for; not defined for the base ``prob``."""
         return NATS_PER_UNIT[self.base] * (1.0 if self.sign == "log_prob" else -1.0)
 
     def to_nats(self, value: float) -> float:
@@ -109,8 +109,11 @@ NATURAL = Units()
 def parse_units(base: str, sign: str, place: str = "") -> Units:
     """Parse a base and a sign.
 
+    Args:
+        place: text with which the message of an error begins, such as the option that has the base.
+
     Raises:
-        ConfigError: the base or the sign is unknown; the message begins with ``place``.
+        ConfigError: the base or the sign is unknown.
     """
     try:
         return Units(base, sign)  # type: ignore[arg-type]  # checked by Units
@@ -124,14 +127,14 @@ def stream_to_nats(
     """Check one stream of a list and convert its values to nats; return None if all values are None.
 
     Args:
-        values: one value per hypothesis as read from the input. Logarithms may be positive, because
-            log-likelihoods of densities are.
+        values: one value per hypothesis as read from the input. Logarithms may be positive, as
+            log-likelihoods of densities sometimes are.
         field: path of the values for error messages; by default ``streams["name"]``.
 
     Raises:
-        InvalidList: a value is missing, not a number, NaN or infinite; the error names the hypothesis and
-            the field. If the values are probabilities, each must also be above 0 and at most 1: zero has no
-            logarithm, and services write it where they have no confidence at all.
+        InvalidList: a value is missing, not a number, NaN or infinite; or it is a probability that is not
+            above 0 and at most 1. Zero is rejected because it has no logarithm; services write it where they
+            have no confidence at all. The error names the hypothesis and the field.
     """
     if all(value is None for value in values):
         return None
@@ -177,16 +180,16 @@ def _find_problem(value: Any) -> str:
 
 
 MAX_SCALED = 2.0**42
-"""Limit of scaled values: a float64 below this limit still has at least ten bits after the binary point."""
+"""Scaled values below this limit are rounded by numpy: they have at least ten bits after the binary point."""
 MARGIN = 2.0**-8
-"""Smallest distance of a scaled value from a half at which numpy's rounding can be trusted.
+"""Smallest distance of a scaled value from a half, such as 2.5, at which numpy's rounding can be trusted.
 
 The margin is many times the rounding error of the scaled value.
 """
 
 
 def round_all(values: np.ndarray, decimals: int) -> np.ndarray:
-    """Round each value exactly as ``round(value, decimals)`` does: correctly, with halves to even.
+    """Round each value exactly as Python's ``round(value, decimals)`` does: correctly, with halves to even.
 
     Each value is multiplied by a power of ten and rounded to an integer; the integer, divided by the power,
     is the float nearest to the decimal. Values that lie so close to a half that the multiplication may have
@@ -209,16 +212,16 @@ def round_all(values: np.ndarray, decimals: int) -> np.ndarray:
 
 
 WORD_SEPARATOR = re.compile(r"[ \t\r\f\v]+")
-"""ASCII white space. Other Unicode white space is part of a word, as in the tools that write these files."""
+"""Matches ASCII white space. Other white space is part of a word, as in the tools that write these files."""
 LINE_BREAK = re.compile(r"[\n\r\0]")
-"""Characters that a line cannot contain; NUL is among them because ``read_lines`` rejects it."""
+"""Matches characters that a line cannot contain. NUL is one of them because ``read_lines`` rejects it."""
 DUPLICATE_ID = "duplicate id; only the first list with this id is read"
-"""Message of the error that replaces a list if an earlier list has the same id."""
+"""Message of the error that is yielded in place of a list if an earlier list has the same id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One hypothesis as it was read: its scores are unchecked, and still in the units of the file."""
+    """One hypothesis as it was read. Its scores are not checked, and are still in the units of the file."""
 
     text: str
     scores: Mapping[str, Any] = field(default_factory=dict)
@@ -255,7 +258,8 @@ def parse_finite(text: str) -> float:
 
 
 class KeyedLine(NamedTuple):
-    """A line ``key value`` of an archive; a line that cannot be read has an error, and no key or value."""
+    """A line ``key value`` of an archive. If it cannot be read, it has an error, and its key and value are
+    empty."""
 
     line: int
     key: str
@@ -283,10 +287,13 @@ def has_scores(columns: Sequence[str]) -> bool:
 
 
 def parse_scored_words(columns: Sequence[str], line: int, expected: str) -> Row:
-    """Parse the columns acoustic score, LM score, number of words, words.
+    """Parse a line with the columns acoustic score, LM score, number of words, words.
+
+    Args:
+        expected: description of the columns for the error.
 
     Raises:
-        ValueError: there is no number of words; the message says what was ``expected``.
+        ValueError: the third column is not a number of words.
     """
     if len(columns) < 3 or not COUNT.fullmatch(columns[2]):
         raise ValueError(f"expected {expected}")
@@ -329,7 +336,11 @@ def build_list(
 
 
 def stream_names(rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
-    """Return the names of the streams for which at least one hypothesis has a value, in input order."""
+    """Return the names of the streams of which at least one hypothesis has a score, in input order.
+
+    Args:
+        rows: the scores of each hypothesis, by stream name.
+    """
     return dict.fromkeys(name for scores in rows for name, value in scores.items() if value is not None)
 
 
@@ -352,7 +363,7 @@ def parse_at(
     *args: P.args,
     **options: P.kwargs,
 ) -> NBestList | InvalidList:
-    """Call a parser; return its list, or the error that it raises with file and line added."""
+    """Call a parser. Return its list or, if it raises InvalidList, the error with file and line added."""
     try:
         return parse(*args, **options)
     except InvalidList as error:
@@ -360,14 +371,14 @@ def parse_at(
 
 
 FoundLists = Iterator[tuple[str, int | None, NBestList | InputError]]
-"""Lists as a reader finds them: the id, the line if it is known, and the list or an error in its place."""
+"""Items of a reader: the id of a list, its line if it is known, and the list or an error in its place."""
 
 
 def reject_duplicates(found: FoundLists, file: str) -> Lists:
-    """Yield the lists of a file; put an error in place of a list if an earlier one has the same id.
+    """Yield the lists of a file. Put an error in place of a list if an earlier list has the same id.
 
-    A FormatError is yielded as it is, but its id counts, so that the rest of a damaged list is not read as
-    another list.
+    A FormatError is yielded unchanged. A later list with its id is rejected, too, because it may be the rest
+    of the damaged list.
     """
     seen: set[str] = set()
     for list_id, line, item in found:
@@ -378,7 +389,10 @@ def reject_duplicates(found: FoundLists, file: str) -> Lists:
 
 
 def check_type(value: Any, kind: type[T], list_id: str, field: str = "", hypothesis: int | None = None) -> T:
-    """Return a JSON value that is an object, an array or a string, as expected.
+    """Return a JSON value after checking its type.
+
+    Args:
+        kind: the expected type: dict, list or str.
 
     Raises:
         InvalidList: the value has another type.
@@ -390,7 +404,7 @@ def check_type(value: Any, kind: type[T], list_id: str, field: str = "", hypothe
 
 
 def check_text(value: Any, list_id: str, field: str) -> str | None:
-    """Return a JSON value that is a string, or None if the value is missing; raise InvalidList otherwise."""
+    """Return a JSON value that is a string, or None if it is missing; for other types, raise InvalidList."""
     return None if value is None else check_type(value, str, list_id, field)
 
 
@@ -412,7 +426,7 @@ def format_texts(nbest: NBestList) -> list[str]:
 
 
 def format_key(nbest: NBestList) -> str:
-    """Return the id of a list, for formats in which it is the first column of a line.
+    """Return the id of a list, for formats that have the id in the first column of a line.
 
     Raises:
         InvalidList: the id is empty or contains white space.
@@ -424,7 +438,7 @@ def format_key(nbest: NBestList) -> str:
 
 
 def count_words(hypothesis: Hypothesis, field: str = "nwords") -> int:
-    """Return the number of words that a field of a hypothesis states, or else count the words of its text."""
+    """Return the number of words that a hypothesis states in a field, or else count the words of its text."""
     nwords = hypothesis.fields.get(field)
     if isinstance(nwords, int) and not isinstance(nwords, bool) and 0 <= nwords < 10**9:
         return nwords
@@ -461,11 +475,12 @@ def check_reserved(
     shown: str = "",
     hypothesis: int | None = None,
 ) -> None:
-    """Raise InvalidList if a field has a name that the format uses itself.
+    """Raise InvalidList if a field of a list or hypothesis has a name that the format uses otherwise.
 
     Args:
+        fields: the names of the fields.
         reserved: the names that the format uses.
-        shown: these names as the error message lists them; by default the names that clash.
+        shown: the text by which the error message lists the reserved names; by default the names that clash.
     """
     if clashing := sorted(set(fields) & set(reserved)):
         shown = shown or ", ".join(clashing)
@@ -474,11 +489,11 @@ def check_reserved(
 
 
 Write = Callable[[NBestList], None]
-"""Writes one list; raises InvalidList, and writes nothing, if the format cannot hold the list."""
+"""Writes one list. If the format cannot hold the list, it raises InvalidList and writes nothing."""
 ListWriter = AbstractContextManager[Write]
-"""An output for lists, which closes at the end of the ``with`` block."""
+"""An output for lists as a context manager, which closes the output at the end of the ``with`` block."""
 FormatLines = Callable[[NBestList], Iterable[str]]
-"""Returns the lines of a list without line ends; raises InvalidList if the format cannot hold the list."""
+"""Formats a list as lines without line ends; raises InvalidList if the format cannot hold the list."""
 
 
 def _end_lines(lines: Iterable[str]) -> str:
@@ -486,7 +501,11 @@ def _end_lines(lines: Iterable[str]) -> str:
 
 
 def line_writer(target: str | Path, format_lines: FormatLines, *, once: bool = True) -> ListWriter:
-    """Write each list as lines; with ``once``, reject a list if its id has been written before."""
+    """Write each list as lines.
+
+    Args:
+        once: whether to reject a list if its id has been written before.
+    """
     return _open_writer(target, lambda nbest: _end_lines(format_lines(nbest)), ("", "", ""), once)
 
 
@@ -502,7 +521,7 @@ def json_writer(
     """Write a JSON document with one list per line between ``before`` and ``after``.
 
     Args:
-        format_value: returns the value that stands for a list; a string is taken for finished JSON.
+        format_value: returns the JSON value of a list, or JSON that is already encoded, as a string.
         once: whether to reject a list if its id has been written before.
         named: whether lists are members of an object, with their ids as keys.
     """
@@ -519,7 +538,12 @@ def json_writer(
 def _open_writer(
     target: str | Path, format_list: Callable[[NBestList], str], marks: tuple[str, str, str], once: bool
 ) -> Iterator[Write]:
-    """Write the texts of lists; ``marks`` stand before the first, between any two, and after the last."""
+    """Write the texts of lists.
+
+    Args:
+        marks: texts to write before the first list, between two lists, and after the last list.
+        once: whether to reject a list if its id has been written before.
+    """
     before, between, after = marks
     written: set[str] = set()
     mark = ""
@@ -546,10 +570,10 @@ def folder_writer(
     suffix: str = "",
     further: Mapping[Path, FormatLines] = MappingProxyType({}),
 ) -> Iterator[Write]:
-    """Write each list as the lines of a file in a folder; the file is named after the list, with a suffix.
+    """Write each list as a file in a folder. The name of the file is the list's id with a suffix.
 
     Args:
-        further: other folders, in each of which a function fills a file of the same name.
+        further: other folders in which a file of the same name is written, by the function for its lines.
     """
     formats = {make_folder(folder): lines for folder, lines in ((target, format_lines), *further.items())}
 
@@ -566,10 +590,10 @@ def folder_writer(
 def archive_writer(
     target: str | Path, format_archives: Callable[[NBestList], Mapping[str, Iterable[str]]]
 ) -> Iterator[Write]:
-    """Write the lines of each list to several files of a folder, each of which is opened for its first line.
+    """Write the lines of each list to several files of a folder. A file is opened for its first line.
 
     Args:
-        format_archives: returns the lines of a list without line ends, by the names of their files.
+        format_archives: formats a list as lines without line ends, by the name of the file for them.
     """
     folder = make_folder(target)
     files: dict[str, TextIO] = {}

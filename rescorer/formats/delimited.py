@@ -3,9 +3,9 @@
     id,text,score              utt<TAB>hyp<TAB>confidence           u1<TAB>two be<TAB>-310.2
     u1,"two, be",-310.2        u1<TAB>two be<TAB>0.81               u1<TAB>to be<TAB>-310.9
 
-Every row is a hypothesis; the rows of a list have the same id and follow each other. ``table_layout``
-finds the roles of the columns. Scores are natural log-probabilities, unless an option or the name of
-their column says otherwise.
+Every row is a hypothesis. The rows of a list have the same id and follow each other. ``table_layout`` finds
+the role of each column, such as id or text. Scores are natural log-probabilities, unless an option or the
+name of their column says otherwise.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ def read_lists(
     note: Callable[[str], None] | None = None,
     **columns: str,
 ) -> Lists:
-    """Yield the lists of a table; an unreadable row, or an id that occurs again, yields an error instead.
+    """Yield the lists of a table, and an error in place of a list with an unreadable row or a repeated id.
 
     Args:
-        base: base of the scores in the columns of the option ``score``, or ``prob``; by default the base that
-            the name of a column states, or else e.
+        base: base of the scores in the columns that the option ``score`` names, or ``prob``. By default, it
+            is the base that a column's name implies, or else e.
         sign: sign of these scores.
-        delimiter: character between columns; by default found in the first rows.
-        header: whether the first row has the names of the columns; by default found in the first rows.
+        delimiter: character between columns; by default it is detected from the first rows.
+        header: whether the first row has the names of the columns; by default this is detected.
         names: columns as ``--map`` and ``--stream`` name them.
         note: called with a description of the columns if their roles were guessed.
-        columns: name or number of the column of each role, and of ``score``; see ``TableOptions``.
+        columns: the column of each role and of ``score``, by its name or number; see ``TableOptions``.
 
     Raises:
         ConfigError: options are invalid, or name a column that the table does not have.
@@ -127,7 +127,7 @@ def may_have_columns(sample: Sample) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _TableRow:
-    """A row of a table with the id of its list, or the error of the row."""
+    """A row of a table with the id of its list, or with an error if the row cannot be read."""
 
     id: str
     line: int
@@ -136,7 +136,7 @@ class _TableRow:
 
 
 def _find_ids(rows: Iterator[NumberedRow], layout: Layout, file: str) -> Iterator[_TableRow]:
-    """Yield the rows with the ids of their lists; an error without an id belongs to the list before it."""
+    """Yield the rows with the ids of their lists. A damaged row without an id belongs to the list before."""
     column = layout.columns.get("id")
 
     def find_id(cells: Sequence[Any], number: int) -> str:
@@ -157,7 +157,7 @@ def _find_ids(rows: Iterator[NumberedRow], layout: Layout, file: str) -> Iterato
 
 
 def _is_header(cells: Sequence[Any] | FormatError, layout: Layout) -> bool:
-    """Whether a row is the header, which occurs again if several tables were joined."""
+    """Whether a row is a copy of the header. Files that were joined from several tables have such rows."""
     if isinstance(cells, FormatError) or not layout.has_header:
         return False
     stripped = (cell.strip() if isinstance(cell, str) else cell for cell in cells)
@@ -167,7 +167,11 @@ def _is_header(cells: Sequence[Any] | FormatError, layout: Layout) -> bool:
 def _parse_objects(
     lines: Iterator[NumberedLine], keys: Sequence[str], file: str
 ) -> Iterator[tuple[int, list[Any] | FormatError]]:
-    """Yield the values of JSON objects, one object per line, in the order of ``keys``."""
+    """Yield the line number and the values of each JSON object, one object per line.
+
+    Args:
+        keys: keys of the values, which are yielded in the same order.
+    """
     for number, text in lines:
         if isinstance(text, FormatError):
             yield number, text
@@ -181,7 +185,7 @@ def _parse_objects(
 
 
 def _build(list_id: str, rows: Sequence[_TableRow], layout: Layout, file: str) -> NBestList | InvalidList:
-    """Build a list from its rows, which are sorted if there is a column of ranks."""
+    """Build a list from its rows. If there is a column of ranks, sort the rows by it."""
     try:
         if (column := layout.columns.get("rank")) is not None:
             rows = sorted(rows, key=lambda row: _parse_rank(row, column, list_id))
@@ -206,12 +210,12 @@ def _build_row(row: _TableRow, layout: Layout, others: Mapping[str, int], list_i
 
 
 def _parse_score(cell: Any) -> Any:
-    """Parse a score; an empty cell is None, which means that there is no score."""
+    """Parse a score; return None, which stands for a missing score, if the cell is empty."""
     return (parse_number(cell.strip()) if cell.strip() else None) if isinstance(cell, str) else cell
 
 
 def _parse_field(cell: Any) -> Any:
-    """Parse a number if Python would write it in the same way; other cells stay as they are."""
+    """Return a cell as a number if Python would write the number in the same way, or else unchanged."""
     if isinstance(cell, str) and cell[-1:].isdigit() and len(cell) < 30:
         number = parse_number(cell)
         for value in (number, int(number) if isinstance(number, float) and number.is_integer() else number):
@@ -229,10 +233,13 @@ def _parse_rank(row: _TableRow, column: int, list_id: str) -> float:
 
 
 def _find_common(role: str, rows: Sequence[_TableRow], layout: Layout, list_id: str) -> str | None:
-    """Return the reference or the group in the rows of a list; None if there is no column or text.
+    """Return the reference or the group that the rows of a list state; None if they state none.
+
+    Args:
+        role: ``reference`` or ``group``.
 
     Raises:
-        InvalidList: rows have different texts.
+        InvalidList: rows of the list state different ones.
     """
     if (column := layout.columns.get(role)) is None:
         return None
@@ -251,8 +258,8 @@ def writer(target: str | Path, *, delimiter: str = "") -> ListWriter:
     """Write a table with a header: ``id,text``, a column ``scores.NAME`` per stream, ``reference,group``.
 
     The streams are those of the first list. The default delimiter is a tab if the file name ends in .tsv or
-    .tab, and a comma otherwise. The writer raises InvalidList for a list with another stream, or with an id
-    or text that a table cannot hold.
+    .tab, and a comma otherwise. The writer raises InvalidList if a list has a stream that the first list does
+    not have, or an id or text that a table cannot hold.
     """
     name = str(target).removesuffix(".gz")
     mark = delimiter or ("\t" if name.endswith((".tsv", ".tab")) else ",")
@@ -291,5 +298,5 @@ def _check_cells(nbest: NBestList) -> None:
 
 
 def find_losses(nbest: NBestList, **_: object) -> set[str]:
-    """Describe what a table loses of a list: an empty reference is read back as a missing one."""
+    """Describe what a list loses in a table: an empty reference is read back as a missing one."""
     return {"references that are empty"} if nbest.reference == "" else set()

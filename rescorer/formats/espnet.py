@@ -9,8 +9,8 @@ ESPnet 2 has the folders ``1best_recog``, ``2best_recog``, …, with ``text`` an
 
     2best_recog/text:  u1 HELLO YOU          2best_recog/score:  u1 tensor(-12.9)          in nats
 
-The n-th folder contains the n-th hypothesis of each utterance that has so many. The folders may also have a
-file ``token``, whose lines become a field of the hypotheses.
+The n-th folder contains the n-th hypothesis of each utterance that has at least n. The folders may also
+contain a file ``token``, whose lines become a field of the hypotheses.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def read_espnet1(source: Source) -> Lists:
     """Yield the list of each utterance, with the stream ``first_pass``.
 
     Hypotheses are in the order of the outputs. Word pieces are joined into words if ``▁`` marks word starts,
-    and sentence marks are removed. A hypothesis keeps ``rec_text`` as a field if its text differs from it,
-    and all other keys. ``utt2spk`` becomes the group of the list.
+    and sentence marks are removed. If this changes ``rec_text``, the hypothesis keeps ``rec_text`` as a
+    field; it also keeps all other keys. ``utt2spk`` becomes the group of the list.
 
-    After a syntax error, reading stops; if a list has already been yielded, the error is yielded last.
+    Reading stops after a syntax error. If a list has already been yielded, the error is yielded last.
 
     Raises:
         FormatError: the file cannot be read, or is not an object with ``utts``, and no list has been
@@ -69,7 +69,7 @@ def read_espnet1(source: Source) -> Lists:
 
 
 def _find_utterances(source: Source, file: str) -> Iterator[JsonStream]:
-    """Yield a stream before each object ``utts``."""
+    """Move through a file to each object ``utts``, and yield the JSON stream that is about to read it."""
     for document in read_objects(source, file):
         found = False
         for key in document.read_members():
@@ -158,7 +158,7 @@ FILES = ("text", "score", "token")
 
 
 class Entry(NamedTuple):
-    """One hypothesis of one folder; with an error if its lines cannot be read."""
+    """One hypothesis of one folder. If its lines cannot be read, it has an error."""
 
     key: str
     """Id of the utterance; empty if it cannot be read."""
@@ -170,8 +170,8 @@ def read_espnet2(source: Source) -> Lists:
     """Yield the list of each utterance, with the stream ``first_pass``, reading all folders in parallel.
 
     All folders must contain the utterances in the same order. An unreadable line in one folder, or a
-    duplicate id, yields an error in place of the list. Reading stops with an error if the keys of the files
-    do not match.
+    duplicate id, yields an error in place of the list. Reading stops with an error where the keys of the
+    files or folders do not match.
 
     Raises:
         FormatError: the source is not a folder with ``1best_recog/text``, or a file cannot be opened.
@@ -204,7 +204,7 @@ def find_folders(source: Source) -> list[Path]:
     """Return the folders ``1best_recog``, ``2best_recog``, … in numerical order.
 
     Raises:
-        FormatError: there are no such folders, or one of the numbers is missing.
+        FormatError: there are no such folders, or a number between 1 and the largest is missing.
     """
     folder = Path(source) if isinstance(source, (str, Path)) else None
     paths = list(folder.iterdir()) if folder is not None and folder.is_dir() else []
@@ -215,7 +215,7 @@ def find_folders(source: Source) -> list[Path]:
 
 
 class _EntryReader:
-    """Iterates over the entries of one folder; it reads one entry ahead."""
+    """Iterates over the entries of one folder. It reads one entry ahead, so that the next key is known."""
 
     def __init__(self, folder: Path) -> None:
         self._entries = _read_entries(folder)
@@ -226,12 +226,12 @@ class _EntryReader:
         return entry
 
     def next_if(self, key: str) -> Entry | None:
-        """Return the next entry if its key is this one or could not be read, otherwise None."""
+        """Return the next entry if it has this key, or a key that could not be read; otherwise None."""
         return self.next() if self._ahead and self._ahead.key in (key, "") else None
 
 
 def _read_entries(folder: Path) -> Iterator[Entry]:
-    """Yield the hypotheses of one folder; end with an error if the keys of its files differ."""
+    """Yield the hypotheses of one folder. End with an error where the keys of the folder's files differ."""
     paths = [folder / name for name in FILES if (folder / name).is_file() or name == "text"]
     for lines in zip_longest(*map(read_keyed_lines, paths)):
         present = [line for line in lines if line is not None]
@@ -254,8 +254,8 @@ def _read_entries(folder: Path) -> Iterator[Entry]:
 def espnet2_writer(target: str | Path) -> ListWriter:
     """Write the folders, with scores from the stream ``first_pass``.
 
-    The writer raises InvalidList for a list whose id contains white space, or if some lists have the stream
-    and others do not.
+    The writer raises InvalidList for a list whose id contains white space. It also does so for a list that
+    lacks the stream although the first list has it, or the reverse.
     """
     has_scores: bool | None = None
 

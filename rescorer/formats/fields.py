@@ -11,8 +11,8 @@ names, some of which are known:
     {"input": ["a b", "a c"], "output": "a b"}                                   HyPoradise
     {"id": "u1", "beams": [["a b", -0.2], ["a c", -0.3]]}                        pairs of text and score
 
-A field that ``--map`` names is read under that name only, all others under their usual names. If a record
-lacks hypotheses or an id, the error suggests the option for a field that looks like them.
+A field that ``--map`` names is read under that name only; all others are read under their usual names. If a
+record lacks hypotheses or an id, but another field looks like them, the error suggests the option for it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WORDS_FIELD = "words"
 TIME_KEYS = ("start_s", "duration_s")
 NUMBER_KEYS = (*TIME_KEYS, "confidence")
 TIME_DECIMALS = 6
-"""Decimals of a duration that is computed as the difference of two times."""
+"""Number of decimals to which a duration, the difference of two times, is rounded."""
 
 
 def get_word_times(
@@ -89,7 +89,7 @@ def is_finite_number(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StreamField:
-    """The name of the field that holds a stream's score of a hypothesis, and the units of the scores."""
+    """The name of the field that holds the scores of one stream, and the units of these scores."""
 
     field: str
     units: Units = NATURAL
@@ -104,12 +104,13 @@ class FieldMap:
     """
 
     id: str = "id"
-    """Field with the id of a list; if the name is empty, the line number is the id."""
+    """Field with the id of a list. If it is empty, the number of the list's line is the id."""
     hypotheses: str = "hypotheses"
-    """Field with the array of hypotheses. Each is an object, or a string if it consists of a text only."""
+    """Field with the array of hypotheses. A hypothesis is an object, or a string if it has only a text."""
     text: str = "text"
     scores: str = "scores"
-    """Field of a hypothesis with an object of scores by stream name; empty if there is no such field."""
+    """Field of a hypothesis with all its scores, as an object with stream names as keys; empty if there is
+    none."""
     reference: str = "reference"
     context: str = "context"
     previous: str = "previous"
@@ -118,7 +119,7 @@ class FieldMap:
     """Field with an array of names and phrases that are more likely than usual."""
     group: str = "group"
     streams: Mapping[str, StreamField] = field(default_factory=dict)
-    """Fields that each hold the scores of one stream, by stream name.
+    """For each stream name, the field that holds the scores of this stream.
 
     Such a field is looked up in the hypothesis first, then in its object of scores.
     """
@@ -136,7 +137,7 @@ class FieldMap:
 LIST_FIELDS = ("id", "hypotheses", "reference", "context", "previous", "phrases", "group")
 """The attributes of ``FieldMap`` that name fields of lists; the others name fields of hypotheses."""
 FIELD_NAMES = tuple(item.name for item in fields(FieldMap) if item.name != "streams")
-"""Names that ``--map`` accepts."""
+"""Names that ``--map`` accepts before the ``=``."""
 
 
 def parse_field_map(maps: Iterable[str] = (), streams: Iterable[str] = ()) -> FieldMap:
@@ -147,7 +148,7 @@ def parse_field_map(maps: Iterable[str] = (), streams: Iterable[str] = ()) -> Fi
 
     Args:
         maps: values of ``--map``: pairs ``NAME=FIELD``, separated by commas; NAME is a field of ``FieldMap``.
-        streams: values of ``--stream``: ``NAME=FIELD[:BASE[:SIGN]]``; base e and sign log_prob by default.
+        streams: values of ``--stream``: ``NAME=FIELD[:BASE[:SIGN]]``. The default is base e, sign log_prob.
 
     Raises:
         ConfigError: an option is malformed, or a name is unknown or given twice.
@@ -183,7 +184,7 @@ def _parse_stream(option: str) -> tuple[str, StreamField]:
 
 Item = TypeVar("Item")
 SOUND_DECIMALS = 2
-"""Decimals of distances between sounds, which are sums of hundredths."""
+"""Number of decimals of distances between sounds, which are always multiples of 0.01."""
 
 
 def parse_utterances(value: Any, field: str, list_id: str) -> tuple[Utterance, ...]:
@@ -225,7 +226,7 @@ def _parse_items(
 
     Args:
         keys: the keys that an object may have; the key ``text`` is required.
-        build: converts an object that has a text; the second argument is the object's path for messages.
+        build: converts an object that has a text. It also gets the path of the object, for messages.
     """
     items = [] if value is None else value
     _check(isinstance(items, list), "an array of texts or objects", items, field, list_id)
@@ -285,12 +286,12 @@ def phrase_records(phrases: Sequence[Phrase]) -> list[str | dict[str, Any]]:
 
 
 def as_objects(records: Iterable[str | dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return utterances or phrases with each text as an object, as in the messages of the service."""
+    """Return records with each text replaced by an object ``{"text": …}``, as in the service's messages."""
     return [{"text": record} if isinstance(record, str) else record for record in records]
 
 
 def generated_record(made: Generated) -> dict[str, Any]:
-    """Describe in JSON how a hypothesis was generated from another; ranks and words count from 1."""
+    """Describe in JSON how a hypothesis was generated from another one. Ranks and words count from 1."""
     further = {"further": list(map(generated_record, made.further))} if made.further else {}
     return {
         "source_rank": made.source + 1,
@@ -306,17 +307,17 @@ def generated_record(made: Generated) -> dict[str, Any]:
 
 DEFAULT_NAMES = FieldMap()
 USUAL_NAMES = ("beams", "candidates", "n_best", "sequences")
-"""Further names of the array of hypotheses, in order of preference.
+"""Further names under which other programs write the array of hypotheses, in order of preference.
 
-An array ``text`` has the hypotheses only if there is an array of scores, too. Otherwise it may have the words
-of one text.
+An array ``text`` counts as the hypotheses only if there is an array of scores, too. Otherwise it may contain
+the words of one text.
 """
 TEXT_NAMES = ("text", "transcript", "transcription", "hypothesis", "hyp", "sentence", "generated_text")
-"""Names of texts that messages suggest; only the first is read without an option."""
+"""Usual names of the field with a text. Only the first is read without an option; errors suggest others."""
 REFERENCE_NAMES = ("ref", "reference", "ground_truth", "target", "label", "transcript", "output")
-"""Names of references that messages suggest; only ``reference`` is read without an option."""
+"""Usual names of a reference. Only ``reference`` is read without an option; errors suggest the others."""
 SCORE_NAMES = ("sequences_scores", "scores")
-"""Names of arrays that have one score per hypothesis."""
+"""Usual names of an array with one score per hypothesis."""
 ID_NAME = re.compile(
     r"(?:^|_)(?:id|uid|uttid|utt|utterance|key|name|file|filename|filepath|audio|wav|path|recording)(?:$|_)",
     re.IGNORECASE,
@@ -325,13 +326,13 @@ ID_NAME = re.compile(
 PART_NAME = re.compile(
     r"word|token|piece|symbol|char|chunk|phone|sentence|paragraph|segment|utterance", re.IGNORECASE
 )
-"""Matches the names of arrays that hold the parts of one text; messages do not suggest them as hypotheses."""
+"""Matches names of arrays that hold the parts of one text, so that messages do not suggest them as lists."""
 MAX_NAMED = 8
 """Maximum number of field names that an error mentions."""
 
 
 def find_names(record: Mapping[str, Any], names: FieldMap) -> FieldMap:
-    """Return the names of the fields of a record: ``names``, or other known names if only those fit."""
+    """Return the field names that fit a record: ``names``, or those of a known program if only these fit."""
     if names.hypotheses in record or names.hypotheses != DEFAULT_NAMES.hypotheses:
         return names
     if is_texts(record.get("input")) and isinstance(record.get("output"), str):
@@ -347,7 +348,11 @@ def find_names(record: Mapping[str, Any], names: FieldMap) -> FieldMap:
 
 
 def has_lists(value: Any) -> str:
-    """Return the field with the hypotheses of a record, or of the first record of an array; "" if none."""
+    """Return the name of the field with hypotheses; "" if there is none.
+
+    Args:
+        value: a record, or an array of records, of which the first is looked at.
+    """
     record = _first_record(value)
     name = find_names(record, DEFAULT_NAMES).hypotheses
     return name if isinstance(record.get(name), list) else ""
@@ -360,7 +365,7 @@ def _first_record(value: Any) -> dict[str, Any]:
 
 
 def may_number(record: Mapping[str, Any], names: FieldMap) -> bool:
-    """Whether a record has neither an id nor a field like an id; its position then serves as its id."""
+    """Whether the position of a record may serve as its id: it has neither an id nor a field like an id."""
     return names.id == DEFAULT_NAMES.id and names.id not in record and not _find_id_names(record)
 
 
@@ -381,15 +386,15 @@ def is_hypotheses(value: Any, text_names: tuple[str, ...] = TEXT_NAMES[:1]) -> b
 
 
 def is_pair(item: Any) -> bool:
-    """Whether a hypothesis is a pair, written as an array, of its text and its score."""
+    """Whether a hypothesis is an array of its text and its score: ``["a b", -0.2]``."""
     return isinstance(item, list) and len(item) == 2 and isinstance(item[0], str) and is_number(item[1])
 
 
 def take_scores(record: dict[str, Any], names: FieldMap, size: int, list_id: str) -> dict[str, list[Any]]:
     """Remove the arrays of scores from a record, and return them by stream name.
 
-    Such an array stands next to the array of hypotheses: ``"scores": [-0.2, -0.3]``. Arrays that ``--stream``
-    names are looked for first, then the usual ones.
+    Such an array stands next to the array of hypotheses: ``"scores": [-0.2, -0.3]``. If there are arrays that
+    ``--stream`` names, these are taken, or else an array with a usual name.
 
     Args:
         size: number of hypotheses.
@@ -417,7 +422,7 @@ def take_scores(record: dict[str, Any], names: FieldMap, size: int, list_id: str
 
 
 def _check_column(values: list[Any], size: int, list_id: str, field: str) -> None:
-    """Raise InvalidList unless there is a score for each hypothesis."""
+    """Raise InvalidList unless the number of scores is the number of hypotheses."""
     if len(values) != size:
         hypotheses = pluralise(size, "hypothesis", "hypotheses")
         message = f"{pluralise(len(values), 'score')} for {hypotheses}; expected one for each"
@@ -441,7 +446,7 @@ def explain_missing_hypotheses(record: Mapping[str, Any], names: FieldMap = DEFA
 
 
 def suggest_table(record: Any) -> str:
-    """Say which option reads objects that are a hypothesis each; empty if a record is not like that."""
+    """Say which option reads a file whose records are single hypotheses; empty if a record is not one."""
     text = _find_texts(record, TEXT_NAMES) if isinstance(record, dict) else ""
     ids = [name for name in _find_id_names(record) if name != text] if text else []
     if not ids:
@@ -450,12 +455,11 @@ def suggest_table(record: Any) -> str:
 
 
 def suggest_map(value: Any, names: FieldMap = DEFAULT_NAMES) -> str:
-    """Say which ``--map`` option reads a record, or the first record of an array.
-
-    The text is empty if no field of the record looks like hypotheses.
+    """Say which ``--map`` option reads a record; empty if no field of it looks like hypotheses.
 
     Args:
-        names: names of fields that need no option.
+        value: a record, or an array of records, of which the first is looked at.
+        names: names of fields that are read without an option.
     """
     record = _first_record(value)
     names_found = (name for name, items in record.items() if is_hypotheses(items, TEXT_NAMES))
@@ -485,7 +489,7 @@ def explain_missing_text(item: Mapping[str, Any], name: str) -> str:
 
 
 def explain_missing_id(record: Mapping[str, Any]) -> str:
-    """Say which field of a record may hold the missing id; empty if no field looks like an id."""
+    """Say which field of a record may hold its missing id; return "" if no field looks like an id."""
     likely = _find_id_names(record)
     return f"; `--map id={likely[0]}` reads {likely[0]!r}, `--map id=` numbers the lists" if likely else ""
 

@@ -53,11 +53,12 @@ from rescorer.types import NBestList
 NUMBER = re.compile(r"[0-9]{1,9}")
 """Matches a number in the name of a job's folder."""
 MAX_GAP = 10
-"""Largest ratio of the range of numbers to the number of jobs; dates, for instance, do not count jobs."""
+"""If the numbers of jobs span more than this many times their count, they may be dates instead, and no job is
+reported as missing."""
 MAX_DEPTH = 3
-"""Number of levels of folders below an input that are searched for lists."""
+"""Number of levels of folders, below an input, that are searched for lists."""
 MAX_LOOKED_INTO = 100
-"""Number of folders that are searched for lists which an error message suggests."""
+"""In how many folders lists are looked for, so that an error can suggest these."""
 MAX_SUGGESTED = 4
 
 
@@ -66,22 +67,22 @@ class Parts:
     """The files or folders that an input consists of."""
 
     choice: str
-    """The format of all parts with its options, as the user gave it or as it was detected."""
+    """The format of all parts, as the user gave it, with its options, or as it was detected."""
     evidence: str
-    """Why the format was detected; empty if the user gave it."""
+    """The evidence for the detected format; empty if the user gave the format."""
     paths: tuple[str, ...]
-    """The parts, in the order of their numbers: files, or folders of a format that is written as a folder."""
+    """The parts, in the order of the numbers in their names: files, or folders if the format is a folder."""
     missing: tuple[str, ...] = ()
-    """Names of jobs whose numbers are missing among the numbers of the others."""
+    """Names of missing jobs, whose numbers lie between those of the jobs that exist."""
 
     def describe(self) -> str:
-        """Describe the format, why it was detected, and the number of parts if there are several."""
+        """Describe the format, the evidence for it, and the number of parts if there are several."""
         several = f", in {len(self.paths):,} parts" if len(self.paths) > 1 else ""
         return f"{self.choice} ({self.evidence}){several}"
 
 
 def find_parts(source: str, choice: str = "") -> Parts:
-    """Find the parts of an input. A file or a pipe is its only part, and so is a folder in a folder format.
+    """Find the parts of an input. A file, a pipe, or a folder in a folder format is a single part.
 
     Args:
         source: a file, a folder, ``-``, or the URL of an object or prefix.
@@ -131,7 +132,7 @@ def _read_several(parts: Sequence[tuple[str, str]], read: Callable[[str, str], L
 
 
 def expand_globs(sources: Iterable[str]) -> list[str]:
-    """Replace the names of inputs that do not exist by the names that they match as glob patterns.
+    """Replace each input that does not exist, such as ``nbest.*``, by the names that match it as a pattern.
 
     Raises:
         ConfigError: an input is given twice.
@@ -154,7 +155,7 @@ def _find_objects(url: str, choice: str) -> Parts:
 
 
 def _look_into(folder: Path, choice: str, depth: int) -> Parts:
-    """Find the parts of a folder: itself, the folders of jobs in it, or its files."""
+    """Find the parts of a folder: the folder itself, the folders of jobs in it, or the files in it."""
     name = choice.partition(":")[0]
     names, own = _match_folder(folder, name)
     if len(own) > 1:
@@ -178,8 +179,12 @@ def _look_into(folder: Path, choice: str, depth: int) -> Parts:
 def _match_folder(folder: Path, name: str) -> tuple[bool, dict[str, str]]:
     """Find the folder formats that a folder matches.
 
-    Returns: Whether the names in the folder are the evidence, rather than the beginning of a file; and the
-        evidence for each format.
+    Args:
+        name: the only format to try; empty for all.
+
+    Returns:
+        Whether the names in the folder are evidence without the content of a file, and the evidence for each
+        format.
     """
     formats = {
         other: format_ for other, format_ in FORMATS.items() if format_.takes_folders and name in ("", other)
@@ -190,7 +195,7 @@ def _match_folder(folder: Path, name: str) -> tuple[bool, dict[str, str]]:
 
 
 def _find_jobs(folder: Path, choice: str, depth: int) -> list[Parts]:
-    """Find the groups of folders that have lists, and names that differ in a number only."""
+    """Find the folders of jobs: groups of folders whose names differ only in numbers, and that have lists."""
     groups: dict[str, list[Path]] = defaultdict(list)
     for entry in list_entries(folder, natural_key):
         if NUMBER.search(entry.name) and entry.is_dir():
@@ -200,9 +205,9 @@ def _find_jobs(folder: Path, choice: str, depth: int) -> list[Parts]:
 
 
 def _join_jobs(jobs: Sequence[Path], choice: str, depth: int) -> Parts | None:
-    """Join the parts of all jobs; return None if none of them has lists.
+    """Join the parts of all jobs to one input; return None if no job has lists.
 
-    If only some of the jobs have no lists, each of these becomes an error when it is read.
+    If only some of the jobs have no lists, each of these causes an error when it is read.
     """
     found = {job: _try_to_find(job, choice, depth - 1) for job in jobs}
     kinds = {parts.choice: job.name for job, parts in found.items() if parts is not None}
@@ -219,7 +224,7 @@ def _join_jobs(jobs: Sequence[Path], choice: str, depth: int) -> Parts | None:
 
 
 def _find_missing(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names that are missing among names which differ in one number."""
+    """Return the names that are missing in a series of names, which differ in one number."""
     numbers = [[int(number) for number in NUMBER.findall(name)] for name in names]
     varying = [place for place, found in enumerate(zip(*numbers, strict=True)) if len(set(found)) > 1]
     if len(varying) != 1:
@@ -236,7 +241,7 @@ def _find_missing(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _try_to_find(folder: Path, choice: str, depth: int) -> Parts | None:
-    """Find the parts of a folder; return None if the folder has no lists in the format."""
+    """Find the parts of a folder. Return None if the folder has no lists in the chosen format."""
     try:
         parts = _look_into(folder, choice, depth)
     except FormatError:
@@ -249,7 +254,7 @@ def _try_to_find(folder: Path, choice: str, depth: int) -> Parts | None:
 
 
 def _find_files(folder: Path, choice: str, depth: int) -> Parts:
-    """Return the files of a folder as parts; all must have one format."""
+    """Return the files of a folder as parts; all must have the same format."""
     kinds: dict[str, list[Path]] = defaultdict(list)
     evidence: dict[str, str] = {}
     others, empty = [], []
@@ -311,10 +316,10 @@ def _name_parts(paths: Sequence[str | Path]) -> str:
 
 
 N_PEEKED = 100
-"""Number of lists whose ids decide how the lines of a manifest are matched."""
+"""Number of lists whose ids decide how the lines of a manifest are matched to lists."""
 MAX_EXAMPLES = 3
 MAX_UNMATCHED = 1000
-"""Number of ids without a reference that are compared with the ids of unused references."""
+"""Number of lists without a reference whose ids are compared with those of unused references."""
 PLACE = re.compile(r"(^|\.)\w+\[[0-9]+\]")
 """Matches an id that is the path of a list in a JSON document, such as ``results[0].alternatives``."""
 
@@ -330,13 +335,13 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """References of a file, by id, or as the lines of a manifest."""
+    """The references in a file: either texts by id, or the lines of a manifest."""
 
     file: str
     by_id: Mapping[str, str]
     manifest: Sequence[Line] = ()
     edit: Callable[[str], str] = str
-    """Change that has been applied to all texts, such as joining pieces of words."""
+    """The change that has been applied to all texts, such as joining pieces of words."""
 
     def texts(self) -> Iterator[str]:
         """Yield the texts of all references."""
@@ -352,17 +357,17 @@ class References:
     def match(
         self, lists: Lists, file: str, note: Callable[[str], object], *, numbered: bool = False
     ) -> Lists:
-        """Yield the lists with their references; a list without one here keeps the reference that it has.
+        """Yield the lists with their references. A list that has none here keeps the reference that it has.
 
         Args:
-            file: name of the lists, for messages.
+            file: name of the file with the lists, for messages.
             note: called with a line that says how a manifest is matched, and with a line about references
                 that match no list.
             numbered: whether the ids of the lists are positions in the file, because their format has no ids.
 
-        Raises: FormatError: a manifest matches neither by order nor by name, or is matched by order but has
-            another
-                number of lines than there are lists.
+        Raises:
+            FormatError: the lines of a manifest fit the lists neither by order nor by name; or they are
+                matched by order, and there are more or fewer lines than lists.
         """
         if not self.manifest:
             return _match_by_id(lists, self.by_id, file, note)
@@ -400,7 +405,11 @@ class References:
             yield from _match_by_id(lists, by_name, file, note)
 
     def _match_by_order(self, lists: Lists, by_order: Mapping[str, str], file: str) -> Lists:
-        """Yield the lists with the references of their numbers; raise FormatError if the counts differ."""
+        """Yield the lists with the references of the lines whose numbers are their ids.
+
+        Raises:
+            FormatError: there are more or fewer lines than lists.
+        """
         count, n_blank = 0, 0
         for item in lists:
             count += 1  # of lists and errors, which are positions too
@@ -420,7 +429,7 @@ class References:
             raise FormatError(f"has {message}, or the beam size is wrong", file=self.file)
 
     def _choose_names(self, ids: Sequence[str]) -> tuple[str, Mapping[str, str]]:
-        """Choose the kind of ``NAMES`` that most ids of lists match; return it, and the texts by id."""
+        """Choose the kind of ``NAMES`` that most ids of lists match; return it, and the texts by name."""
         best, best_texts = "", dict[str, str]()
         most = 0
         for name, find in NAMES.items():
@@ -457,7 +466,8 @@ NAMES: Mapping[str, Callable[[Line], str]] = {
     AUDIO_KEY: lambda line: str(line.record.get(AUDIO_KEY) or ""),
     "names of audio files without offset": lambda line: PurePosixPath(_audio(line)).stem,
 }
-"""Kinds of names of a line that may be the id of its list; a name is empty if the line does not have it."""
+"""Functions that find a name in a manifest's line which may be the id of its list, by the kind of name. They
+return "" if the line has no such name."""
 
 
 def _audio(line: Line) -> str:
@@ -465,7 +475,7 @@ def _audio(line: Line) -> str:
 
 
 def open_references(source: str) -> References:
-    """Read references: a table, a manifest, plain sentences, or one of the formats of ``nist.references``.
+    """Read references: a table, a manifest, plain sentences, or a format of ``nist.read_references``.
 
     Raises:
         FormatError: as for ``read_references``; or a line of a manifest has no text.
@@ -481,8 +491,8 @@ def open_references(source: str) -> References:
 def _read_table(source: str) -> dict[str, str] | None:
     """Read the references in a table, by id; return None if the file is not a table.
 
-    A table has a header or a name that ends in .csv. The references are in the column of references, or else
-    in the column of texts.
+    A file counts as a table if it has a header, or a name that ends in .csv. The references are in the column
+    of references, or else in the column of texts.
     """
     if not Path(source).is_file():
         return None
@@ -509,7 +519,7 @@ def _read_table(source: str) -> dict[str, str] | None:
 
 
 def _read_sentences(source: str) -> list[Line]:
-    """Read the lines of plain text; return none if they begin with ids, or the file is not plain text."""
+    """Read the lines of plain text; return an empty list if they begin with ids, or it is not plain text."""
     if not is_plain_text(source):
         return []
     texts = [text.strip() for _, text in read_lines_strict(source)]
@@ -519,7 +529,7 @@ def _read_sentences(source: str) -> list[Line]:
 
 
 def _read_manifest(source: str) -> list[Line]:
-    """Read the lines of a manifest; return none if the file is not a manifest."""
+    """Read the lines of a manifest; return an empty list if the file is not a manifest."""
     file = source_name(source)
     lines = ((line, text) for line, text in read_lines_strict(source) if text.strip())
     found: list[Line] = []
@@ -539,7 +549,7 @@ def _read_manifest(source: str) -> list[Line]:
 
 
 def _are_numbers(ids: Sequence[str]) -> bool:
-    """Whether ids are positions in a file; some may be missing, because their lists were rejected."""
+    """Whether ids are positions in a file: rising numbers, of which some may be missing (rejected lists)."""
     numbers = [int(key) for key in ids if re.fullmatch("[1-9][0-9]{0,8}", key)]
     return len(numbers) == len(ids) and numbers == sorted(set(numbers))
 
@@ -549,8 +559,8 @@ def _match_by_id(
 ) -> Lists:
     """Yield the lists with the references of their ids.
 
-    If some references match no list, a note says so. If some lists have no reference either, the note shows
-    an id of each, because the ids may be written differently.
+    If some references match no list, a note says so. If there are also lists without a reference, the note
+    shows an id of both kinds, because the ids may only be written differently.
     """
     unused = dict.fromkeys(references)
     unmatched: list[str] = []
@@ -572,7 +582,7 @@ def _match_by_id(
 
 
 def explain_difference(lists: Sequence[str], references: Sequence[str]) -> str:
-    """Say how ids of lists and of references differ, and what to do; empty if that is not known."""
+    """Say how ids of lists differ from ids of references, and what to do about it; "" if this is unclear."""
     for difference, change in CHANGES.items():
         known = {change(key): key for key in reversed(references)}
         match = next((key for key in lists if change(key) and change(key) in known), None)
@@ -597,4 +607,4 @@ CHANGES: Mapping[str, Callable[[str], str]] = {
     "differ in punctuation": lambda key: re.sub(r"[\W_]+", "", key.casefold()),
     "differ after the first dot": lambda key: key.partition(".")[0],
 }
-"""Changes that may make the ids of two files equal, by the difference that each change removes."""
+"""Changes that may make the ids of lists and references equal, by the difference that each change removes."""

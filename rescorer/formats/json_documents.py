@@ -90,10 +90,10 @@ STARTS_DOCUMENT = re.compile(r"\s*[\[{]")
 
 
 def parse_score_units(score: str, base: str, sign: str) -> Units:
-    """Parse the base and sign of scores that are read from a field which the user names.
+    """Parse the base and sign of the scores in a field that the user names.
 
     Args:
-        score: name of the field; empty if no scores are read.
+        score: name of the field; empty if the user names none.
 
     Raises:
         ConfigError: only one of score and base is given, or the base or sign is unknown.
@@ -104,20 +104,20 @@ def parse_score_units(score: str, base: str, sign: str) -> Units:
 
 
 class UnusableFile(FormatError):
-    """A document makes its whole file unusable, such as a header that is invalid."""
+    """A document, such as an invalid header, makes its whole file unusable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a file, before its value is read."""
+    """One JSON document of a file, before its value is read."""
 
     cursor: JsonCursor
     label: str
-    """The document's part of an id: its line if the file has one document per line, or else its position."""
+    """The document's number, for ids: its line if the file has a document per line, or else its position."""
     line: int | None
-    """The line of the document, if it takes only one."""
+    """The first line of the document; None if documents are not read line by line."""
     is_only: bool
-    """Whether the file has no other document, as far as can be known before this one is read."""
+    """Whether the file has no other document, as far as this can be known before this one is read."""
 
 
 Result = TypeVar("Result")
@@ -130,18 +130,19 @@ def read_documents(
     *,
     prefers_lines: bool = False,
 ) -> Iterator[Result | FormatError]:
-    """Yield what is read from each document of a file: one, several one after another, or one per line.
+    """Read a file with one document, several one after another, or one per line; yield what ``read`` yields.
 
-    If a document is broken, what stands after the damage in it is lost. Its error is yielded, and reading
+    If a document is broken, its content after the damage is lost, and an error is yielded. Reading then
     continues with the next document, if it is certain where that starts: on the next line if lines are
-    documents, or on the next line that is not indented if documents are indented. Otherwise the error says
+    documents, or at the next bracket that is not indented if documents are indented. Otherwise the error says
     that the rest of the file is not read.
 
     Args:
         read: reads the value of a document, to its end. It may raise FormatError if a document is not what it
             should be.
-        prefers_lines: whether each line is a document even if the first line is neither a document nor the
-            start of one. Then errors are yielded instead of raised, and objects may have duplicate keys.
+        prefers_lines: whether lines count as documents even if the first line is neither a document nor the
+            start of one. In such files, errors are yielded instead of raised, and objects may have duplicate
+            keys.
 
     Raises:
         FormatError: the file cannot be opened, its first line is not valid text, or the last document that
@@ -166,7 +167,12 @@ def read_documents(
 
 
 def _is_by_line(first: str | FormatError, lines: NumberedLines, prefers_lines: bool) -> bool:
-    """Whether each line is a document, given the first line that is not blank, and the other lines."""
+    """Whether each line of a file is a document.
+
+    Args:
+        first: the first line that is not blank.
+        lines: the lines after it, of which the next one is looked at.
+    """
     if isinstance(first, FormatError) or not (damage := _find_damage(first)):
         return True
     if not first.strip():
@@ -183,7 +189,7 @@ def _is_by_line(first: str | FormatError, lines: NumberedLines, prefers_lines: b
 def _read_stream(
     stream: JsonStream, file: str, read: Callable[[Document], Iterator[Result]]
 ) -> Iterator[Result | FormatError]:
-    """Read documents one after another; an empty file counts as one document that is broken."""
+    """Read documents that stand one after another. An empty file counts as one broken document."""
     for number in count(1):
         is_there = stream.start_document()
         if not is_there and number > 1:
@@ -206,13 +212,14 @@ def _read_stream(
 
 
 BuildObject = Callable[[list[tuple[str, Any]]], Any] | None
-"""Builds an object from its members; None for a dict, which keeps the last value of a duplicate key."""
+"""A function that builds an object from its members. None builds a dict, which keeps the last value of a
+duplicate key."""
 
 
 def _read_lines(
     lines: NumberedLines, file: str, read: Callable[[Document], Iterator[Result]], build: BuildObject
 ) -> Iterator[Result | FormatError]:
-    """Read a file whose first line is a document; other documents may take several lines, or share a line."""
+    """Read a file whose first line is a document. Later documents may take several lines, or share a line."""
     tried = 0  # the last line of a text that could not be read as one document
     is_skipping = False  # the indented lines of a broken document
     labels: Counter[int] = Counter()
@@ -270,7 +277,13 @@ class _Broken:
 
 
 def _join_document(lines: NumberedLines, line: int, text: str, file: str) -> Any | _Broken:
-    """Read a document that starts in a line and may take more lines; put back lines that it does not take."""
+    """Read a document that starts in a line and may continue in the next lines; put unused lines back.
+
+    Args:
+        lines: the lines after the first one.
+        line: number of the first line.
+        text: the first line.
+    """
     taken: list[NumberedLine] = []
 
     def take() -> Iterator[str]:
@@ -305,9 +318,9 @@ def _join_lines(lines: Iterable[NumberedLine]) -> Iterator[str]:
 
 
 def _find_damage(text: str) -> Literal["cut", "several", "other", ""]:
-    """Say why a line is not one document: it ends too early, another one follows, or something else.
+    """Say why a line is not one document; "" if it is.
 
-    The answer is empty if the line is one document.
+    ``cut`` means that it ends too early, ``several`` that another document follows, ``other`` anything else.
     """
     try:
         json.loads(text)
@@ -327,12 +340,12 @@ def read_records(
     *,
     prefers_lines: bool = False,
 ) -> Lists:
-    """Yield one list per record; records are the documents of a file, or the elements of its arrays.
+    """Yield one list per record. Records are the documents of a file, or the elements of its arrays.
 
     Args:
-        parse_record: builds a list from a record, its position in the file from 1, and its line, if the
-            document takes only one; it may raise InvalidList.
-        prefers_lines: as for ``read_documents``; an empty file then has no records, instead of an error.
+        parse_record: builds a list from a record, its position in the file from 1, and the first line of its
+            document (None if the file is not read by line). It may raise InvalidList.
+        prefers_lines: as for ``read_documents``. In addition, an empty file is then no error.
     """
     file, positions = source_name(source), count(1)
 
@@ -347,7 +360,7 @@ def read_records(
 
 
 def read_objects(source: Source, file: str) -> Iterator[JsonStream]:
-    """Yield a stream before each object of a file; the caller must read the object's members.
+    """Move through a file to each object, and yield the JSON stream, from which the caller must read it.
 
     Raises:
         FormatError: the file cannot be opened, or a document in it is not an object.
@@ -373,10 +386,10 @@ def expect_object(document: JsonCursor, file: str, field: str = "", line: int | 
 def read_member_lists(
     file: str, objects: Iterable[JsonStream], parse_list: Callable[[str, Any, str], NBestList | InvalidList]
 ) -> Lists:
-    """Yield the list in each member of some objects, or the error of an invalid list or a duplicate id.
+    """Yield the list in each member of some objects, or an error if a list is invalid or an id is repeated.
 
     Args:
-        objects: streams before the objects whose keys are the ids of lists.
+        objects: JSON streams that are about to read an object, whose keys are the ids of lists.
         parse_list: builds a list from a member's key and value and the file name; it may raise InvalidList.
     """
 
@@ -395,7 +408,7 @@ HYPOTHESIS_KEY = re.compile(r"hyp_([0-9]{1,9})")
 def read_mlm(source: Source) -> Lists:
     """Yield the list of each utterance, with the stream ``first_pass``.
 
-    Hypotheses are in the order of the numbers in their keys. After a syntax error, reading stops; if a list
+    Hypotheses are in the order of the numbers in their keys. Reading stops after a syntax error. If a list
     has already been yielded, the error is yielded last.
 
     Raises:
@@ -452,9 +465,9 @@ SPEAKER_KEY = "speaker"
 START_KEY = "start_time"
 INDEX_KEY = "segment_index"
 ID_KEY = "id"
-"""Key of an explicit id, which the writer adds to a segment if the other keys would give another id."""
+"""Key of an explicit id. The writer adds it to a segment if its other keys would give another id."""
 RESERVED_KEYS = (ID_KEY, SPEAKER_KEY, TEXT_KEY)
-"""Keys that do not become fields of a list."""
+"""Keys of a segment that do not become fields of its list."""
 
 
 def is_segment(record: Any) -> bool:
@@ -508,10 +521,10 @@ def _parse_segment(record: Any, position: int, seen: set[str], file: str) -> NBe
 
 
 def seglst_writer(target: str | Path) -> ListWriter:
-    """Write an array with one segment per line, which has the first text of a list.
+    """Write an array with one segment per line; the segment has the list's first text.
 
-    If a list was not read from segments, its id becomes the name of the session. A segment has an ``id`` only
-    if its other keys would give another id.
+    If a list was not read from segments, its id becomes the name of the session. A segment gets an ``id``
+    only if its other keys would give another id.
     """
 
     def format_value(nbest: NBestList) -> dict[str, Any]:
@@ -528,7 +541,7 @@ def seglst_writer(target: str | Path) -> ListWriter:
 def read_entries(
     records: Sequence[tuple[int, dict[str, Any]]], file: str, field: str
 ) -> Iterator[tuple[int, str, str]]:
-    """Yield the line number, id, and text or speaker of segments, for files of references or groups.
+    """Yield the line number, the id, and the text or speaker of each segment, to read references or groups.
 
     Args:
         field: name of the field to yield: ``speaker`` for the speaker, any other name for the text.
@@ -562,7 +575,7 @@ SIGNS: Mapping[str, Sign] = {f"SCORE_SIGN_{sign.upper()}": sign for sign in get_
 
 @yield_late_errors
 def read_service_request(source: Source) -> Lists:
-    """Yield the lists of requests; a list without an id gets its number in the file as its id.
+    """Yield the lists of requests. A list without an id gets as its id its number in the file, from 1.
 
     Raises:
         FormatError: the source cannot be opened, or is not JSON with an array ``lists``.
@@ -577,7 +590,7 @@ def read_service_request(source: Source) -> Lists:
 
 
 def _read_records(document: Document, file: str) -> Iterator[Any]:
-    """Yield the JSON values of a request's lists; raise FormatError if the document is not a request."""
+    """Yield each list of a request as a JSON value; raise FormatError if the document is not a request."""
     cursor = document.cursor
     expect_object(cursor, file, line=document.line)
     found = False
@@ -636,7 +649,7 @@ def _parse_stream(stream: Any, field: str, list_id: str, n_values: int) -> tuple
 
 
 def service_request_writer(target: str | Path) -> ListWriter:
-    """Write one request with all lists; scores are natural log-probabilities."""
+    """Write one request with all lists. Scores are written as natural log-probabilities."""
     return json_writer(target, _build_record, f'{{"{LISTS_KEY}": [', "]}")
 
 

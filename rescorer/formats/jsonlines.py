@@ -3,8 +3,8 @@
     {"format": "rescorer-nbest", "version": 1, "streams": {"acoustic": {"base": "10", "sign": "cost"}}}
     {"id": "u1", "hypotheses": [{"text": "a b", "scores": {"acoustic": 12.3}}], "reference": "a b"}
 
-Unknown fields are kept and written back. Files with other field names are read through a ``FieldMap``; the
-names that some programs use are known. Lists may also be the elements of an array, or take several lines
+Unknown fields are kept and written back. A ``FieldMap`` gives the names of fields in files with other names;
+those that some programs use need none. Lists may also be the elements of an array, or take several lines
 each. If the first list has neither an id nor a field that looks like one, each list without an id gets its
 position as the id.
 """
@@ -70,9 +70,9 @@ class RecordParser:
     names: FieldMap
     """Names of the known fields of records; all other fields of a record become fields of the list."""
     group_of: Callable[[str], str] | None
-    """Returns the group for the id of a list, if the list has no group itself."""
+    """Returns the group of a list, given the list's id; called for lists without a group."""
     declared: Mapping[str, Units] = field(default_factory=dict)
-    """Units of streams, as the file declares them."""
+    """Units by stream name, as the header of the file declares them."""
 
     def parse(
         self, record: dict[str, Any], line: int | None, number: str = "", names: FieldMap | None = None
@@ -80,7 +80,7 @@ class RecordParser:
         """Build a list from a record, or return the error with its place.
 
         Args:
-            line: 1-based number of the line or row; None if the record takes several lines.
+            line: number of the record's first line or row, from 1; None if the file is not read by line.
             number: the id for a list without an id; by default its line.
             names: names of the fields of this record, if they differ from those of the file.
         """
@@ -89,7 +89,7 @@ class RecordParser:
 
 
 def _parse_list(record: dict[str, Any], names: FieldMap, parser: RecordParser, number: str) -> NBestList:
-    """Build a list from a record. The known fields are popped; the others become the fields of the list."""
+    """Build a list from a record. Known fields are removed from it; the others become fields of the list."""
     if names.hypotheses not in record:
         given = record.get(names.id)
         list_id = str(given) if isinstance(given, (str, int)) else number
@@ -118,11 +118,11 @@ def _parse_list(record: dict[str, Any], names: FieldMap, parser: RecordParser, n
 
 
 Columns = dict[str, list[Any]]
-"""Unconverted scores by stream name, one per hypothesis in input order; None if a hypothesis has no score."""
+"""Scores by stream name, as read. Each array has one score per hypothesis, or None where one has no score."""
 
 
 def _parse_columns(items: list[Any], names: FieldMap) -> tuple[tuple[Hypothesis, ...], Columns] | None:
-    """Parse hypotheses whose scores are all in fields that options name; return None for other hypotheses.
+    """Parse hypotheses fast if all their scores are in fields that options name; return None otherwise.
 
     The result is the same as that of ``_parse_rows``, which takes twice as long.
     """
@@ -153,7 +153,7 @@ def _parse_rows(items: list[Any], names: FieldMap, list_id: str) -> tuple[tuple[
 def _parse_hypothesis(
     item: Any, names: FieldMap, list_id: str, index: int
 ) -> tuple[Hypothesis, dict[str, Any]]:
-    """Return a hypothesis and its unconverted scores by stream name."""
+    """Return a hypothesis, and its scores as read, by stream name."""
 
     def invalid(message: str, field: str) -> InvalidList:
         return InvalidList(message, list_id=list_id, hypothesis=index, field=field)
@@ -189,7 +189,7 @@ def _parse_hypothesis(
 def _convert_streams(
     columns: Columns, names: FieldMap, declared: Mapping[str, Units], list_id: str
 ) -> dict[str, tuple[float, ...]]:
-    """Convert streams to nats; leave out streams for which no hypothesis has a value."""
+    """Convert streams to nats. Leave out streams in which no hypothesis has a score."""
     streams = {}
     for name, scores in columns.items():
         mapped = names.streams.get(name)
@@ -202,7 +202,7 @@ def _convert_streams(
 
 
 def _parse_id(record: dict[str, Any], name: str) -> str:
-    """Remove the id from a record and return it; an integer becomes text, because many files number lists."""
+    """Remove the id from a record and return it. Integers, which many files have as ids, become texts."""
     value = record.pop(name, None)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -220,7 +220,7 @@ def read_header(source: Source, names: FieldMap) -> str:
     """Return the header line of a file; an empty string if its first line is a list or cannot be read.
 
     Raises:
-        FormatError: the file is one array, which cannot be divided at its lines.
+        FormatError: the file is one array, so that it cannot be divided between lines.
     """
     for line, text in read_lines(source):
         if isinstance(text, FormatError):
@@ -238,7 +238,7 @@ def read_header(source: Source, names: FieldMap) -> str:
 
 
 def is_header(record: dict[str, Any], names: FieldMap) -> bool:
-    """Whether the object of a first line is a header, not a list."""
+    """Whether the first object of a file is a header instead of a list."""
     return "format" in record and names.hypotheses not in record
 
 
@@ -277,10 +277,10 @@ def parse_header(record: dict[str, Any], names: FieldMap, file: str, line: int |
 
 
 SCORE_DECIMALS = 6
-"""Decimals of written scores; this is a hundred times finer than the 1e-4 that ranking distinguishes."""
+"""Number of decimals of written scores: a hundred times finer than 1e-4, to which rankings are exact."""
 CONFIDENCE_DECIMALS = 4
 UNREPEATED_WEIGHTS = ("tuned_on", "tuned_with", "held_out", "calibration")
-"""Parts of the weights that are left out of rescored lists, because they are as long as a list."""
+"""Parts of the weights that are not repeated in each rescored list, because they are as long as a list."""
 NULL = b"null"
 
 
@@ -302,7 +302,7 @@ def encode_ranking(ranking: Ranking, weights: Weights, model: str) -> str:
     Ranks count from 1; scores are rounded to ``SCORE_DECIMALS`` decimals.
 
     Args:
-        weights: the weights of the totals.
+        weights: the weights by which the list was ranked.
         model: label of the bundle that scored the list.
     """
     nbest = ranking.nbest
@@ -320,7 +320,7 @@ def encode_ranking(ranking: Ranking, weights: Weights, model: str) -> str:
 
 
 def _hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
-    """Return one JSON object per hypothesis, best first; all scores of the list are rounded at once."""
+    """Return one JSON object per hypothesis, best first. All scores are rounded in one call, for speed."""
     order, names = list(ranking.order), list(ranking.components)
     hypotheses = [ranking.nbest.hypotheses[i] for i in order]
     scores = np.array([ranking.totals, ranking.log_posteriors, *ranking.components.values()])[:, order]
@@ -379,7 +379,7 @@ def _consensus_record(ranking: Ranking) -> dict[str, Any]:
 
 
 def _about_list(nbest: NBestList) -> dict[str, Any]:
-    """Return the context, previous utterances, phrases, reference and group, as far as the list has them."""
+    """Return those of context, previous utterances, phrases, reference and group that the list has."""
     record: dict[str, Any] = {"context": nbest.context} if nbest.context else {}
     record |= {"previous": utterance_records(nbest.previous)} if nbest.previous else {}
     record |= {"phrases": phrase_records(nbest.phrases)} if nbest.phrases else {}
@@ -388,7 +388,7 @@ def _about_list(nbest: NBestList) -> dict[str, Any]:
 
 
 def _add_client_fields(record: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record with the client's fields; a field that clashes with a key goes under ``client``."""
+    """Return a record with the client's fields. Those whose names are taken are put under ``client``."""
     if not fields:
         return record
     clashing = record.keys() & fields.keys()
@@ -402,8 +402,8 @@ def _add_client_fields(record: dict[str, Any], fields: Mapping[str, Any]) -> dic
 def _dump(record: dict[str, Any]) -> str:
     """Return a record as one line of JSON.
 
-    orjson is fast, but writes NaN as null and rejects integers of more than 64 bits. If the fields of a
-    client may contain either, the standard library encodes the record.
+    orjson is fast, but writes NaN as null and rejects integers of more than 64 bits. If a client's fields may
+    contain such numbers, the standard library encodes the record.
     """
     try:
         text = orjson.dumps(record)
@@ -428,10 +428,10 @@ def read_lists(
     Args:
         source: file name, ``-`` for standard input, or a binary stream; plain or gzip.
         names: field names used by the file.
-        group_of: function that returns the group (speaker) for a list id; used for lists without a group
-            field.
-        first_line: number of the first line, if the source is a later part of a file.
-        header: header line of the file, if the source is a later part of it.
+        group_of: function that returns the group (speaker) of a list, given the list's id; called for lists
+            without a group.
+        first_line: number of the source's first line, if the source is a part of a file that begins later.
+        header: header line of the file, if the source is such a part.
 
     Raises:
         FormatError: the source cannot be opened, or its header is invalid, so that the meaning of the scores
@@ -447,7 +447,7 @@ def read_lists(
 
 
 def _read_part(source: Source, first_line: int, reader: _Reader) -> Lists:
-    """Read the lists of a later part of a file, one per line."""
+    """Read the lists in a part of a file that does not begin at its start, one list per line."""
     for line, text in read_lines(source, first=first_line):
         if isinstance(text, FormatError):
             yield text
@@ -462,16 +462,16 @@ def _read_part(source: Source, first_line: int, reader: _Reader) -> Lists:
 
 @dataclass(slots=True)
 class _Reader(RecordParser):
-    """Builds lists from the records of a file, of which the first may be a header."""
+    """Builds lists from the records of a file. The first record may be a header."""
 
     is_first: bool = True
     is_numbered: bool = False
     """Whether lists without an id are numbered, because the first list has no id."""
     number: int = 0
-    """Number of records that have been read."""
+    """Number of records, without the header, that have been read."""
 
     def read_document(self, document: Document) -> Lists:
-        """Yield the list of a document that is a record, or the lists of an array of records."""
+        """Yield the list of a document if it is a record, or its lists if it is an array of records."""
         cursor = document.cursor
         if cursor.peek() == "[":
             for index in cursor.read_elements():
@@ -547,7 +547,7 @@ def looks_like_documents(sample: Sample) -> str:
 
 
 def _is_manifest(record: Any) -> bool:
-    """Whether a record is a line of a NeMo manifest, which is another format."""
+    """Whether a record is a line of a NeMo manifest, and so of another format."""
     return isinstance(record, dict) and "hypotheses" not in record and bool(record.keys() & MANIFEST_KEYS)
 
 

@@ -4,9 +4,9 @@ N-best archives are a folder with ``words_text``, ``acwt`` and ``lmwt*``:
 
     words_text: utt1-1 LAST MONTH OVERALL GOODS      acwt: utt1-1 -5402.7      lmwt.lmonly: utt1-1 12.31
 
-A key consists of the utterance id and the rank of the hypothesis. Scores are natural-log costs. ``lmwt`` is
-the graph cost: the cost of the language model plus those of pronunciations and transitions. Other archives of
-costs, such as ``lmwt.rnn``, become streams of the same name.
+A key consists of the utterance id and the number of the hypothesis. Scores are costs: negative natural
+logarithms. ``lmwt`` is the graph cost: the cost of the language model plus those of pronunciations and
+transitions. Other archives of costs, such as ``lmwt.rnn``, become streams with the archive's name.
 
 Compact lattices are read as lists of their best word sequences:
 
@@ -15,9 +15,9 @@ Compact lattices are read as lists of their best word sequences:
     1 0.5,12.1,                             a final state with its weight, which is omitted if it is 0
 
 The format is described in https://kaldi-asr.org/doc/lattices.html; ``lattice-copy`` writes it with
-``ark,t:``. Costs are negative natural logarithms. The state in the first line is the start. Words are numbers
-of a symbol table (``words.txt``, with lines like ``yeah 7``) unless ``int2sym.pl -f 3`` has replaced them by
-words. A list is written as the prefix tree of its words.
+``ark,t:``. Costs are negative natural logarithms. The state in the first line is the start. Words are written
+as their numbers in a symbol table (``words.txt``, with lines like ``yeah 7``), unless ``int2sym.pl -f 3`` has
+replaced the numbers by words. A list is written as the prefix tree of its words.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ NBEST_STREAMS = {
     "lmwt.nolm": "graph_without_lm",
     "lmwt.lmonly": "lm",
 }
-"""Stream in each archive that Kaldi's scripts write."""
+"""The archives that Kaldi's scripts write, and the stream that each becomes."""
 EXTRA_ARCHIVE_PREFIX = "lmwt."
-"""Prefix of the names of further archives of costs."""
+"""Prefix of the names of further archives that are read as costs, such as ``lmwt.rnn``."""
 EXPECTED_FOLDER = (
     f"expected a folder with {TEXT_ARCHIVE}, acwt and lmwt; {TEXT_ARCHIVE} has words, not ids, as "
     "utils/int2sym.pl -f 2- words.txt writes them"
@@ -89,9 +89,9 @@ KEY = re.compile(r"(.+)-([0-9]+)")
 def read_kaldi(source: Source) -> Lists:
     """Yield the lists of a folder, reading its archives in parallel.
 
-    All archives need the same keys in the same order; reading stops with an error at the first difference.
+    All archives need the same keys in the same order. Reading stops with an error at the first difference.
     An unreadable line in one archive, or a duplicate id, yields an error in place of the list. Hypotheses are
-    sorted by the numbers in their keys, because the archives may have them in another order.
+    sorted by the numbers in their keys, because archives may have another order, such as 1, 10, 2.
 
     Raises:
         FormatError: the source is not a folder with ``words_text``, or an archive cannot be opened.
@@ -128,7 +128,7 @@ def looks_like_kaldi(sample: Sample) -> str:
 
 
 def find_archives(folder: Path) -> dict[str, Path]:
-    """Return the archives of a folder by name, ``words_text`` first; none if ``words_text`` is missing."""
+    """Return the archives of a folder by name, ``words_text`` first. Without ``words_text``, return none."""
     files = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
     found = {path.name.removesuffix(".gz"): path for path in files}
     known = (TEXT_ARCHIVE, *NBEST_STREAMS)
@@ -143,7 +143,7 @@ def _stream_names(paths: dict[str, Path]) -> list[str]:
 def _locate_score(
     error: InvalidList, hypotheses: list[tuple[KeyedLine, ...]], paths: dict[str, Path]
 ) -> InvalidList:
-    """Add the file and line of the invalid score to an error."""
+    """Add to an error the file and the line of the invalid score that it is about."""
     if error.hypothesis is None or error.field not in _stream_names(paths):
         return error
     column = 1 + _stream_names(paths).index(error.field)
@@ -151,7 +151,7 @@ def _locate_score(
 
 
 def _zip_archives(paths: dict[str, Path]) -> Iterator[tuple[KeyedLine, ...]]:
-    """Yield the entries of all archives for one key after the other; end with an error if the keys differ."""
+    """Yield for each key its lines in all archives. End with an error where the keys of archives differ."""
     for entries in zip_longest(*(read_keyed_lines(path) for path in paths.values())):
         present = tuple(entry for entry in entries if entry is not None)
         key = _common_key(present)
@@ -169,15 +169,15 @@ def _zip_archives(paths: dict[str, Path]) -> Iterator[tuple[KeyedLine, ...]]:
 
 
 def _common_key(entries: tuple[KeyedLine, ...]) -> str:
-    """Return the key of parallel entries, which an entry that could not be read does not have."""
+    """Return the key of lines that belong together, from the first of them that could be read."""
     return next((entry.key for entry in entries if not entry.error), entries[0].key)
 
 
 def _split_key(entries: tuple[KeyedLine, ...]) -> tuple[str, tuple[int, str]]:
-    """Return the list id in the key of a hypothesis, and a sort key for the number of the hypothesis.
+    """Return the list id in the key of a hypothesis, and a value by which to sort the list's hypotheses.
 
-    The id is empty if the key is not ``UTTERANCE-N``. Archives that are sorted by name have ``u1-10`` before
-    ``u1-2``.
+    The id is empty if the key is not ``UTTERANCE-N``. Sorting is needed because archives that are sorted by
+    name have ``u1-10`` before ``u1-2``.
     """
     match = KEY.fullmatch(_common_key(entries))
     number = match[2].lstrip("0") if match else ""
@@ -195,8 +195,8 @@ def _build_row(entries: tuple[KeyedLine, ...], paths: dict[str, Path]) -> Row:
 def kaldi_writer(target: str | Path) -> ListWriter:
     """Write the archives of a folder, with one archive of scores per stream of the first list.
 
-    The writer raises InvalidList for a list that has white space in its id, lacks one of these streams, has
-    another stream that an archive could hold, or has a stream whose name cannot be the name of an archive.
+    The writer raises InvalidList for a list that has white space in its id, lacks one of these streams, or
+    has another stream that archives could hold. It also does so for a stream whose name no archive can have.
     """
     streams: dict[str, str] | None = None
 
@@ -221,7 +221,7 @@ def kaldi_writer(target: str | Path) -> ListWriter:
 
 
 def _streams_by_archive(nbest: NBestList) -> dict[str, str]:
-    """Return the names of the streams that the folder can hold, by the names of their archives."""
+    """Return the names of the list's streams that can be written, by the names of their archives."""
     extra = [name for name in nbest.streams if name.startswith(EXTRA_ARCHIVE_PREFIX)]
     for name in extra:
         if name in NBEST_STREAMS or name.endswith(".gz") or not ARCHIVE_NAME.fullmatch(name):
@@ -232,7 +232,7 @@ def _streams_by_archive(nbest: NBestList) -> dict[str, str]:
 
 
 LATTICE_STREAMS = ("graph", "acoustic")
-"""Streams, in the order of their costs in a weight."""
+"""The streams of a lattice, in the order in which a weight has their costs."""
 SILENT = frozenset({"<eps>", "<s>", "</s>"})
 """Epsilon and sentence marks, which are not words."""
 EPSILON_NUMBER = "0"
@@ -253,7 +253,7 @@ class _ParsedLattice:
     finals: list[tuple[str, tuple[float, float]]] = field(default_factory=list)
     """Final states with their log-probabilities."""
     error: FormatError | None = None
-    """The first error; later lines of the lattice are skipped."""
+    """The first error in the lattice, after which its other lines are skipped."""
     start: str = ""
 
 
@@ -273,8 +273,8 @@ def read_kaldi_lattice(
         words: file name of the symbol table; if empty, the lattices must contain words, not numbers.
         depth: maximum number of hypotheses per list.
         max_paths: maximum number of partial paths in a search; a lattice that needs more is rejected.
-        scales: weights in the search, by the names in ``lattices.OPTIONS``. ``lmscale`` weights the whole
-            graph cost, because the share of the language model is not known.
+        scales: weights of the streams in the search, by the names in ``lattices.OPTIONS``. ``lmscale``
+            weights the whole graph cost, because the part of the language model in it is not known.
 
     Raises:
         FormatError: the source or the symbol table cannot be read.
@@ -333,7 +333,7 @@ def _format_lines(
 
 
 def find_losses(nbest: NBestList, **options: Any) -> set[str]:
-    """Describe what a list loses if it is written and read back; the write options make no difference."""
+    """Describe what a list loses if it is written and read back. This is the same with all write options."""
     return find_lattice_losses(nbest, dict.fromkeys(LATTICE_STREAMS, 1.0), 0.0)
 
 
@@ -406,7 +406,7 @@ def _parse_line(parsed: _ParsedLattice, columns: list[str]) -> None:
 
 
 def _parse_weight(columns: list[str]) -> tuple[float, float]:
-    """Return the log-probabilities in the column of a weight; without a column, the weight is 0."""
+    """Return the log-probabilities in the column with the weight. If there is no such column, they are 0."""
     if not columns:
         return ZERO_SCORES
     costs = columns[0].split(",")
@@ -419,7 +419,7 @@ def _parse_weight(columns: list[str]) -> tuple[float, float]:
 
 
 def _build_lattice(parsed: _ParsedLattice, table: Mapping[str, str] | None) -> Lattice:
-    """Build a lattice whose nodes are numbered from 0; arcs lead from the final states to an added end node.
+    """Build a lattice. Its nodes are numbered from 0; arcs lead from all final states to an added end node.
 
     Raises:
         ValueError: the lattice is empty, or its words are numbers that the symbol table does not have.

@@ -1,4 +1,4 @@
-"""Lattices: search for their best word sequences, lists as prefix trees, and HTK's format (SLF).
+"""Lattices: the search for their best word sequences, writing lists as prefix trees, and HTK's format (SLF).
 
 A lattice is read as the list of its best distinct word sequences. The search is A* (Hart, Nilsson and
 Raphael, 1968) with the exact score of the best completion as its heuristic.
@@ -8,7 +8,7 @@ words and times are equal. After its last word, each hypothesis has a separate a
 carries all scores of the hypothesis, so that sums along a path are exact. A reader of the lattice recovers
 the hypotheses in the order of their total scores. If several have the same words, it recovers one of them.
 
-A file in HTK's standard lattice format is one lattice, and its name is the utterance id.
+A file in HTK's standard lattice format has one lattice. The name of the file is the utterance id.
 
     VERSION=1.0 lmscale=12.3 wdpenalty=-0.7 base=2.71828        header, on any number of lines
     N=24 L=39                                                   numbers of nodes and links (arcs)
@@ -42,11 +42,11 @@ from rescorer.types import NBestList
 DEFAULT_DEPTH = 100
 """Number of word sequences to extract from a lattice by default."""
 MAX_PATHS = 2_000_000
-"""Maximum number of partial paths in a search: about 1 GB with twenty words each, more with times."""
+"""Maximum number of partial paths in a search. With twenty words each, so many take about 1 GB."""
 Span = tuple[float, float]
 """Start and end of a word in seconds."""
 ESTIMATE_DECIMALS = 9
-"""Decimals to which estimated totals are rounded, because further digits depend on the order of additions."""
+"""Number of decimals to which estimated totals are rounded: other digits vary with the order of additions."""
 
 
 class Arc(NamedTuple):
@@ -54,7 +54,7 @@ class Arc(NamedTuple):
 
     target: int
     word: str
-    """Empty for fillers and sentence marks."""
+    """The word of the arc; empty for fillers and sentence marks."""
     scores: tuple[float, ...]
     """One score in nats per stream of the lattice."""
     span: Span | None = None
@@ -104,7 +104,7 @@ class Path(NamedTuple):
     total: float
     scores: tuple[float, ...]
     spans: tuple[Span, ...] = ()
-    """Start and end of each word that has times; words without times have no entry."""
+    """Start and end of the words that have times. Words without times have no entry."""
 
 
 def find_best_paths(
@@ -114,10 +114,10 @@ def find_best_paths(
 
     The total of a path is Σ scale · score + ``word_penalty`` · number of words. Of the paths with the same
     words, only the best one counts. Paths leave the queue best first, because the estimate of a path's total
-    is exact. A node that is reached again with the same words can therefore be skipped.
+    is exact. If a node is reached again with the same words, that path can therefore be skipped.
 
     Args:
-        scales: weight of each stream.
+        scales: weight of each stream, by its name.
         word_penalty: word insertion penalty in nats; it is added per word, so it is usually negative.
         max_paths: maximum number of partial paths in memory.
 
@@ -174,7 +174,7 @@ def _extend_path(path: Path, arc: Arc, total: float) -> Path:
 
 
 SMALLEST_DIFFERENCE = 2 * 10.0**-ESTIMATE_DECIMALS
-"""Totals that differ by no more than this may be read in another order, because readers round them."""
+"""Hypotheses whose totals differ by no more than this may be read back in another order, due to rounding."""
 
 
 class TreeArc(NamedTuple):
@@ -183,9 +183,9 @@ class TreeArc(NamedTuple):
     source: int
     target: int
     word: str
-    """Empty for an arc without a word."""
+    """The word of the arc; empty if the arc has none."""
     hypothesis: int | None = None
-    """Index of the hypothesis that ends with this arc, if any."""
+    """Index of the hypothesis that ends with this arc; None if none does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ def _get_spans(nbest: NBestList, index: int, words: Sequence[str]) -> list[Span]
 
 
 def find_lattice_losses(nbest: NBestList, scales: Mapping[str, float], word_penalty: float) -> set[str]:
-    """Describe what a reader of the lattice of a list cannot recover if it uses the given scales."""
+    """Describe what is lost of a list that is written as a lattice, if a reader uses the given scales."""
     words = [tuple(split_words(hypothesis.text)) for hypothesis in nbest.hypotheses]
     totals = [word_penalty * len(sequence) for sequence in words]
     for name, scale in scales.items():
@@ -276,16 +276,17 @@ SHORT_NAMES = {
     "NODES": "N", "LINKS": "L", "START": "S", "END": "E", "WORD": "W", "var": "v", "time": "t",
     "acoustic": "a", "language": "l", "SUBLAT": "sublattice", "U": "UTTERANCE",
 }  # fmt: skip
-"""Names of fields, and the shorter or more usual names by which this module replaces them."""
+"""Names of fields, and the shorter or more usual names that this module uses instead."""
 STREAMS = {"a": "acoustic", "l": "lm", "r": "pronunciation"}
-"""Streams by the fields of a link with their scores."""
+"""The fields of a link that have scores, and the streams that these become."""
 FIELD = re.compile(r"""\s*([^\s=]+)=("(?:[^"\\]|\\.){0,1000}"(?!\S)|'(?:[^'\\]|\\.){0,1000}'(?!\S)|\S*)\s*""")
 ESCAPE = re.compile(r"\\([0-7]{3}|.)")
 UNESCAPED_VALUE = re.compile(r"""[^\s"'\\\x00-\x1f][^\s\\\x00-\x1f]*""")
 """A value that can be written without escapes."""
 NUMBER = re.compile("[0-9]{1,9}")
 POCKETSPHINX_COMMENT = "# Lattice generated by PocketSphinx"
-"""Comment in files whose node times are the starts of words; a link carries the scores of its source node."""
+"""A comment in PocketSphinx's files. In these, the time of a node is the start of its word, and the scores of
+a link are those of the word at its source node."""
 
 
 class _ParsedLink(NamedTuple):
@@ -382,7 +383,7 @@ def _parse_line(parsed: _ParsedFile, text: str, file: str, line: int) -> None:
 
 
 def _parse_fields(text: str, file: str, line: int) -> dict[str, str]:
-    """Parse a line into values by their short names."""
+    """Parse a line into the values of its fields, by their names after ``SHORT_NAMES``."""
     values: dict[str, str] = {}
     end, size = 0, len(text.rstrip())
     while end < size:
@@ -453,7 +454,7 @@ def parse_score(text: str, nats_per_unit: float | None, file: str, line: int | N
 def _build_lattice(parsed: _ParsedFile, file: str) -> Lattice:
     """Build a lattice with all words on arcs.
 
-    The word of a node moves to the incoming arcs; or to the outgoing arcs if words start at their nodes.
+    The word of a node moves to the arcs that enter the node or, if words start at nodes, to those that leave.
     """
     names = [name for name in STREAMS if any(name in link.scores for link in parsed.links)]
     arcs: defaultdict[int, list[Arc]] = defaultdict(list)
@@ -478,13 +479,18 @@ def _build_lattice(parsed: _ParsedFile, file: str) -> Lattice:
 
 
 def _find_span(parsed: _ParsedFile, source: int, target: int) -> Span | None:
-    """Return the times of two nodes, or None if they cannot be the start and end of a word."""
+    """Return the times of two nodes as a span, or None if the times cannot be the start and end of a word."""
     start, end = parsed.times_s.get(source), parsed.times_s.get(target)
     return (start, end) if start is not None and end is not None and 0 <= start <= end else None
 
 
 def _find_terminals(parsed: _ParsedFile, name: str, connected: set[int], file: str) -> list[int]:
-    """Return the start or end node in the header, or else all nodes that are not in ``connected``."""
+    """Return the node that the header names, or else all nodes that are not in ``connected``.
+
+    Args:
+        name: field of the header: ``start`` or ``end``.
+        connected: for the start, the nodes that links enter; for the end, the nodes that links leave.
+    """
     if name in parsed.header:
         value = parsed.header[name]
         if not NUMBER.fullmatch(value) or int(value) not in parsed.words:
@@ -499,7 +505,7 @@ def _find_terminals(parsed: _ParsedFile, name: str, connected: set[int], file: s
 
 SUFFIXES = (".slf", ".lat")
 SCALES = {"acscale": "acoustic", "lmscale": "lm", "prscale": "pronunciation"}
-"""Streams by the names of their weights in headers and options."""
+"""The names of weights in headers and options, and the streams that they weight."""
 OPTIONS = (*SCALES, "wdpenalty")
 """Names of the weights in the total score of a path: Σ scale · score + ``wdpenalty`` · number of words.
 
@@ -507,10 +513,10 @@ The penalty is in nats and added per word, so it is usually negative. A weight t
 the header of the lattice, or else is 1; the penalty is 0 by default.
 """
 NAME_FIELD = "utterance"
-"""Field of a list with the utterance name from the header of its lattice."""
+"""Name of the list field that gets the utterance name in the header of a lattice."""
 NO_WORD = "!NULL"
 ENTRY = re.compile(r"(I|J|S)=")
-"""Matches the start of the first line after the header, which describes a node or link."""
+"""Matches the start of a line that describes a node or link. The first such line ends the header."""
 HEADER_LINE = re.compile(r"\w+=\S.*")
 HEADER_FIELD = re.compile(r"(?:^|\s)(\w+)=\S")
 
@@ -552,7 +558,7 @@ def _read_file(
 
 
 def build_row(lattice: Lattice, path: Path) -> Row:
-    """Build the hypothesis of a path, with word times if all words have one."""
+    """Build the hypothesis of a path. It gets word times if all of its words have times."""
     scores = dict(zip(lattice.streams, path.scores, strict=True))
     timed = len(path.spans) == len(path.words) > 0
     times = {WORDS_FIELD: build_word_times(path.words, path.spans)} if timed else {}

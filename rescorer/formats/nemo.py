@@ -3,7 +3,8 @@
 A file of beams has lines ``text<TAB>score`` without ids, and as many lines per utterance as the beam size
 says. The scores are natural log-probabilities. The id of a list is its position in the file, counted from 1.
 
-Manifests have the beams or the text that a model has recognised:
+A manifest is a list of recordings in JSON lines. It may also contain the beams, or the text, that a model has
+recognised:
 
     {"audio_filepath": "calls/u1.wav", "duration": 2.5, "text": "the sea was calm",
      "pred_text": "the see was calm", "beams": [["the see was calm", -3.1], ["the sea was calm", -3.4]]}
@@ -14,11 +15,12 @@ their natural log-probabilities if the decoder returns them. A line without beam
 only hypothesis.
 
 Lines have no ids. The id of a list is the name of its audio file without folder and suffix, such as ``u1``.
-If the line is a later part of the file, its ``offset`` follows: ``u1-12.5``.
+If the recording begins later in the audio file, its ``offset`` follows: ``u1-12.5``.
 
-NeMo's tools compare ``pred_text`` with ``text``. Therefore ``--to manifest:manifest=test.json`` copies each
-line of the manifest that was recognised, and puts in the first hypothesis of the line's list as
-``pred_text``. The ids of lists are names of audio files or, in formats without ids, numbers of lines.
+NeMo's tools compare ``pred_text`` with ``text``. Therefore ``--to manifest:manifest=test.json`` copies the
+lines of the manifest that was recognised, and adds to each line the first hypothesis of its list as
+``pred_text``. The id of a list is the name of the line's audio file or, in formats without ids, the number of
+the line.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ from rescorer.types import NBestList
 
 
 def read_nemo(source: Source, *, beam: int = 0) -> Lists:
-    """Yield one list for every ``beam`` lines, blank lines included, with the stream ``first_pass``.
+    """Yield one list per ``beam`` lines, with the stream ``first_pass``. Blank lines count.
 
     If the last list has too few lines, an error is yielded, because the beam size is wrong or the file is
     truncated.
@@ -126,7 +128,7 @@ def looks_like_nemo(sample: Sample) -> str:
 
 
 def has_id_column(lines: Sequence[str]) -> bool:
-    """Whether all lines have a third column besides text and score; a text seldom contains a tab."""
+    """Whether all lines have a third column, such as an id, besides text and score; few texts have tabs."""
     return bool(lines) and all(line.count("\t") > 1 for line in lines)
 
 
@@ -138,13 +140,13 @@ BEAMS_KEY = "beams"
 PREDICTION_KEY = "pred_text"
 GROUP_KEY = "speaker"
 ID_KEY = "id"
-"""Key of an explicit id, which the writer adds to a line if the name of its audio file is not the id."""
+"""Key of an explicit id. The writer adds it to a line if the name of the audio file is not the list's id."""
 RESERVED_KEYS = (REFERENCE_KEY, BEAMS_KEY, PREDICTION_KEY, GROUP_KEY, ID_KEY)
-"""Keys that do not become fields of a list."""
+"""Keys of a line that do not become fields of its list."""
 
 
 def find_id(record: Mapping[str, Any], number: int) -> str:
-    """Return the id of a line of a manifest: the ``id`` in it, or else the name of its audio, or its number.
+    """Return the id of a manifest's line: its field ``id``, else the name of its audio file, else its number.
 
     >>> find_id({"audio_filepath": "calls/u1.wav", "offset": 12.5}, 3)
     'u1-12.5'
@@ -162,7 +164,7 @@ def find_id(record: Mapping[str, Any], number: int) -> str:
 
 
 def read_manifest(source: Source) -> Lists:
-    """Yield one list per line or object, with the stream ``first_pass`` if its beams have scores."""
+    """Yield one list per JSON object, with the stream ``first_pass`` if the object's beams have scores."""
     file, seen = source_name(source), set[str]()
 
     def parse_record(record: Any, position: int, line: int | None) -> NBestList | InvalidList:
@@ -220,7 +222,7 @@ def manifest_writer(target: str | Path) -> ListWriter:
 
 
 def _make_beams(nbest: NBestList) -> list[list[str | float]]:
-    """Return the pair of text and score of each hypothesis; a text alone if there are no scores."""
+    """Return each hypothesis as a beam: ``[text, score]``, or ``[text]`` if the list has no scores."""
     texts = [hypothesis.text for hypothesis in nbest.hypotheses]
     scores = [nbest.streams[STREAM]] if STREAM in nbest.streams else []
     return list(map(list, zip(texts, *scores, strict=True)))
@@ -240,15 +242,15 @@ BY_ORDER = "order"
 
 
 def filled_manifest_writer(target: str | Path, *, manifest: str = "", by: str = "") -> ListWriter:
-    """Write the line that each list has in a manifest; without a manifest, write as ``manifest_writer`` does.
+    """For each list, write its line of a manifest; without a manifest, write as ``manifest_writer`` does.
 
-    A line gets ``pred_text``, and ``beams`` only if the list has several hypotheses. The writer raises
-    InvalidList for a list that has no line in the manifest.
+    The first hypothesis becomes ``pred_text`` of the line. All of them become ``beams``, if there are
+    several. The writer raises InvalidList for a list that has no line in the manifest.
 
     Args:
         manifest: the manifest that was recognised.
-        by: ``order`` if the ids of lists are numbers of lines, ``name`` if they are names of audio files; if
-            empty, the first list decides.
+        by: ``order`` if the ids of lists are numbers of lines, ``name`` if they are names of audio files. If
+            it is empty, the id of the first list decides.
 
     Raises:
         FormatError: the target cannot be written, or the manifest cannot be read.
@@ -260,7 +262,7 @@ def filled_manifest_writer(target: str | Path, *, manifest: str = "", by: str = 
 
 
 def list_names(record: Mapping[str, Any]) -> dict[str, None]:
-    """Return the ids that the list of a manifest's line may have, in the order of preference."""
+    """Return the ids that the list for a manifest's line may have, in order of preference."""
     own, audio = record.get(ID_KEY), record.get(AUDIO_KEY)
     names = [own] if isinstance(own, str) else []
     if isinstance(audio, str):
@@ -270,10 +272,10 @@ def list_names(record: Mapping[str, Any]) -> dict[str, None]:
 
 
 class _ManifestLines:
-    """The lines of a manifest, found by the ids of lists, which are names of audio files or numbers of lines.
+    """The lines of a manifest, each of which can be filled with the hypotheses of its list, once.
 
     Raises:
-        FormatError: the file cannot be read, or has a line that is no object.
+        FormatError: the file cannot be read, or has a line that is not an object.
     """
 
     def __init__(self, file: str, by: str) -> None:
@@ -282,7 +284,7 @@ class _ManifestLines:
         self._records = [parse_object(text, file, line) for line, text in lines]
         self._numbers = {str(number): number - 1 for number in range(1, len(self._records) + 1)}
         self._names: dict[str, int | None] = {}
-        """Index of the line with each name; None if several lines have the name."""
+        """Index of the line that a name belongs to; None if several lines have the name."""
         for index, record in enumerate(self._records):
             for name in list_names(record):
                 self._names[name] = index if self._names.get(name, index) == index else None
@@ -290,7 +292,8 @@ class _ManifestLines:
         self._written: set[int] = set()
 
     def fill(self, nbest: NBestList) -> dict[str, Any]:
-        """Return the line of a list with the list's hypotheses; raise InvalidList if the list has no line."""
+        """Return a list's line with the list's hypotheses; raise InvalidList if there is no line, or it is
+        written already."""
         index = self._find(nbest.id)
         if index in self._written:
             raise InvalidList("already written; expected each line once", list_id=nbest.id, field="id")

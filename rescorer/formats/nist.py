@@ -15,10 +15,10 @@ speaker and a number, starting at 000. The file, the channel, the times and the 
 fields of the list, and the speaker is its group. A segment is excluded from scoring by its text only: the
 speakers ``inter_segment_gap`` and ``excluded_region`` have no special meaning.
 
-References are lines ``words (id)`` (NIST trn), ``id words`` (Kaldi's ``text``), ``id<TAB>text`` (further
-columns are ignored) or JSON, one object per line or one array of objects, which may be segments of meeteval,
-or one object of texts by id; lines that are blank or comments (``;;``) do not count. Groups are JSON or
-Kaldi's ``utt2spk``.
+References are lines ``words (id)`` (NIST trn), ``id words`` (Kaldi's ``text``) or ``id<TAB>text`` (further
+columns are ignored); or they are JSON: an object per line, an array of objects, or one object of texts by id.
+The objects may be segments of meeteval. Lines that are blank or comments (``;;``) do not count. Groups are
+JSON or Kaldi's ``utt2spk``.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ from rescorer.formats.io.text_io import EncodingError, Source, read_lines, read_
 from rescorer.types import Hypothesis, NBestList
 
 Channel = tuple[str, str]
-"""Name of a file and of a channel in it."""
+"""Name of a file and name of a channel in that file, such as ``("sw4390", "A")``."""
 IGNORED_TEXT = "ignore_time_segment_in_scoring"
-"""Text of an stm segment that is excluded from scoring, in lower case."""
+"""The text, in lower case, by which a segment of an stm is excluded from scoring."""
 IGNORED_TEXTS = (IGNORED_TEXT, IGNORED_TEXT.replace("_", ""))
 BEGIN, SEPARATOR, END = TAGS = ("<ALT_BEGIN>", "<ALT>", "<ALT_END>")
 """Words of a ctm that begin, separate and end alternatives; their times are ``*``."""
 TOKEN_TYPES = frozenset({"lex", "frag", "fp", "un-lex", "for-lex", "non-lex", "misc", "noscore"})
-"""Values of the seventh column of a ctm; a line with one of them has the speaker in the eighth column."""
+"""Types of words in the seventh column of a ctm. Lines with a type have the speaker in the eighth column."""
 NOT_AVAILABLE = frozenset({"NA", "<NA>"})
-"""Values of a confidence that is not known."""
+"""Values by which a ctm says that a confidence is not known."""
 TRN_LINE = re.compile(r"(.*)\(([^()]+)\)\s*")
 SCORED_ID = re.compile(r"(\S+)[ \t]+(-\d{3,})")
-"""Matches an id with PocketSphinx's score, a large negative integer, which is not part of the id."""
+"""Matches an id followed by PocketSphinx's score, a large negative integer that is not part of the id."""
 SCORE_NATS = 1024 * math.log(1.0001)
 """Nats per unit of PocketSphinx's scores: logarithms to the base 1.0001 without their last 10 bits."""
 LABELS = re.compile(r"<[^ \t\r\f\v]*([ \t\r\f\v]+|$)")
-"""Matches the labels of a segment. As in NIST's reader, these are its first word, if it begins with ``<``."""
+"""Matches the labels of a segment. As in NIST's reader, its first word is labels if it begins with ``<``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class TimedWord:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Alternatives in a ctm; an alternative without words stands for the null word."""
+    """Alternatives in a ctm, one of which was said. One without words means that nothing was said."""
 
     file: str
     channel: str
@@ -101,7 +101,7 @@ class Choice:
 
     @property
     def middle_s(self) -> float:
-        """The latest middle of a word among the alternatives; sclite uses it to find their segment."""
+        """The latest of the middles of all words in the alternatives, by which sclite finds their segment."""
         return max((word.middle_s for way in self.ways for word in way), default=0.0)
 
     @property
@@ -168,7 +168,7 @@ def _split_trn(text: str) -> tuple[str, str, int | None] | None:
 def parse_trn(text: str) -> tuple[str, str] | None:
     """Return the id and the words of a trn line, or None if the line does not end with an id in parentheses.
 
-    The id does not include the score that PocketSphinx writes after it.
+    If PocketSphinx has written a score after the id, the score is left out.
     """
     parts = _split_trn(text)
     return parts and parts[:2]
@@ -244,7 +244,7 @@ def read_segments(source: Source) -> Iterator[Segment | DamagedSegment]:
 
 
 def _readable(error: FormatError) -> str:
-    """Return the readable part of a line that is not valid text."""
+    """Return the text of a damaged line, with replacements for bytes that are not text; "" if it is lost."""
     return error.text if isinstance(error, EncodingError) else ""
 
 
@@ -254,7 +254,7 @@ def is_stm(name: str) -> bool:
 
 
 def read_trn_lists(source: Source) -> Lists:
-    """Yield each line of a trn file as a list with one hypothesis, or an error if it cannot be read."""
+    """Yield each line of a trn file as a list with one hypothesis, or an error if the line cannot be read."""
     name = source_name(source)
     for line, text in read_lines(source):
         if isinstance(text, FormatError):
@@ -270,7 +270,7 @@ def read_trn_lists(source: Source) -> Lists:
 
 
 class LostRecording(FormatError):
-    """A recording cannot be read, or has alternatives where these cannot be used."""
+    """A recording cannot be read, or has alternatives, and the reader needs one sequence of words."""
 
     def __init__(self, channel: Channel, error: FormatError) -> None:
         self.channel, self.list_id = channel, " ".join(channel)
@@ -305,9 +305,9 @@ def read_recordings(source: Source) -> Iterator[Recording | FormatError]:
 
 @dataclass(slots=True)
 class _Reader:
-    """Collects the lines of one recording after the other, and yields the complete recordings.
+    """Collects lines until their recording is complete, and yields the complete recordings.
 
-    The recording to which the last lines belong is *open*.
+    The recording to which the latest lines belong is *open*.
     """
 
     file: str
@@ -315,9 +315,9 @@ class _Reader:
     """File and channel of the open recording; None before the first recording."""
     first_line: int = 0
     words: list[TimedWord] | None = None
-    """Words of the open recording; None if it is lost."""
+    """Words of the open recording; None if one of its lines is damaged, so that it is lost."""
     stray: tuple[str, FormatError] | None = None
-    """The only column and the error of a damaged line which names no recording, and follows the open one."""
+    """A damaged line after the open recording that names no recording itself: its first column, its error."""
     lost: set[Channel] = field(default_factory=set)
     errors: list[FormatError] = field(default_factory=list)
     """Errors that are yielded after the open recording."""
@@ -339,7 +339,7 @@ class _Reader:
             self.words.append(item)
 
     def finish(self) -> Iterator[Recording | FormatError]:
-        """Close the open recording: yield it and the errors that have occurred since its first line."""
+        """Close the open recording: yield it, unless it is lost, and the errors since its first line."""
         if self.stray:
             if self.channel is None:
                 self.errors.append(self.stray[1])
@@ -375,7 +375,7 @@ class _Reader:
 
 
 def _group(words: list[TimedWord], file: str, line: int) -> tuple[TimedWord | Choice, ...]:
-    """Turn the words between the tags of alternatives into choices.
+    """Replace the words between tags such as ``<ALT_BEGIN>`` by a ``Choice``.
 
     Raises:
         FormatError: a tag is missing, or alternatives are nested.
@@ -414,7 +414,7 @@ def read_ctm_lists(source: Source) -> Lists:
 
 
 def reject_choices(recording: Recording, file: str) -> LostRecording:
-    """Return the error for a recording with alternatives where alternatives cannot be used."""
+    """Return the error for a recording with alternatives, for readers that need one sequence of words."""
     reason = "which count only where evaluate or compare have an stm as reference"
     error = FormatError(f"has alternatives ({BEGIN}), {reason}", file=file, line=recording.line, field="word")
     return LostRecording((recording.file, recording.channel), error)
@@ -432,9 +432,9 @@ def _build_list(recording: Recording) -> NBestList:
 
 
 def trn_writer(target: str | Path) -> ListWriter:
-    """Write the first hypothesis of each list; reject an id with a parenthesis or a line break.
+    """Write the first hypothesis of each list; reject a list whose id has a parenthesis or a line break.
 
-    A text that begins like a comment is written after a space, so that it is not read as a comment.
+    If a text begins like a comment, a space is written before it, so that it is not read as a comment.
     """
 
     def format_lines(nbest: NBestList) -> Iterator[str]:
@@ -450,7 +450,8 @@ def trn_writer(target: str | Path) -> ListWriter:
 
 
 def ctm_writer(target: str | Path) -> ListWriter:
-    """Write the first hypothesis of each list from its field ``words``; the id names file and channel."""
+    """Write the first hypothesis of each list. Its field ``words`` has the times; the id of the list names
+    file and channel."""
 
     def format_lines(nbest: NBestList) -> Iterator[str]:
         for word in _get_timed_words(nbest):
@@ -462,7 +463,7 @@ def ctm_writer(target: str | Path) -> ListWriter:
 
 
 def parse_channel(nbest: NBestList) -> tuple[str, str]:
-    """Return the file and the channel in the id of a list; the channel is ``1`` if the id names only a file.
+    """Return the file and the channel that the id of a list names. If it names only a file, the channel is 1.
 
     Raises:
         InvalidList: the id is not one or two words.
@@ -492,7 +493,7 @@ def fits_trn(text: str) -> bool:
 
 
 def is_trn(text: str) -> bool:
-    """Whether a line that ends in parentheses is of a trn: a number there, such as -12.5, may be a score."""
+    """Whether a line that fits a trn is of no other format. A number in its parentheses may be a score."""
     trn = parse_trn(text) if fits_trn(text) else None
     return trn is not None and (trn[0].isdecimal() or not is_number(trn[0]))
 
@@ -509,7 +510,8 @@ def fits_ctm(text: str) -> bool:
 def is_ctm(text: str) -> bool:
     """Whether a line that fits a ctm is of no other format.
 
-    A line of SRILM's scores has numbers in the columns of the file and the channel; a trn ends with an id.
+    Lines of SRILM and of a trn may also fit. The former have numbers in the columns of file and channel; the
+    latter end with an id in parentheses.
     """
     file, channel, *_, word = split_words(text)[:5]
     return not (ends_with_id(text) or (is_number(file) and is_number(channel) and word[0].isdigit()))
@@ -522,7 +524,7 @@ def fits_stm(text: str) -> bool:
 
 
 def is_certain_stm(text: str) -> bool:
-    """Whether a line that fits an stm is of no other format; the third column of a ctm is a time."""
+    """Whether a line that fits an stm is of no other format. In a ctm, the third column would be a number."""
     _, _, speaker, _, _, *words = split_words(text)
     return not ends_with_id(text) and (not is_number(speaker) or (bool(words) and not fits_ctm(text)))
 
@@ -552,18 +554,18 @@ class LineTests:
     """The tests by which lines are recognised as a trn, ctm or stm."""
 
     comment: str
-    """The beginning of comments."""
+    """The characters with which comments begin."""
     fits: Callable[[str], bool]
-    """Whether the format allows a line."""
+    """Tests whether a line can belong to the format."""
     is_certain: Callable[[str], bool]
-    """Whether no other format allows a line that fits; one such line is enough."""
+    """Tests whether a line that fits can belong to no other format. One such line is enough evidence."""
     evidence: str
 
     def find_evidence(self, lines: Sequence[str], share: float = 1.0) -> str:
         """Return the evidence that lines have the format, or an empty string.
 
         Args:
-            share: the share of the lines, without comments, that must fit.
+            share: the share of the lines that must fit; comments do not count.
         """
         content = [text for text in lines if not text.startswith(self.comment)]
         fitting = [text for text in content if self.fits(text)]
@@ -579,7 +581,7 @@ TESTS = {
     ),
 }
 DAMAGED_SHARE = 0.5
-"""Share of the lines that must fit a format for a file to be taken for a damaged file of that format."""
+"""If at least this share of lines fits a format, a file may be a damaged file of that format."""
 
 
 def looks_like_trn(sample: Sample) -> str:
@@ -600,10 +602,10 @@ def looks_like(sample: Sample) -> str:
 
 
 def find_damaged(sample: Sample) -> dict[str, str]:
-    """Return the evidence for each of trn, ctm and stm of which a file may be a damaged file.
+    """Return which of trn, ctm and stm a damaged file may be, with the evidence for each of them.
 
-    This is for files that match no format as a whole. Most lines of the sample must fit, because the first
-    lines of a file are no more likely to be damaged than others.
+    This is for files that match no format as a whole. Half of the lines in the sample must fit, because the
+    beginning of a file is no more likely to be damaged than the rest.
     """
     if sample.is_folder or sample.record:
         return {}
@@ -613,7 +615,7 @@ def find_damaged(sample: Sample) -> dict[str, str]:
 
 SEGMENT_FIELDS = ("file", "channel", "start_s", "end_s")
 FIELDS = frozenset({*SEGMENT_FIELDS, "labels"})
-"""Fields of a list that an stm file can hold."""
+"""Names of list fields that an stm can hold."""
 
 
 def read_lists(source: Source) -> Lists:
@@ -632,12 +634,16 @@ def read_lists(source: Source) -> Lists:
 
 
 def format_segment_id(speaker: str, number: int) -> str:
-    """Return sclite's id of a segment, given the speaker and the segment's number among theirs, from 0."""
+    """Return the id that sclite gives a segment, such as ``A-000``.
+
+    Args:
+        number: the number of the segment among those of the speaker, from 0.
+    """
     return f"{speaker}-{number:03d}"
 
 
 def writer(target: str | Path) -> ListWriter:
-    """Write the first hypothesis of each list as a segment of an stm; the group of the list is the speaker.
+    """Write the first hypothesis of each list as a segment of an stm. The list's group becomes the speaker.
 
     File and channel come from the list fields of these names, or else from the id, as for a ctm. The times
     come from the list fields ``start_s`` and ``end_s``, or else from the word times; a list without times is
@@ -672,7 +678,7 @@ def _format_line(nbest: NBestList) -> str:
 
 
 def _find_times(nbest: NBestList) -> tuple[Any, Any]:
-    """Return the start and end of a segment from the fields of the list, or else from its word times."""
+    """Return the start and end of a segment: from the fields of the list, or else from its word times."""
     times = nbest.fields.get("start_s"), nbest.fields.get("end_s")
     words = [] if times != (None, None) else get_word_times(nbest)
     if not words:
@@ -681,18 +687,18 @@ def _find_times(nbest: NBestList) -> tuple[Any, Any]:
 
 
 ID, REFERENCE, TEXT, SPEAKER = "id", "reference", "text", "speaker"
-"""Fields of references and groups in JSON; a reference may also be in the field ``text``."""
+"""Fields of references and groups in JSON. A reference may be in the field ``text`` instead."""
 Entry = tuple[int, str, str]
 """Line number, id and value."""
 LineParser = Callable[[str], tuple[str, str] | None]
-"""Returns the id and the value of a line, or None if the line has another format."""
+"""Parses a line into an id and a value; returns None if the line has another format."""
 
 
 def read_references(source: Source, text_field: str = REFERENCE) -> dict[str, str]:
     """Read the reference text of each utterance, by id; a text may be empty.
 
     Args:
-        text_field: name of the field with the text in JSON.
+        text_field: name of the field that has the text, if the file is JSON.
 
     Raises:
         FormatError: a line cannot be read, or an id has two different texts; the error names file and
@@ -726,15 +732,15 @@ def _read_content_lines(source: Source) -> list[tuple[int, str]]:
 
 
 def _is_json(first: str) -> bool:
-    """Whether the first line is JSON, not a trn line with a brace, such as ``{ uh / @ } yes (u1)``."""
+    """Whether a first line is JSON. A trn line may also begin with a brace: ``{ uh / @ } yes (u1)``."""
     return bool(re.match(r'\s*(\[|\{\s*("|$))', first)) and parse_trn(first) is None
 
 
 def _choose_line_format(lines: list[tuple[int, str]]) -> tuple[LineParser, str]:
-    """Return the parser of the lines, and a description of the lines that it expects.
+    """Choose the parser for lines by the first line. Return it, and a description of the lines it expects.
 
-    A word of Kaldi's ``text`` may be in parentheses, so one line that ends like a trn does not make a file
-    trn.
+    A file counts as a trn only if half of its lines end like a trn, since words in Kaldi's ``text`` may be in
+    parentheses.
     """
     if lines and "\t" in lines[0][1]:
         return _parse_tsv, "id<TAB>text"
@@ -792,7 +798,7 @@ def _parse_json(lines: list[tuple[int, str]], file: str, value_field: str) -> It
 
 
 def _parse_records(lines: list[tuple[int, str]], file: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield objects with their line numbers, or with their positions from 1 if they are in an array."""
+    """Yield each JSON object with its line number or, if it is in an array, its position from 1."""
     if lines and lines[0][1].strip() == "{":  # one object on several lines
         yield lines[0][0], parse_object("\n".join(text for _, text in lines), file, lines[0][0])
         return

@@ -1,13 +1,14 @@
 """Read and write parquet, a format of tables in which columns are stored one after another.
 
-Hypotheses are a column of arrays of objects, as in JSON lines; or a column of arrays of texts, and a column
-of arrays of numbers for each score stream.
+A row is a list. Its hypotheses are an array of objects in one column, as in JSON lines; or they are an array
+of texts, and there is a column with an array of numbers for each score stream.
 
 A hostile file of a few kilobytes may expand to gigabytes: in one page, in one row, or in a text that many
 rows repeat. Rows are therefore read a few at a time, in bounded memory. The header of each page states its
-decompressed bytes and its number of values. pyarrow allocates exactly these, so the headers are read before
-pages are decompressed. Sizes in the footer may be wrong, because decompression does not use them. A column of
-texts is read as distinct texts and references to them, until the size of the whole column is known.
+decompressed bytes and its number of values. pyarrow allocates as much as the headers say, so they are checked
+before pages are decompressed. Sizes in the file's footer may be wrong, because decompression does not use
+them. A column of texts is first read as distinct texts, and references to these for each row, until the size
+of the whole column is known.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 HEADER_BYTES = 1 << 12
 MAX_HEADER_BYTES = 1 << 20
-"""Longest header of a page; nearly all headers are shorter than ``HEADER_BYTES``."""
+"""Longest header of a page that is read; nearly all headers are shorter than ``HEADER_BYTES``."""
 MAX_VARINT_BYTES = 10
 LISTS = ("list", "large_list", "fixed_size_list", "list_view", "large_list_view")
 FRACTIONS = ("floating", "decimal")
@@ -51,7 +52,7 @@ NUMBERS = ("integer", *FRACTIONS)
 STRINGS = ("string", "large_string", "string_view")
 TIMES = ("timestamp", "time", "date")
 DATA_PAGES = 5, 8
-"""Fields of a header that describe data pages of version 1 and 2; the first field in both counts values."""
+"""Fields of a header that describe a data page of version 1 or 2. In both, the first field counts values."""
 
 
 class DamagedPage(ValueError):
@@ -64,7 +65,7 @@ class ColumnSize:
 
     name: str
     is_repeated: bool
-    """Whether a row may have any number of values."""
+    """Whether a row may have any number of values in this column, as in an array."""
     compressed_bytes: int
     n_bytes: int
     """Decompressed bytes of all pages."""
@@ -80,7 +81,8 @@ def measure_columns(
 
     Args:
         metadata: the footer of the file, as pyarrow reads it.
-        names: names of columns of the table. A column may consist of several, each of which is measured.
+        names: names of columns of the table. A column of objects is stored as several columns, each of which
+            is measured.
 
     Raises:
         DamagedPage: a header cannot be read.
@@ -111,7 +113,7 @@ def _measure(stream: BinaryIO, column: Any, is_repeated: bool) -> ColumnSize:
 
 
 def _count(fields: Any, number: int) -> int:
-    """Return the number in a field; raise DamagedPage if the field has none, or a negative one."""
+    """Return the value of a field that counts something; raise DamagedPage if it is missing or negative."""
     value = fields.get(number) if isinstance(fields, dict) else None
     if type(value) is not int or value < 0:
         raise DamagedPage("the header of a page lacks a size")
@@ -119,7 +121,7 @@ def _count(fields: Any, number: int) -> int:
 
 
 def _read_header(stream: BinaryIO, offset: int, end: int) -> tuple[dict[int, Any], int]:
-    """Read a header at an offset; return its fields by their numbers, and its length in bytes."""
+    """Read the header of a page at an offset. Return its fields by their numbers, and its length in bytes."""
     for n_bytes in (HEADER_BYTES, MAX_HEADER_BYTES):
         stream.seek(offset)
         reader = _CompactReader(stream.read(min(n_bytes, end - offset)))
@@ -133,7 +135,7 @@ def _read_header(stream: BinaryIO, offset: int, end: int) -> tuple[dict[int, Any
 
 
 class _CompactReader:
-    """Reads Thrift's compact protocol, in which headers are written; texts are skipped.
+    """Reads Thrift's compact protocol, in which the headers of pages are written. Texts are skipped.
 
     The kinds of values are: 1 true, 2 false, 3 byte, 4 to 6 integers, 7 double, 8 text, 9 list, 10 set and
     12 struct (doc/specs/thrift-compact-protocol.md of Thrift). Each value takes at least one byte, so reading
@@ -198,13 +200,13 @@ class _CompactReader:
 
 
 BATCH_ROWS = 64
-"""Largest number of rows that are decompressed at a time; large rows are read in smaller numbers."""
+"""Maximum number of rows that are decompressed at a time. If rows are large, there are fewer at a time."""
 MIN_BYTES = 1 << 21
-"""Lower bound for the limit on the bytes of a line, because writers make pages of about this size."""
+"""The limit on the bytes of a line is raised to this here, because writers make pages of about this size."""
 PAGE_LINES = 4
-"""Largest size of a page, in lines of the largest length; a page has the texts of several rows."""
+"""Maximum size of a page, as a multiple of the longest line: a page contains the texts of several rows."""
 MAX_EXPANSION = 256
-"""Largest ratio of a repeated column to its compressed size, if the column is larger than a page may be."""
+"""Maximum ratio of a repeated column's size to its compressed size, if it is larger than a page may be."""
 
 
 class TooLarge(ValueError):
@@ -218,10 +220,10 @@ class OversizedRow:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """An open table, whose columns of texts are read as distinct texts and references to them."""
+    """An open table. Columns of texts are read as distinct texts, with a reference to one of them per row."""
 
     schema: pa.Schema
-    """The columns with the types that they have once texts have replaced references."""
+    """The columns, with the types that they have after references have been replaced by texts."""
     _stream: BinaryIO
     _file: Any
 
@@ -235,7 +237,7 @@ class Table:
         return int(self._file.metadata.row_group(group).num_rows)
 
     def read_batches(self, group: int, names: Iterable[str]) -> Iterator[pa.RecordBatch | OversizedRow]:
-        """Yield the rows of a row group in batches, with the columns of some names.
+        """Yield the rows of a row group in batches, reading only the named columns.
 
         Raises:
             TooLarge, DamagedPage, OSError, pyarrow.ArrowException: the remaining rows cannot be read.
@@ -246,7 +248,7 @@ class Table:
             yield from self._expand(batch)
 
     def _count_batch_rows(self, group: int, columns: list[str]) -> int:
-        """Return the number of rows to read at a time, which take about as many bytes as one row may have."""
+        """Return how many rows to read at a time, so that they take at most about the limit for one row."""
         n_bytes = largest_bytes = 0
         for size in measure_columns(self._stream, self._file.metadata, group, columns):
             _check_size(size)
@@ -256,7 +258,7 @@ class Table:
         return min(BATCH_ROWS, max(1, max_line_bytes() // row_bytes))
 
     def _expand(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | OversizedRow]:
-        """Replace references by texts; if the batch would be too large, row by row."""
+        """Replace references by texts. If the batch would be too large, do so one row at a time."""
         import pyarrow as pa
 
         if sum(map(count_bytes, batch.columns)) <= max_line_bytes():
@@ -286,7 +288,7 @@ def open_table(stream: BinaryIO) -> Table:
 
 
 def _check_size(size: ColumnSize) -> None:
-    """Raise TooLarge if a column could take too much memory; one row may have all of a repeated column."""
+    """Raise TooLarge if a column could take too much memory. A repeated column may be in one row entirely."""
     problem, limit = "", max(max_line_bytes(), MIN_BYTES)
     page_bytes = PAGE_LINES * limit
     if size.largest_bytes > page_bytes:
@@ -303,7 +305,7 @@ def _check_size(size: ColumnSize) -> None:
 
 
 def _spell_out(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Replace references by texts, unless pyarrow cannot cast the type; that type is only slower to read."""
+    """Replace references by texts. If pyarrow cannot do so for a type, keep them, which is only slower."""
     import pyarrow as pa
 
     try:
@@ -320,7 +322,7 @@ def _is(kind: pa.DataType, *names: str) -> bool:
 
 
 def count_bytes(array: pa.Array) -> int:
-    """Return the size that an array has once texts have replaced references."""
+    """Return the number of bytes of an array after references have been replaced by texts."""
     from pyarrow import compute
 
     if _is(array.type, "dictionary"):
@@ -338,11 +340,11 @@ def count_bytes(array: pa.Array) -> int:
 
 
 TEXTS = "texts"
-"""Name of a column of hypotheses that are texts, if there is no column ``hypotheses``."""
+"""Name of the column with arrays of texts that are the hypotheses if there is no column ``hypotheses``."""
 MAX_NAMES = 8
-"""Largest number of columns that an error names."""
+"""Maximum number of columns that an error names."""
 Convert = Callable[[Any], Any]
-"""Converts a value of a column, which must not be null, to a value that JSON can hold."""
+"""Converts a value of a column to a value that JSON can hold. The value must not be null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,10 +352,11 @@ class Columns:
     """The columns of a table that are read, and the fields that they become.
 
     Args:
-        converters: function that converts the values of each column; None if they stay as they are.
+        converters: the columns to read, by name, with the function that converts the values of each; None
+            for values that stay as they are.
         names: names of the fields.
-        texts: column of arrays of texts; empty if hypotheses are objects.
-        streams: columns of arrays with one number per hypothesis.
+        texts: name of the column with arrays of texts; empty if hypotheses are objects.
+        streams: names of columns that have arrays with one score per hypothesis.
     """
 
     converters: dict[str, Convert | None]
@@ -374,10 +377,10 @@ class Columns:
         return [None if value is None else convert(value) for value in values]
 
     def join(self, record: dict[str, Any]) -> dict[str, Any]:
-        """Combine an array of texts and arrays of scores to hypotheses; other records stay as they are.
+        """Combine the texts and the scores of a record to hypotheses; return other records unchanged.
 
         Raises:
-            InvalidList: an array of scores has another length than that of the texts.
+            InvalidList: there are more or fewer scores in an array than texts.
         """
         texts = record.pop(self.texts, None) if self.texts else None
         if texts is None:
@@ -404,7 +407,11 @@ class Columns:
 def _pair(
     hypotheses: list[dict[str, Any]], values: Any, field: str, list_id: str
 ) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Pair hypotheses with their scores; without an array of scores there are no pairs."""
+    """Yield each hypothesis with its score, or nothing if there are no scores.
+
+    Args:
+        values: the array of scores; None if the row has none.
+    """
     if values is None:
         return iter(())
     if not isinstance(values, list):
@@ -422,8 +429,8 @@ def find_columns(schema: pa.Schema, names: FieldMap, file: str) -> Columns:
     """Choose the columns of a table that are read: all columns whose values JSON can hold.
 
     Raises:
-        FormatError: two columns have the same name, there are no ids or no hypotheses, or a column has a type
-            that its field cannot have.
+        FormatError: two columns have the same name, there is no column of ids or of hypotheses, or a column
+            has a type that its field cannot have.
     """
     if len(set(schema.names)) < len(schema.names):
         raise FormatError("two columns have the same name", file=file)
@@ -518,7 +525,7 @@ def _type_without_times(kind: pa.DataType) -> pa.DataType:
 
 
 def _without_times(column: pa.Array) -> pa.Array:
-    """Turn dates and times into texts; times with a zone become UTC, as some machines lack zones."""
+    """Turn dates and times into texts. Times with a zone become UTC, as a machine may not know the zone."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -540,7 +547,7 @@ def _is_list_of(kind: pa.DataType, names: Sequence[str]) -> bool:
 
 SUFFIX = ".parquet"
 GROUP_ROWS = 4096
-"""Number of rows of the row groups that the writer makes."""
+"""Number of rows that the writer puts into a row group."""
 DEFAULT_FIELDS = FieldMap()
 
 
@@ -549,17 +556,18 @@ def read_lists(
 ) -> Lists:
     """Yield the list of each row of a file, or of all files of a folder.
 
-    An invalid row, or a file of a folder that cannot be read, yields an error. The line of an error is the
-    row, counted from 1. If an object of a storage cannot be read, reading ends, because the storage may not
-    answer for other objects either.
+    An invalid row, or a file in a folder that cannot be read, yields an error. The line of an error is the
+    number of the row, from 1. If an object in object storage cannot be read, reading ends, because the
+    storage may not deliver other objects either.
 
     Args:
         names: names of the columns, and of the fields of hypotheses.
-        group_of: function that returns the group for a list id; used for lists without a group.
+        group_of: function that returns the group of a list, given the list's id; called for lists without a
+            group.
 
     Raises:
-        FormatError: the only file, or an object, cannot be opened, or lacks columns, or a column has a type
-            that cannot be read.
+        FormatError: the only file, or an object, cannot be opened, lacks a needed column, or has a column of
+            a type that cannot be read.
         ConfigError: pyarrow is missing.
     """
     tables = find_tables(source)
@@ -573,7 +581,7 @@ def read_lists(
 
 
 def find_tables(source: Source) -> list[str]:
-    """Return the name of a file or object, or the sorted names of all tables below a folder or prefix.
+    """Return the name of a file or object; of a folder or prefix, the sorted names of all tables below it.
 
     Files or folders whose names begin with ``.`` or ``_`` are left out, such as Spark's ``_SUCCESS``.
 
@@ -641,10 +649,10 @@ class _RowReader:
     parser: RecordParser
 
     def read_group(self, table: Table, group: int, row: int) -> Lists:
-        """Yield the lists of a row group, up to an error if the group is damaged.
+        """Yield the lists of a row group. If the group is damaged, end with an error.
 
         Args:
-            row: number of the first row.
+            row: number of the group's first row in the file.
         """
         import pyarrow as pa
 
@@ -664,7 +672,7 @@ class _RowReader:
             yield FormatError(message, file=self.file, line=row)
 
     def parse_batch(self, batch: pa.RecordBatch, first_row: int) -> Lists:
-        """Yield the list of each row, or an error in place of a row with a value that cannot be read."""
+        """Yield the list of each row, or an error in its place if a value of the row cannot be read."""
         problem, records = "", list[dict[str, Any]]()
         try:
             records = list(self.columns.read_rows(batch))
@@ -686,7 +694,8 @@ class _RowReader:
 
 @contextmanager
 def writer(target: str | Path) -> Iterator[Write]:
-    """Write one list per row, with a fixed set of columns; other fields of lists and hypotheses are left out.
+    """Write one list per row, with a fixed set of columns. Fields of lists and hypotheses that have no column
+    are left out.
 
     Raises:
         FormatError: the file cannot be written.

@@ -1,8 +1,8 @@
 """Toolkits' markup in texts: pieces of words, single letters, and marks that are not words.
 
-Recognisers print texts in the pieces of their tokenizer, unless a last step joins the pieces. ``MarkupTally``
-finds the kinds of markup in the texts of a file, and ``join_text`` turns a text with markup into ordinary
-text:
+Some recognisers print texts in pieces, as their tokenizer makes them, because no last step joins the pieces.
+``MarkupTally`` finds the kinds of markup in the texts of a file, and ``join_text`` turns a text with markup
+into ordinary text. The kinds are:
 
 =================================  ==================================================================
 ``▁the ▁un known``, ``▁the▁sea``   SentencePiece: a piece that starts (or ends) a word has the mark (U+2581)
@@ -21,7 +21,8 @@ text:
 One character does not prove a kind of markup: ``|`` is a letter in Buckwalter's Arabic, and ``Ġ`` in Maltese.
 The marks must stand where the tokenizer puts them, in enough texts or tokens of the file.
 
-SentencePiece's ``⁇`` and ``<unk>`` are neither joined nor removed. They stay words, as something was said.
+SentencePiece's ``⁇`` and ``<unk>`` are neither joined nor removed. They stay words, because something was
+said there.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ from rescorer.formats.io.folders import Lists
 from rescorer.types import Hypothesis, NBestList
 
 UNKNOWN_PIECE = "⁇"
-"""SentencePiece's text for a piece that it does not know (U+2047)."""
+"""The text that SentencePiece writes for a piece that it does not know (U+2047)."""
 MAX_SAMPLE_LISTS, MAX_SAMPLE_CHARACTERS = 1000, 1_000_000
-"""Number of lists and of characters, at the beginning of a file, that are searched for markup."""
+"""Number of lists at the beginning of a file, and of characters in them, that are searched for markup."""
 MAX_WORD_PIECES = 200
-"""Largest number of pieces of a word with times; the time to join them is quadratic in their number."""
+"""Maximum number of pieces that are joined to a word with times, because this takes quadratic time."""
 MAX_EXAMPLES = 3
 MAX_CONTRARY_SHARE = 0.1
-"""Largest number of texts that cannot have a kind of markup, relative to the texts that seem to have it."""
+"""A kind of markup is ruled out if texts that cannot have it are more than this share of those with marks."""
 
 UNKNOWN = re.compile(r"⁇|<unk>|\[UNK\]", re.IGNORECASE)
 EVENT = re.compile(r"</?\w[\w/-]*>|\[\w[\w-]*\]|⁇")
-"""Tokens that are separate words in any vocabulary, such as ``[noise]`` and unknown pieces."""
+"""Matches tokens that are whole words in any vocabulary, such as ``[noise]`` and unknown pieces."""
 WHISPER_MARK = re.compile(r"<\|[^<>|\s]{0,40}\|>")
 START_OF_TRANSCRIPT, START_OF_PROMPT = "<|startoftranscript|>", "<|startofprev|>"
 SENTENCE_MARK = re.compile(
@@ -60,7 +61,7 @@ SENTENCE_MARK = re.compile(
 )
 WORD_START, WORD_END, SPACE, SEPARATOR, UNDERSCORE, BYTE_SPACE = "▁", "</w>", "<space>", "|", "_", "Ġ"
 AT_PIECE = re.compile("▁(?=[^▁\u2580-\u259f\\s])|(?<=[^▁\u2580-\u259f\\s])▁")
-"""Matches a mark next to a piece of a word; among other block characters, it is part of a drawing."""
+"""Matches a mark ``▁`` next to a piece of a word. Next to other block characters, it is part of a drawing."""
 CONTINUING = re.compile(r"##\w")
 CONTINUED = re.compile(r".*\w'?@@", re.DOTALL)
 UNDERSCORED = re.compile(r"_[^\W_].*(?<!_)", re.DOTALL)
@@ -135,7 +136,7 @@ def join_wordpiece(text: str) -> str:
 
 
 def join_subword_nmt(text: str) -> str:
-    """Join each piece that ends with ``@@`` to the next one; the last piece of a text may end with it, too.
+    """Join each piece that ends with ``@@`` to the next piece. The last piece of a text may also end with it.
 
     >>> join_subword_nmt("the un@@ known ca@@")
     'the unknown ca'
@@ -154,7 +155,7 @@ def join_subword_nmt(text: str) -> str:
 
 
 def join_letters(text: str, separator: str = SEPARATOR) -> str:
-    """Join the letters between two marks; if words are not spelt letter by letter, marks become spaces.
+    """Join the letters between two marks. If words are not spelt letter by letter, replace marks by spaces.
 
     >>> join_letters("t h e | c a t |"), join_letters("the|cat|")
     ('the cat', 'the cat')
@@ -206,7 +207,11 @@ def _concatenate(text: str) -> str:
 
 
 def _strip_start(token: str, half: str) -> str:
-    """Remove marks of two equal characters from the start of a token."""
+    """Remove all marks of two equal characters, such as ``##``, from the start of a token.
+
+    Args:
+        half: one of the two characters.
+    """
     rest = token.lstrip(half)
     return half * ((len(token) - len(rest)) % 2) + rest
 
@@ -232,7 +237,7 @@ def _are_letters(tokens: Sequence[str], separator: str) -> bool:
 PRINTABLE_BYTES = [byte for first, last in ("!~", "¡¬", "®ÿ") for byte in range(ord(first), ord(last) + 1)]
 OTHER_BYTES = [byte for byte in range(256) if byte not in PRINTABLE_BYTES]
 BYTES = dict(zip([*PRINTABLE_BYTES, *range(256, 512)], [*PRINTABLE_BYTES, *OTHER_BYTES], strict=False))
-"""The byte of each character of byte-level pieces; printable characters stand for themselves."""
+"""The byte that each character of byte-level pieces stands for. Printable characters stand for themselves."""
 
 
 def _decode_bytes(text: str) -> str | None:
@@ -250,7 +255,7 @@ def _decode_bytes(text: str) -> str | None:
 # Recognising. Each function returns the number of marks where the tokenizer puts them, or CONTRARY.
 
 CONTRARY = -1
-"""Result for a text that cannot have a kind of markup."""
+"""Number of marks that stands for a text that cannot have a kind of markup."""
 
 
 def _count_underscores(tokens: Sequence[str]) -> int:
@@ -286,7 +291,7 @@ def _count_bytes(tokens: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """A kind of markup, with the number of marks that a file must have to be of this kind."""
+    """A kind of markup, and the evidence by which a file is taken to have it."""
 
     name: str
     description: str
@@ -295,16 +300,16 @@ class Markup:
     join: Callable[[str], str]
     """Returns a text without this markup."""
     count: Callable[[Sequence[str]], int] | None = None
-    """Counts the marks in the tokens of a text; None for marks that their form alone identifies."""
+    """Counts the marks in the tokens of a text; None if marks have a form that nothing else has."""
     min_marks: int = 1
     min_texts: float = 0.0
-    """Smallest share of the texts that must have marks."""
+    """The share of a file's texts that must have marks."""
     min_tokens: float = 0.0
-    """Smallest number of marks per token of all texts."""
+    """The number of marks that there must be per token, over all texts of a file."""
 
     @property
     def is_spelt(self) -> bool:
-        """Whether texts are spelt letter by letter."""
+        """Whether texts with this markup are spelt letter by letter."""
         return self in SPELT
 
 
@@ -347,9 +352,9 @@ KINDS = (
     WHISPER, SENTENCE, SENTENCEPIECE, UNDERSCORES, WORD_ENDS, SPACES, LETTERS, LETTERS_UNDERSCORED,
     BYTE_LEVEL, WORDPIECE, SUBWORD_NMT,
 )  # fmt: skip
-"""All kinds, in the order in which they are joined."""
+"""All kinds of markup, in the order in which they are removed from a text."""
 DROPPED_TOKENS = frozenset({"<s>", "</s>"})
-"""Tokens that are removed in any case, so that they count as markup only if they are glued to words."""
+"""Tokens that are removed before words are counted. They count as markup only if they touch a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +376,7 @@ class MarkupTally:
         """Start with no texts.
 
         Args:
-            drops: whether a token is harmless, because it is removed before words are counted.
+            drops: whether a token is removed before words are counted, and so is harmless.
         """
         self._drops = drops
         self._n_texts = self._n_tokens = 0
@@ -380,7 +385,7 @@ class MarkupTally:
         self._contrary: Counter[str] = Counter()
         self._examples: dict[str, list[str]] = {}
         self.unknown: Counter[str] = Counter()
-        """Tokens that stand for something unknown."""
+        """Counts of tokens that stand for something unknown, such as ``<unk>``."""
 
     def add(self, text: str) -> None:
         """Count a text."""
@@ -400,7 +405,7 @@ class MarkupTally:
                 self._count(kind, kind.count(tokens), text)
 
     def _count_harmful(self, pattern: re.Pattern[str], text: str) -> int:
-        """Count marks, except harmless tokens."""
+        """Count the matches of a pattern, except those that are harmless tokens."""
         return sum(
             not self._drops(match[0])
             or not (text[: match.start()][-1:] or " ").isspace()
@@ -445,16 +450,17 @@ def tally_markup(texts: Iterable[str]) -> MarkupTally:
 
 
 def find_markup(texts: Iterable[str]) -> tuple[Markup, ...]:
-    """Return the kinds of markup that texts have, in the order in which they are joined."""
+    """Return the kinds of markup that texts have, in the order in which to remove them."""
     return tuple(found.kind for found in tally_markup(texts).found())
 
 
 def join_text(text: str, kinds: Sequence[Markup] | None = None) -> str:
-    """Return a text without markup: words, single spaces, and unknown pieces as they are.
+    """Return a text without markup: words with single spaces between them. Unknown pieces stay as they are.
 
     Args:
         kinds: the kinds of markup that ``find_markup`` has found in the file of the text; if None, the kinds
-            in the text itself. If the file is spelt letter by letter, letters without a mark are one word.
+            in the text itself. If they say that the file is spelt letter by letter, a text of letters without
+            a mark is one word.
 
     >>> join_text("<|en|> ▁the ▁un known ▁cat"), join_text("the cat"), join_text("y e s", [LETTERS])
     ('the unknown cat', 'the cat', 'yes')
@@ -466,9 +472,12 @@ def join_text(text: str, kinds: Sequence[Markup] | None = None) -> str:
 
 
 def join_list(nbest: NBestList, kinds: Sequence[Markup], reference_kinds: Sequence[Markup] = ()) -> NBestList:
-    """Return a list without markup in its texts, its context and its previous utterances.
+    """Return a list without markup in its texts, its reference, its context and its previous utterances.
 
-    Word times are joined like the words. If they do not fit the text, the hypothesis loses them.
+    The times of pieces are joined to times of words. If they do not fit the text, the hypothesis loses them.
+
+    Args:
+        reference_kinds: the kinds of markup that references have.
     """
     reference = nbest.reference
     return replace(
@@ -481,7 +490,7 @@ def join_list(nbest: NBestList, kinds: Sequence[Markup], reference_kinds: Sequen
 
 
 def join_hypothesis(hypothesis: Hypothesis, kinds: Sequence[Markup]) -> Hypothesis:
-    """Return a hypothesis without markup, with the fields ``words`` and ``nwords`` of the joined text."""
+    """Return a hypothesis without markup. Its fields ``words`` and ``nwords`` are adapted to the new text."""
     text = join_text(hypothesis.text, kinds)
     if text == hypothesis.text:
         return hypothesis
@@ -500,7 +509,7 @@ def join_word_times(
     """Join the entries of the field ``words``, one per piece, to one per word; None if they do not fit.
 
     A word lasts from the start of its first piece to the end of its last piece. Its confidence is the lowest
-    confidence of a piece.
+    of the confidences of its pieces.
     """
     if not isinstance(entries, list):
         return None
@@ -549,7 +558,7 @@ def _merge_pieces(word: str, pieces: Sequence[Mapping[str, Any]]) -> dict[str, A
 
 
 class ListMarkup:
-    """The markup of the hypotheses and of the references of a file, as found in its first lists."""
+    """The markup that the hypotheses and the references of a file have, as found in its first lists."""
 
     def __init__(self) -> None:
         self._hypotheses, self._references = MarkupTally(), MarkupTally()
@@ -568,32 +577,32 @@ class ListMarkup:
 
     @property
     def is_enough(self) -> bool:
-        """Whether the lists so far show the markup of the file; further lists are not counted."""
+        """Whether enough lists have been counted to show the markup of the file; others are ignored."""
         return self._n_lists >= MAX_SAMPLE_LISTS or self._n_characters >= MAX_SAMPLE_CHARACTERS
 
     @property
     def hypothesis_kinds(self) -> tuple[Markup, ...]:
-        """The kinds to remove from hypotheses."""
+        """The kinds of markup to remove from hypotheses."""
         return _with_marks(self._hypotheses.found())
 
     @property
     def reference_kinds(self) -> tuple[Markup, ...]:
-        """The kinds to remove from references."""
+        """The kinds of markup to remove from references."""
         return _with_marks(self._references.found())
 
     def found(self) -> tuple[FoundMarkup, ...]:
-        """Return the kinds of markup of the hypotheses, then of the references."""
+        """Return the kinds of markup found in hypotheses, followed by those found in references."""
         return self._hypotheses.found() + self._references.found()
 
 
 def _with_marks(found: Sequence[FoundMarkup]) -> tuple[Markup, ...]:
-    """Return the kinds that were found, and the kinds whose marks have no other meaning in any file."""
+    """Return the kinds that were found, and the kinds whose marks mean nothing else in any file."""
     kinds = {item.kind.name for item in found}
     return tuple(kind for kind in KINDS if kind.count is None or kind.name in kinds)
 
 
 Report = Callable[[tuple[FoundMarkup, ...]], object]
-"""Function that is called once, with the markup of a file; there may be none."""
+"""A function that is called once per file, with the kinds of markup found there, or with none."""
 
 
 def sample_markup(lists: Iterable[NBestList | InputError]) -> ListMarkup:
@@ -607,7 +616,7 @@ def sample_markup(lists: Iterable[NBestList | InputError]) -> ListMarkup:
 
 
 def watch_markup(lists: Lists, report: Report) -> Lists:
-    """Yield lists as they are; report the markup of the first lists, as many as were read."""
+    """Yield lists unchanged. Report the markup of the first lists, even if the caller stops earlier."""
     markup, is_reported = ListMarkup(), False
     try:
         for item in lists:
@@ -623,23 +632,36 @@ def watch_markup(lists: Lists, report: Report) -> Lists:
 
 
 class JoinReport:
-    """Receives reports about the markup of a file; a subclass overrides the methods that it needs."""
+    """Receives reports about the markup of a file. A subclass overrides the methods that it needs."""
 
     def joined(self, found: tuple[FoundMarkup, ...]) -> None:
-        """Called before the first list with the markup of the file, which may be empty."""
+        """Called before the first list is yielded.
+
+        Args:
+            found: the kinds of markup of the file; there may be none.
+        """
 
     def lost_times(self, count: int) -> None:
-        """Called after the last list with the number of hypotheses that lost their word times, if any did."""
+        """Called after the last list, if hypotheses lost their word times.
+
+        Args:
+            count: number of these hypotheses.
+        """
 
     def left(self, found: tuple[FoundMarkup, ...]) -> None:
-        """Called after the last list with markup that was not in the first lists, and is left in others."""
+        """Called after the last list, if texts still have markup, because the first lists did not have it.
+
+        Args:
+            found: the kinds of this markup.
+        """
 
 
 def join_lists(lists: Lists, report: JoinReport | None = None, markup: ListMarkup | None = None) -> Lists:
     """Yield lists without the markup of their file, and without marks that are not words.
 
     Args:
-        markup: the markup of the file, if the lists are a part of it; None if the first lists show it.
+        markup: the markup of the whole file, if the lists are only a part of it; None to find it in the first
+            lists.
     """
     report = report or JoinReport()
     if markup is None:

@@ -7,8 +7,8 @@ Text without markup is sentences, ids and words (Kaldi's ``text``), or lists wit
 
                                                                               the sea
 
-Nothing in such a file says which of these formats it has, and a wrong choice gives an error rate that looks
-right: a first word that is taken for an id is not counted, and an id that is taken for a word is counted.
+Nothing in such a file says which of these formats it has, and a wrong choice gives a wrong error rate that
+looks right: a first word that is taken for an id is not counted, and an id that is taken for a word is.
 ``choose_reading`` decides only if exactly one format fits a file and its references. Otherwise its error
 names the options for the formats.
 
@@ -70,16 +70,16 @@ from rescorer.formats.io.text_io import Source, read_lines, read_lines_strict, s
 from rescorer.types import Hypothesis, NBestList
 
 LINES, KALDI_TEXT, PARAGRAPHS = "lines", "kaldi-text", "paragraphs"
-"""Names of the formats."""
+"""Names of the three formats of text without markup."""
 ID_TOKEN = re.compile(
     r"(?=\w)(?!\d+(?:st|nd|rd|th)\Z)(?:(?=\S*\d)(?=\S*(?:[^\W\d]|-))|[^\W_]+_)[^\s,;|]+", re.IGNORECASE
 )
-"""Matches tokens that are probably ids: with digits and letters or hyphens, or with an underscore.
+"""Matches tokens that are probably ids: ``u1`` and ``1-2``, with digits and letters or hyphens; or ``a_b``.
 
-Ordinals, such as ``2nd``, do not match, nor tokens with a mark that may separate columns.
+Ordinals, such as ``2nd``, do not match, and neither do tokens with a mark that may separate columns.
 """
 NUMBER_WIDTH = 3
-"""Number of digits from which numbers are probably ids, if all of them have equally many digits."""
+"""Numbers are probably ids if all of them have the same number of digits, and at least this many."""
 WAYS = (
     f"give --format {LINES} if every line is a sentence, or --format {KALDI_TEXT} if it begins with an id "
     f"(--format {PARAGRAPHS} if blank lines separate n-best lists)"
@@ -93,7 +93,7 @@ SCORE_WAYS = (
 COLUMN_MARKS = ",;|"
 """Marks that may separate the columns of a table without a header."""
 MIN_ID_LINES = 2
-"""Smallest number of lines whose first tokens can be recognised as ids."""
+"""Minimum number of lines in a file for their first tokens to be recognised as ids."""
 
 
 class Reading(Enum):
@@ -105,13 +105,13 @@ class Reading(Enum):
 
 
 def read_sentences(source: Source) -> Lists:
-    """Yield every line, even a blank one, as a list with one hypothesis; the id is the number of the line."""
+    """Yield each line, even a blank one, as a list with one hypothesis. The id is the number of the line."""
     for number, text in read_lines(source):
         yield text if isinstance(text, FormatError) else NBestList(str(number), (Hypothesis(text.strip()),))
 
 
 def read_kaldi_text(source: Source) -> Lists:
-    """Yield every line ``id words`` as a list with one hypothesis; the words may be missing."""
+    """Yield each line ``id words`` as a list with one hypothesis; there may be no words."""
 
     def find() -> FoundLists:
         for number, text in read_lines(source):
@@ -124,7 +124,7 @@ def read_kaldi_text(source: Source) -> Lists:
 
 
 def read_paragraphs(source: Source) -> Lists:
-    """Yield one list for the lines between two blank lines, best hypothesis first; ids are 1, 2, …."""
+    """Yield one list for the lines between two blank lines, the best hypothesis first. Ids are 1, 2, …."""
     position = count(1)
     blocks = groupby(read_lines(source), lambda line: isinstance(line[1], str) and not line[1].strip())
     for is_blank, block in blocks:
@@ -147,7 +147,7 @@ def looks_like_kaldi_text(sample: Sample) -> str:
 
 
 def classify(lines: Iterable[str]) -> Reading:
-    """Judge whether lines of text begin with ids, which all differ and look like ids, not like words.
+    """Judge whether lines of text begin with ids: tokens that all differ, and look like ids, not like words.
 
     >>> classify(["u1 to be", "u2 the sea"]).name, classify(["the sea", "the c"]).name
     ('IDS', 'WORDS')
@@ -167,7 +167,7 @@ def classify(lines: Iterable[str]) -> Reading:
 
 
 def suggest_ways(lines: Sequence[str]) -> str:
-    """Say which options read plain text, and how to read columns if the text seems to have them."""
+    """Say which options read plain text and, if the text seems to have columns, which option reads these."""
     delimiter = next((mark for mark in COLUMN_MARKS if all(mark in line for line in lines)), "")
     ways = f"if it is plain text, {WAYS}"
     if delimiter:
@@ -176,7 +176,7 @@ def suggest_ways(lines: Sequence[str]) -> str:
 
 
 def _have_scores(lines: Iterable[str]) -> bool:
-    """Whether all lines of ids and words have a number such as -12.5 after the id, or at the end."""
+    """Whether all lines, which begin with ids, have a number such as -12.5 after the id or at the end."""
     rows = [row[1:] for line in lines if len(row := split_words(line)) > 1]
     columns = ([row[0] for row in rows], [row[-1].strip("()[]") for row in rows])
     return any(bool(column) and all(map(_is_score, column)) for column in columns)
@@ -191,9 +191,9 @@ def _looks_like_id(token: str) -> bool:
 
 
 def _are_ids(tokens: Sequence[str]) -> bool:
-    """Whether numbers are ids: they count the lines, or all have the same number of digits.
+    """Whether first tokens that are numbers are ids: they count the lines, or have equally many digits.
 
-    Tokens that are not numbers have been checked by the caller.
+    Other tokens are taken for ids, because the caller has checked them.
     """
     if not all(map(str.isdecimal, tokens)):
         return True
@@ -203,7 +203,7 @@ def _are_ids(tokens: Sequence[str]) -> bool:
 
 
 def begins_with_ids(lines: Iterable[str], ids: Collection[str]) -> bool:
-    """Whether each line of text begins with one of some known ids, and each with a different one."""
+    """Whether each line of text begins with one of the known ids, and each line with a different one."""
     firsts = [words[0] for line in lines if (words := split_words(line))]
     return bool(firsts) and len({*firsts}) == len(firsts) and all(first in ids for first in firsts)
 
@@ -215,9 +215,9 @@ def choose_reading(file: str | Path, reference: str | Path) -> str:
         file: a file that no other format matches.
         reference: a file of references that is plain text as well.
 
-    Raises: FormatError: the lines may begin with ids as well as with words, or do not fit the references; the
-        error
-            names the options that say what they are.
+    Raises:
+        FormatError: the lines may begin with ids as well as with words, or do not fit the references. The
+            error names the options that decide this.
     """
     references = [text for _, text in read_lines_strict(reference)]
     ids = {words[0] for line in references if (words := split_words(line))}
@@ -255,7 +255,7 @@ def sentences_writer(target: str | Path) -> ListWriter:
 
 
 def kaldi_text_writer(target: str | Path) -> ListWriter:
-    """Write the id and first hypothesis of each list; reject a duplicate id, or one with white space."""
+    """Write the id and the first hypothesis of each list. Reject ids that are repeated or contain spaces."""
     return line_writer(target, lambda nbest: [f"{format_key(nbest)} {format_texts(nbest)[0]}".rstrip(" ")])
 
 
@@ -294,27 +294,27 @@ class _Block:
 
 
 BlockParser = Callable[[int, str, "_Block | None"], "_Block | None"]
-"""Parses a line, given its number, its text and the current block; returns the block that it belongs to.
+"""Parses a line, given its number, its text and the current block; returns the block to which it belongs.
 
 Raises ValueError if the line cannot be read.
 """
 
 
 def read_icefall(source: Source) -> Lists:
-    """Yield the hypotheses and references of a file ``recogs-*.txt``; lines with times are skipped."""
+    """Yield the lists of a file ``recogs-*.txt``, with their references. Lines with times are skipped."""
     return _read_blocks(source, _parse_recog_line, {})
 
 
 def read_fairseq(source: Source, *, base: str = "2") -> Lists:
     """Yield the lists in the output of ``fairseq-generate`` or ``fairseq-interactive``.
 
-    The stream ``first_pass`` is the score in H and D lines, which fairseq has divided by the length as
-    --lenpen says. The stream ``total`` is the sum of the scores in the P line. A D line has the text of the H
-    line before it without pieces of words, and replaces that line. T lines are references; other lines are
+    The stream ``first_pass`` is the score in H and D lines, which fairseq has normalised by length as its
+    option --lenpen says. The stream ``total`` is the sum of the scores in the P line. A D line replaces the H
+    line before it: it has the same text without pieces of words. T lines are references. Other lines are
     skipped.
 
     Args:
-        base: base of the scores: 2, which newer versions print in a line "NOTE: …", or e.
+        base: base of the scores, 2 or e. Newer versions of fairseq print base 2 in a line "NOTE: …".
 
     Raises:
         ConfigError: the base is another one.
@@ -335,7 +335,7 @@ def read_aps(source: Source) -> Lists:
 
 
 def _read_blocks(source: Source, parse: BlockParser, units: Mapping[str, Units]) -> Lists:
-    """Yield the list of each block of lines, or an error if a line cannot be read or an id is a duplicate."""
+    """Yield the list of each block of lines, or an error if a line of it is damaged or its id is repeated."""
     file, seen = source_name(source), set[str]()
     block: _Block | None = None
 
@@ -385,10 +385,10 @@ def _parse_recog_line(number: int, text: str, block: _Block | None) -> _Block | 
 
 
 def _parse_words(value: str) -> str:
-    """Join the words of a printed Python list of strings; a text that is not in brackets stays as it is.
+    """Join the words of a printed Python list of strings. A text that is not in brackets stays as it is.
 
     Raises:
-        ValueError: the list has other elements than strings, or does not end.
+        ValueError: the list has an element that is not a string, or does not end.
     """
     value = value.strip()
     if not value.startswith(("['", '["')) and value not in ("[", "[]"):
@@ -413,7 +413,7 @@ def _parse_words(value: str) -> str:
 
 
 def _unescape(word: str) -> str:
-    """Replace the escapes that Python prints in strings; an escape of an invalid character becomes U+FFFD."""
+    """Replace the escapes that Python prints in strings. An escape of no valid character becomes U+FFFD."""
 
     def decode(match: re.Match[str]) -> str:
         if match[4]:
@@ -454,7 +454,11 @@ def _parse_fairseq_line(number: int, text: str, block: _Block | None) -> _Block 
 
 
 def _with_total(row: Row, scores: str) -> Row:
-    """Return a hypothesis with the sum of its tokens' scores, or as it is if one of them is not a number."""
+    """Add the sum of its tokens' scores to a hypothesis, unless one of them is not a number.
+
+    Args:
+        scores: the scores, separated by spaces.
+    """
     numbers = [parse_number(score) for score in split_words(scores)]
     known = [number for number in numbers if isinstance(number, float)]
     if not known or len(known) < len(numbers):
@@ -476,7 +480,12 @@ def _parse_wenet_line(number: int, text: str, block: _Block | None) -> _Block | 
 
 
 def _parse_aps_line(number: int, text: str, block: _Block | None, *, sizes: set[str]) -> _Block | None:
-    """Parse a line; ``sizes`` keeps the first line, which occurs again if several files were joined."""
+    """Parse a line of an n-best file of aps.
+
+    Args:
+        sizes: gets the first line, the number of hypotheses per list. If several files were joined, this line
+            occurs again.
+    """
     if "\t" not in text:
         name = text.strip()
         if not sizes:
@@ -530,13 +539,13 @@ def looks_like_aps(sample: Sample) -> str:
 
 
 def _check_id(nbest: NBestList) -> None:
-    """Raise InvalidList if the id is blank, or contains a tab or a line break, which would end it."""
+    """Raise InvalidList if the id is blank, or contains a tab or a line break, at which it would end."""
     if re.search(r"[\t\n\r\0]", nbest.id) or not nbest.id.strip():
         raise InvalidList("expected an id without tabs and line breaks", list_id=nbest.id, field="id")
 
 
 def icefall_writer(target: str | Path) -> ListWriter:
-    """Write the reference, if there is one, and the first hypothesis of each list as lists of words."""
+    """Write the first hypothesis of each list, and its reference if it has one, as Python lists of words."""
 
     def format_lines(nbest: NBestList) -> Iterator[str]:
         _check_id(nbest)
@@ -549,10 +558,10 @@ def icefall_writer(target: str | Path) -> ListWriter:
 
 
 def fairseq_writer(target: str | Path, *, base: str = "2") -> ListWriter:
-    """Write T lines of references, and H and D lines with the score ``first_pass``.
+    """Write T lines with references, and H and D lines with hypotheses and the score ``first_pass``.
 
     Raises:
-        ConfigError: the base is another one than for ``read_fairseq``.
+        ConfigError: the base is neither 2 nor e.
     """
     units = _parse_fairseq_base(base)
 
@@ -581,7 +590,8 @@ def wenet_writer(target: str | Path) -> ListWriter:
 
 
 def aps_writer(target: str | Path) -> ListWriter:
-    """Write the texts of each list with the score ``first_pass``; the first line is the first list's size."""
+    """Write the texts of each list with the score ``first_pass``, after a line with the size of the first
+    list."""
     sizes: list[int] = []
 
     def format_lines(nbest: NBestList) -> Iterator[str]:
@@ -601,14 +611,15 @@ BASES: dict[str, Base] = {"e": "e", "10": "10"}
 STREAMS = ("acoustic", "lm")
 SENTENCE_START, SENTENCE_END = "<s>", "</s>"
 RowParser = Callable[[list[str], int], Row]
-"""Parses the columns of a line, given its number; raises ValueError if it cannot be read."""
+"""Parses the columns of a line, given the number of the line; raises ValueError if they cannot be read."""
 
 
 def read_cued(source: Source, *, base: str = "") -> Lists:
     """Yield the lists of a CUED-RNNLM file, with the streams ``acoustic`` and ``lm``.
 
-    Sentence marks at both ends are removed; the number of words becomes the field ``nwords``. The lines of a
-    list are consecutive. An unreadable line, or a duplicate id, yields an error in place of the list.
+    Sentence marks at both ends of a text are removed. The number of words becomes the field ``nwords``. The
+    lines of a list follow each other. An unreadable line, or a duplicate id, yields an error in place of the
+    list.
 
     Args:
         base: base of both scores, ``e`` or ``10``.
@@ -621,7 +632,7 @@ def read_cued(source: Source, *, base: str = "") -> Lists:
 
 
 def read_mikolov(source: Source) -> Lists:
-    """Yield the lists of a file of Mikolov's rnnlm, which have no scores; otherwise like ``read_cued``."""
+    """Yield the lists of a file of Mikolov's rnnlm. They have no scores; all else is as in ``read_cued``."""
     return _read_lists(source, lambda columns, line: Row(" ".join(columns[1:]), line=line), {})
 
 

@@ -42,9 +42,9 @@ from rescorer.storage import is_url
 from rescorer.types import NBestList
 
 Options = Mapping[str, Callable[[str], Any]]
-"""Parsers of option values, by option name; a parser raises ValueError for an invalid value."""
+"""Functions that parse the values of options, by option name; they raise ValueError for an invalid value."""
 ALL_PARTS = frozenset({"context", "previous", "phrases", "reference", "group", "fields", "streams"})
-"""Parts of a list besides ids and texts."""
+"""All parts that a list may have in addition to its id and its texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,44 +62,44 @@ class Format:
     options: tuple[str, str] = ("", "")
     """Names of the options for reading and for writing, separated by spaces; see ``PARSERS``."""
     suffix: str | tuple[str, ...] = ()
-    """Ends of file names by which the format is detected if no content matches."""
+    """Ends of file names, such as ``.csv``. They decide on the format of a file whose content fits none."""
     is_loose: bool = False
-    """Whether files of other formats can look like this one; another format that matches then wins."""
+    """Whether files of other formats can look like this one. If so, another format that matches wins."""
     is_binary: bool = False
-    """Whether files are not text, so that they are neither read from a pipe nor compressed as a whole."""
+    """Whether files are not text. Such files are not read from a pipe, and not compressed as a whole."""
     is_folder: bool = False
     """Whether the format is written as a folder."""
     reads_folders: bool = False
-    """Whether the reader takes a folder of files, though the format is written as a file."""
+    """Whether the reader also takes a folder of files, although the format is written as one file."""
     is_numbered: bool = False
     """Whether the format has no ids, so that a list's position in the file becomes its id."""
     parts: AbstractSet[str] = frozenset()
-    """Parts of a list that the format stores without restrictions: a subset of ``ALL_PARTS``."""
+    """Those of ``ALL_PARTS`` that the format can store without restrictions."""
     streams: AbstractSet[str] = frozenset()
-    """Names of the streams that the format can store, if it cannot store arbitrary streams."""
+    """If the format can store only certain streams, the names of these."""
     stream_prefix: str = ""
-    """Prefix of the names of further streams that the format can store, if any."""
+    """Prefix of the names of further streams that the format can store; empty if there are none."""
     list_fields: AbstractSet[str] = frozenset()
-    """Fields of lists that the format can store, if it cannot store arbitrary fields."""
+    """If the format can store only certain fields of lists, the names of these."""
     hypothesis_fields: AbstractSet[str] = frozenset()
-    """Fields of hypotheses that the format can store, if it cannot store arbitrary fields."""
+    """If the format can store only certain fields of hypotheses, the names of these."""
     word_fields: AbstractSet[str] = frozenset()
     """Keys that the format can store in each object of the hypothesis field ``words``."""
     find_changes: Callable[..., set[str]] | None = None
-    """Describes what a list loses of the parts that are stored, given the list and the write options."""
+    """Describes losses in the parts that the format does store, given a list and the write options."""
     stream_option: str = ""
-    """Write option that adds streams to the output; its value is a mapping with their names as keys."""
+    """Name of the write option that adds streams to the output. The names are the keys of its value."""
     one_best: bool = False
     """Whether the format stores only the first hypothesis of a list."""
 
     @property
     def read_options(self) -> Options:
-        """Parsers of the options for reading."""
+        """The options for reading, with the parsers of their values."""
         return {name: PARSERS[name] for name in self.options[0].split()}
 
     @property
     def write_options(self) -> Options:
-        """Parsers of the options for writing."""
+        """The options for writing, with the parsers of their values."""
         return {name: PARSERS[name] for name in self.options[1].split()}
 
     @property
@@ -108,7 +108,7 @@ class Format:
         return self.is_folder or self.reads_folders
 
     def find_losses(self, nbest: NBestList) -> set[str]:
-        """Return descriptions of the parts of a list that the format cannot hold."""
+        """Describe the parts of a list that the format cannot hold."""
         present = {
             "context": nbest.context,
             "previous": nbest.previous,
@@ -161,14 +161,14 @@ class FormatChoice:
     options: Mapping[str, str]
 
     def read(self, source: str | Path, **further: Any) -> Lists:
-        """Read lists.
+        """Read lists in this format with these options.
 
         Args:
-            further: arguments of the reader besides the options, such as a ``FieldMap``.
+            further: further arguments of the reader, which are not options, such as a ``FieldMap``.
 
         Raises:
             ConfigError: an option is unknown or its value is invalid.
-            FormatError: an object of a storage cannot be read in this format.
+            FormatError: the source is an object in object storage, from which this format cannot be read.
         """
         if self.format.is_folder and is_url(source):
             message = f"{self.format.name} is read from folders of this machine; copy it to one first"
@@ -179,17 +179,17 @@ class FormatChoice:
         """Open an output for lists.
 
         Raises:
-            ConfigError: as for ``read``; or if the format is a folder and the target is a pipe.
+            ConfigError: as for ``read``; or the format is a folder, and the target is a pipe.
         """
         if self.format.is_folder and str(target) == "-":
             raise ConfigError(f"format {self.format.name} is written as a folder and cannot go to a pipe")
         return self.format.writer(target, **self._parse_options(self.format.write_options, "writing"))
 
     def find_losses(self, nbest: NBestList) -> set[str]:
-        """Return descriptions of what a list loses in a file written with these options.
+        """Describe what a list loses in a file that is written with these options.
 
         Raises:
-            ConfigError: as for ``writer``.
+            ConfigError: an option is unknown or its value is invalid.
         """
         options = self._parse_options(self.format.write_options, "writing")
         further_streams = options.get(self.format.stream_option, ())
@@ -216,7 +216,11 @@ def _parse_positive_int(text: str) -> int:
 
 
 def _one_of(values: Mapping[str, Any], expected: str) -> Callable[[str], Any]:
-    """Return a parser for an option that accepts only the keys of ``values``, and maps them to the values."""
+    """Make a parser for an option that accepts only the keys of ``values``, and turns each into its value.
+
+    Args:
+        expected: description of the keys for errors.
+    """
 
     def parse(text: str) -> Any:
         if text not in values:
@@ -236,11 +240,11 @@ PARSERS: Options = {
     "delimiter": _one_of(DELIMITERS, ", ".join(DELIMITERS)),
     "header": _one_of({"yes": True, "no": False}, "yes or no"),
 }
-"""Parser of each option, which means the same in every format."""
+"""The parser of each option. An option means the same in every format that has it."""
 
 
 def _never(sample: Sample) -> str:
-    """Detect nothing: the detector of formats that any text could have."""
+    """Find no evidence. This is for formats that any text could have, and that only a user can choose."""
     return ""
 
 
@@ -543,7 +547,7 @@ FORMATS: Mapping[str, Format] = MappingProxyType({format_.name: format_ for form
 
 
 MAX_SAMPLED_FILES = 10
-"""Number of files of a folder that are sampled until one of them matches a format."""
+"""Maximum number of files in a folder that are sampled, if the first ones match no format."""
 
 
 def choose(choice: str) -> FormatChoice:
@@ -569,8 +573,7 @@ def detect(path: str | Path) -> tuple[str, str]:
     """Detect the format of a file or folder; return the name of the format and the evidence.
 
     The name of a file counts only if its content matches no format. A pipe is taken for JSON lines. A folder
-    must be one list file of a format that is written as a folder; ``inputs.find_parts`` finds lists in
-    others.
+    must have a format that consists of a folder of files; ``inputs.find_parts`` finds lists in other folders.
 
     Raises:
         FormatError: no format matches, or several formats match; in that case the error names each of them
@@ -598,10 +601,10 @@ def detect(path: str | Path) -> tuple[str, str]:
 
 
 def detect_measured(path: str | Path, reference: str | Path | None) -> str:
-    """Detect the format of lists as ``detect`` does; with references, recognise plain text as well.
+    """Detect the format of lists as ``detect`` does. If there are references, recognise plain text, too.
 
     Args:
-        reference: the file of references, if there is one.
+        reference: the file of references; None if there is none.
 
     Raises:
         FormatError: no format matches, or the lines of plain text may begin with ids as well as with words.
@@ -617,7 +620,7 @@ def detect_measured(path: str | Path, reference: str | Path | None) -> str:
 
 
 def is_plain_text(path: str | Path) -> bool:
-    """Whether a file is plain text: it matches no format, or only Kaldi's lines of ids and words."""
+    """Whether a file is plain text: it matches no format, or only ``kaldi-text`` (lines of ids and words)."""
     if not Path(path).is_file():
         return False
     sample = read_sample(path)
@@ -633,7 +636,7 @@ def _may_be_plain(sample: Sample) -> bool:
 def match_path(path: str | Path, formats: Mapping[str, Format] = FORMATS) -> tuple[Sample, dict[str, str]]:
     """Read a sample of a file or folder; return the sample and the evidence for each format that it matches.
 
-    If the first file of a folder matches nothing, such as an empty list, a few other files are tried.
+    If the first file in a folder matches no format (it may be empty, for instance), a few others are tried.
 
     Raises:
         FormatError: a file cannot be opened.
@@ -655,7 +658,8 @@ COLUMNS = ("ctm", "stm")
 def find_matches(sample: Sample, formats: Mapping[str, Format] = FORMATS) -> dict[str, str]:
     """Return the evidence for each format that a sample matches, by the name of the format.
 
-    Loose formats count only if no other format matches, and formats of damaged files only if none does.
+    A loose format counts only if no other format matches. Only if none does either, damaged files are
+    recognised.
     """
     matches: dict[str, str] = {}
     for name, format_ in formats.items():
@@ -671,7 +675,7 @@ def find_matches(sample: Sample, formats: Mapping[str, Format] = FORMATS) -> dic
 
 
 def _match_name(sample: Sample) -> dict[str, str]:
-    """Return the evidence for each format whose suffix a file name has, by the name of the format."""
+    """Return the evidence for each format that a file has according to the end of its name."""
     name_of_file = sample.path.name.removesuffix(".gz").lower()
     return {
         name: f"a file name that ends in {Path(name_of_file).suffix}"
@@ -687,7 +691,7 @@ def is_pipe(path: str | Path) -> bool:
 
 
 def assign_groups(lists: Lists, group_of: Callable[[str], str]) -> Lists:
-    """Yield lists; a list without a group gets the group that ``group_of`` returns for its id."""
+    """Yield the lists. A list without a group gets the group that ``group_of`` returns for its id."""
     for item in lists:
         if isinstance(item, NBestList) and not item.group:
             item = replace(item, group=group_of(item.id))

@@ -1,4 +1,4 @@
-"""Write rescored lists: complete as JSON lines, or only the best hypothesis of each in a one-best format."""
+"""Write rescored lists: whole lists as JSON lines, or only the best hypothesis of each in another format."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from rescorer.types import Hypothesis, NBestList, RescoredHypothesis, RescoredLi
 JSON_LINES = "jsonl"
 ONE_BEST = tuple(name for name, format_ in FORMATS.items() if format_.one_best)
 FILLED_MANIFEST = f"{nemo.FORMAT}:manifest="
-"""Beginning of the name of a format for which a file follows: the NeMo manifest to fill with best texts."""
+"""A format whose name is followed by that of a file: the NeMo manifest to fill with the best hypotheses."""
 RESCORED_LIST_FIELDS = frozenset({"model", "weights"})
 RESCORED_HYPOTHESIS_FIELDS = frozenset({"total", "components"})
-"""Fields of hypotheses; with the fields of lists above, they identify the output of ``rescorer rescore``."""
+"""Hypothesis fields that, with the list fields above, identify the output of ``rescorer rescore``."""
 RESCORED_LISTS_MESSAGE = (
     "these lists are the output of `rescorer rescore`, with totals and components instead of scores"
 )
@@ -39,11 +39,14 @@ class OneBestList(NamedTuple):
 
 
 Renderer = Callable[[Ranking, Weights, str], Any]
-"""Converts a ranked list, its weights and the label of its bundle to the input of a writer."""
+"""Converts a ranked list, its weights and the label of its bundle to what a writer of results takes."""
 
 
 def get_renderer(name: str) -> Renderer:
-    """Return the function that converts a ranked list to the input of ``rescored_writer(name, …)``.
+    """Return the function that converts a ranked list to what the writer of this format takes.
+
+    Args:
+        name: the format, as for ``rescored_writer``.
 
     Raises:
         ConfigError: the format cannot hold rescored lists.
@@ -64,8 +67,8 @@ def render_best(ranking: Ranking, weights: Weights, model: str) -> OneBestList:
 def extract_best(rescored: RescoredList) -> OneBestList:
     """Return the decision of a rescored list: the consensus if there is one, or else the best hypothesis.
 
-    The best hypothesis keeps its fields, but not its scores. If the bundle has a calibration, words with
-    times get its confidences.
+    The best hypothesis keeps its fields, but not its scores. If the list has calibrated confidences of words,
+    these are added to the times of words.
     """
     best = rescored.best
     if rescored.decision is not None and rescored.decision.kind == "confusion_network":
@@ -79,8 +82,8 @@ def extract_best(rescored: RescoredList) -> OneBestList:
 def build_consensus(rescored: RescoredList) -> Hypothesis:
     """Return the consensus of a list as a hypothesis, with times and posteriors in the field ``words``.
 
-    If a hypothesis has the words of the consensus, the text is the text of that hypothesis. Otherwise each
-    word is spelt as in the first hypothesis that has the word at this place.
+    If a hypothesis has exactly the words of the consensus, its text is taken. Otherwise each word is spelt as
+    in the first hypothesis that has the word at this place.
     """
     same = [h.text for h in rescored.hypotheses if h.original_rank == rescored.consensus_rank]
     words = rescored.consensus
@@ -99,7 +102,7 @@ def build_consensus(rescored: RescoredList) -> Hypothesis:
 
 
 def _add_confidences(best: RescoredHypothesis) -> Mapping[str, Any]:
-    """Return the fields of a hypothesis, with confidences in ``words`` if it has the words of the text."""
+    """Return the fields of a hypothesis. If its field ``words`` fits the text, add confidences there."""
     entries = best.fields.get(WORDS_FIELD)
     written = [word.word for word in best.word_confidences]
     if not written or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
@@ -146,10 +149,10 @@ def check_writable(name: str, lists: Sequence[NBestList]) -> None:
 
 @contextmanager
 def rescored_writer(name: str, target: str | Path) -> Iterator[Callable[[Any], None]]:
-    """Open an output for rescored lists; yield the function that writes the result of ``get_renderer(name)``.
+    """Open an output for rescored lists; yield the function that writes a list after ``get_renderer(name)``.
 
     The function raises InvalidList, and writes nothing, if the list does not fit the format. The word times
-    of a ctm come from the field ``words`` of the best hypothesis, or from the consensus; the segment times of
+    of a ctm come from the field ``words`` of the best hypothesis, or from the consensus. The segment times of
     an stm come from the fields of the list.
 
     Args:

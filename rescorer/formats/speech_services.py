@@ -8,9 +8,10 @@ Whisper gives one list per segment:
     {"transcription": [{"offsets": {"from": 0, "to": 2500}, "text": " a b"}]}               whisper.cpp
     {"segments": [{"candidates": [{"text": " a b", "avg_logprob": -0.3}, ...]}]}            several texts
 
-A file contains one document, several one after another, or one document or segment per line; a folder
-contains one file per recording, ``talk.json``. Whisper prints one text per segment. If a segment has an array
-of texts, or of objects with a ``text``, under a name in ``HYPOTHESIS_KEYS``, these are its hypotheses.
+A file contains one document, several one after another, or one document or segment per line. A folder
+contains one file per recording, such as ``talk.json``. Whisper prints one text per segment. If a segment has
+an array of texts, or of objects with a ``text``, under a key in ``HYPOTHESIS_KEYS``, these are its
+hypotheses.
 
 ``avg_logprob`` is the log-probability of all tokens in nats, divided by the number of tokens plus one. The
 stream ``first_pass`` is the undivided log-probability if every hypothesis of the list has ``tokens``, and
@@ -26,10 +27,10 @@ Speech services and dialogue logs give arrays of alternatives:
     {"choices": [{"text": "a b"}, {"message": {"content": "a c"}}]}                          OpenAI
     [[{"text": "a b", "nbest": [{"hyp": "a b", "score": -45.7}, ...]}]]                      dialogue logs
 
-A file contains one document, several one after another, or one per line; a folder contains one file per
-utterance, ``u1.json``. Three kinds of arrays are not read as lists: alternatives of single words, results
-that the service marks as interim, and partial results. If a document has a text but no list, the text becomes
-a list with one hypothesis.
+A file contains one document, several one after another, or one per line. A folder contains one file per
+utterance, such as ``u1.json``. Not read as lists are alternatives of single words, results that the service
+marks as interim, and partial results. If a document has a text but no list, the text becomes a list with one
+hypothesis.
 
 A confidence is not a log-probability, so it remains a field of its hypothesis like all other keys. Scores are
 only read if their field and base are given.
@@ -69,11 +70,11 @@ SCORE_KEY = "avg_logprob"
 SEGMENT_KEYS = ("segments", "transcription")
 """Keys of the arrays that contain segments."""
 HYPOTHESIS_KEYS = ("candidates", "alternatives", "beams", "hypotheses", "n_best", "nBest", "nbest")
-"""Keys of the hypotheses of a segment, in order of preference."""
+"""Keys under which a segment may have its hypotheses, in order of preference."""
 OTHER_LISTS = ("alternatives", "NBest", "nBest", "nbest", "choices")
-"""Keys of arrays that segments of other services have, too, so that they do not tell Whisper from those."""
+"""Keys of arrays in segments of other services. A segment with one of these keys does not suggest Whisper."""
 LIST_FIELDS = ("seek", "start", "end", "offsets", "timestamps", "speaker")
-"""Keys that describe a segment, not its text."""
+"""Keys of a segment with a single text that become fields of its list, not of the hypothesis."""
 SUFFIX = ".json"
 OWN_KEYS = ("seek", SCORE_KEY)
 """Keys of segments, or of their hypotheses, that only Whisper's tools write."""
@@ -83,18 +84,18 @@ class Segment(NamedTuple):
     """A segment and the place where it was found."""
 
     position: str
-    """Number of the segment, after the number of its document if the file has several documents."""
+    """Number of the segment, such as ``12``. In a file of several documents, it follows theirs: ``3-12``."""
     value: Any
     line: int | None
-    """Line, or None if the document takes several lines."""
+    """First line of the document; None if the file is not read by line."""
 
 
 def read_whisper(source: Source, *, score: str = "", base: str = "", sign: str = "log_prob") -> Lists:
     """Yield one list per segment of a file or folder.
 
     The id of a list is the name of the file and the number of the segment, such as ``talk-12``. If the
-    segment has an ``id`` that is a text, that is the id. Large documents are read one segment at a time. The
-    other keys of a segment become fields of its list; the other keys of a document are not kept.
+    segment has an ``id`` that is a text, this is the id instead. Large documents are read one segment at a
+    time. The other keys of a segment become fields of its list. The other keys of a document are not kept.
 
     Args:
         score: key of the score that becomes the stream ``first_pass``, instead of ``avg_logprob``.
@@ -111,7 +112,11 @@ def read_whisper(source: Source, *, score: str = "", base: str = "", sign: str =
 
 
 def _read_all(source: Source, name: str, read_file: Callable[[Source, str], Lists]) -> Lists:
-    """Read a file, or each file of a folder; ids begin with ``name``, or with the file's own name."""
+    """Read a file, or each file of a folder.
+
+    Args:
+        name: beginning of the ids of a file's lists; in a folder, it is the name of each file.
+    """
     read = yield_late_errors(read_file)
     if isinstance(source, (str, Path)) and Path(source).is_dir():
         return read_list_files(source, lambda name, path: read(path, name), (SUFFIX,))
@@ -229,7 +234,7 @@ def _parse_candidate(item: Any, list_id: str, index: int, has_tokens: bool, line
 
 
 def _divisor(item: Any, has_tokens: bool) -> int:
-    """Return the number by which the log-probability of all tokens was divided, or 1 if it is not known."""
+    """Return the number by which Whisper divided the log-probability of all tokens; 1 if it is not known."""
     return len(item["tokens"]) + 1 if has_tokens else 1
 
 
@@ -294,24 +299,24 @@ LIST_KEYS = (
 )
 """Keys of the arrays that are n-best lists."""
 TEXT_KEYS = ("transcript", "Transcript", "Lexical", "lexical", "text", "hyp")
-"""Keys of the text of a hypothesis, in order of preference."""
+"""Keys under which a hypothesis may have its text, in order of preference."""
 WORD_KEYS = ("content", "Content", "word", "Word", "words")
-"""Keys by which an alternative without a text is recognised as a single word, or as an array of words."""
+"""If an alternative has one of these keys and no text, it is a single word, or an array of words."""
 FINAL_KEYS = ("isFinal", "is_final", "final")
 """Keys that are false in interim results."""
 PARTIAL_KEYS = ("IsPartial", "is_partial", "isPartial")
 """Keys that are true in interim results."""
 TRANSCRIPTS_KEY = "transcripts"
-"""Key of AWS's array of whole texts; words, and segments if the client asks for them, are in other arrays."""
+"""Key of AWS's array of whole texts. AWS writes words, and segments if it is asked for them, elsewhere."""
 ID_KEYS = ("utterance_id", "id", "RequestId", "requestId")
-"""Keys of the id in the object that contains a list, in order of preference."""
+"""Keys under which the object that contains a list may have an id, in order of preference."""
 OTHER_KEYS = frozenset({"hypotheses", "beams", "candidates", "n_best", "lists", "utts", "audio_filepath"})
-"""Keys of other formats, at the top of a document or of the elements of an array."""
+"""Keys that show another format, in the outer object of a document, or in the elements of its outer array."""
 REFERENCE_KEY = "reference"
 MAX_STREAMED_DEPTH = 8
-"""Largest nesting depth of arrays that are read element by element; deeper arrays are read as a whole."""
+"""Maximum depth of nested arrays that are read element by element. Deeper arrays are read as a whole."""
 MAX_PATH_CHARACTERS = 300
-"""Length at which paths are truncated. Lists with longer paths can only be distinguished if they have ids."""
+"""Length to which paths are cut. Lists with longer paths may get equal paths, and then need ids."""
 
 
 class LocatedList(NamedTuple):
@@ -323,7 +328,7 @@ class LocatedList(NamedTuple):
     """The object that contains the list."""
     items: list[Any]
     line: int | None = None
-    """Line, or None if the document takes several lines."""
+    """First line of the document; None if the file is not read by line."""
 
 
 def read_speech_services(
@@ -331,14 +336,14 @@ def read_speech_services(
 ) -> Lists:
     """Yield every list in the documents of a file or folder.
 
-    The id of a list is the id of the object that contains the list. If that has none, the id is the path of
-    the list in the document, such as ``results[0].alternatives``. In a folder, the id is the file name,
+    The id of a list is the id of the object that contains the list. If the object has none, the id is the
+    list's path in the document, such as ``results[0].alternatives``. In a folder, the id is the file name,
     followed by the path if the file contains several lists. A text ``reference`` of the object is the
     reference of the list, and the other keys of the object become fields of the list.
 
     Large documents are streamed: the elements of outer arrays, and of the arrays directly inside an outer
     object, are read one at a time. Lists in these arrays are yielded before the other lists of the object.
-    After a syntax error, reading of the document stops; if a list has already been yielded, the error is
+    After a syntax error, reading of the document stops. If a list has already been yielded, the error is
     yielded last.
 
     Args:
@@ -367,7 +372,7 @@ class _Reader:
         """Yield the lists of a file.
 
         Args:
-            name: the id of the file's only list, or the prefix of the ids if the file contains several lists.
+            name: the id of the file's only list. If there are several lists, their ids begin with it.
         """
         file = source_name(source)
         return reject_duplicates(self._find_lists(source, file, name), file)
@@ -432,7 +437,12 @@ def _locate_lists(document: Document) -> Iterator[LocatedList]:
 
 
 def _stream_lists(cursor: JsonCursor, path: str, depth: int = 0) -> Iterator[LocatedList]:
-    """Yield the lists of the next value, reading its outer arrays element by element."""
+    """Yield the lists in the next value of a document. Its outer arrays are read element by element.
+
+    Args:
+        path: path of the value.
+        depth: number of arrays around the value.
+    """
     if cursor.peek() == "[" and depth < MAX_STREAMED_DEPTH:
         for index in cursor.read_elements():
             yield from _stream_lists(cursor, f"{path}[{index}]", depth + 1)
@@ -459,12 +469,12 @@ def _stream_lists(cursor: JsonCursor, path: str, depth: int = 0) -> Iterator[Loc
 def _find_lists_or_text(
     value: Any, path: str, is_found: bool = False, is_inside: bool = False
 ) -> Iterator[LocatedList]:
-    """Yield the lists of a document, or its text as a list if it has no list.
+    """Yield the lists in a value; if there are none, its text as a list.
 
     Args:
-        is_found: whether lists of the document have been found before.
-        is_inside: whether the document is an element of an array. A text there may be something else, such as
-            a word, so it counts only next to vosk's array ``result``.
+        is_found: whether lists were found before, so that the text does not count.
+        is_inside: whether the value is an element of an array. A text there may be something else, such as a
+            word, so it counts only next to vosk's array ``result``.
     """
     for found in _find_lists(value, path):
         is_found = True
@@ -483,7 +493,7 @@ def _find_lists_or_text(
 
 
 def _find_lists(document: Any, prefix: str) -> Iterator[LocatedList]:
-    """Yield every list of a document; lists directly in an object come before deeper ones."""
+    """Yield every list in a value. Lists directly in an object come before lists that are nested deeper."""
     stack = [iter([(prefix, document)])]
     while stack:
         path, value = next(stack[-1], ("", None))
@@ -501,7 +511,7 @@ def _find_lists(document: Any, prefix: str) -> Iterator[LocatedList]:
 
 
 def _is_interim(value: dict[str, Any]) -> bool:
-    """Whether a result is interim, so that a final result with the same words follows.
+    """Whether a result is interim: a final result for the same words will follow.
 
     Google writes ``stability`` in interim results only, and leaves out ``isFinal`` if it is false.
     """
@@ -511,7 +521,7 @@ def _is_interim(value: dict[str, Any]) -> bool:
 
 
 def _is_of_words(items: list[Any], container: dict[str, Any]) -> bool:
-    """Whether alternatives are single words, or have arrays of words instead of texts."""
+    """Whether alternatives are no hypotheses: they are single words, or arrays of words without texts."""
     if items and all(isinstance(item, str) for item in items):
         return any(isinstance(container.get(key), str) for key in WORD_KEYS)
     return bool(items) and all(
@@ -523,7 +533,7 @@ def _is_of_words(items: list[Any], container: dict[str, Any]) -> bool:
 
 
 def _nested_values(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the path and the value of each array and object in a value, except n-best lists.
+    """Yield the path and the value of each array and object directly in a value, except n-best lists.
 
     This is a generator because the paths of a large array could fill the memory if they were all stored.
     """

@@ -6,7 +6,7 @@ SRILM's files (nbest-format(5)) are of three kinds, which the first line tells:
     NBestList1.0, then (-103298) yeah well my sue                  one combined score in bytelogs
     NBestList2.0, then (-103298) yeah ( st: 0.49 et: 0.94 g: -320 a: -8634 ) …     also word scores and times
 
-A bytelog is 1024/10000.5 nats (SRILM's Prob.h). Other folders may have further scores, with one file per
+A bytelog is 1024/10000.5 nats (SRILM's Prob.h). Further scores may be in other folders, one file per
 utterance (see *score-dir* in nbest-scripts(1)):
 
     lists/u1: -2301.5 -18.42 4 yeah well my sue        rnn/u1: -17.25        durations/u1: 12.5
@@ -63,14 +63,14 @@ LOG10 = Units("10")
 
 @dataclass(frozen=True, slots=True)
 class ScoreFolder:
-    """Folder with the scores of one stream, and their units."""
+    """A folder that has further scores, those of one stream, and the units of the scores."""
 
     folder: Path
     units: Units = LOG10
 
 
 def parse_score_folders(text: str) -> Mapping[str, ScoreFolder]:
-    """Parse the option ``NAME[/BASE[/SIGN]]=DIR;…``; return the folders by stream.
+    """Parse the option ``NAME[/BASE[/SIGN]]=DIR;…``. Return the folder of scores for each stream name.
 
     An example is ``rnn=rnn;duration/e/cost=dur``.
 
@@ -117,20 +117,20 @@ def _read_scores(folder: Path, list_id: str, size: int) -> list[float]:
 
 BYTELOG = Units("bytelog")
 COLUMN_STREAMS = {"acoustic": LOG10, "lm": LOG10}
-"""Units of the streams in files with columns."""
+"""The streams in files with columns, and their units."""
 BYTELOG_STREAMS = {STREAM: BYTELOG, "acoustic": BYTELOG, "lm": BYTELOG}
-"""Units of the streams in the other two formats; NBestList1.0 has only ``first_pass``."""
+"""The streams in the other two formats, and their units. NBestList1.0 has only ``first_pass``."""
 NO_SCORES: Mapping[str, ScoreFolder] = MappingProxyType({})
 NBESTLIST1_HEADER, NBESTLIST2_HEADER = "NBestList1.0", "NBestList2.0"
 
 SCORE_AND_WORDS = re.compile(r"\s*\(\s*((?:[^\s()]|\([^\s()]*\))+)\s*\)\s*(.*)")
 TOKEN_COLUMNS = 11
-"""Number of columns of a word in NBestList2.0: ``yeah ( st: 0.49 et: 0.94 g: -320 a: -8634 )``."""
+"""Number of columns that a word takes in NBestList2.0: ``yeah ( st: 0.49 et: 0.94 g: -320 a: -8634 )``."""
 TOKEN_LABELS = ("(", "st:", "et:", "g:", "a:", ")")
 FRAME_S = 0.01
-"""Length of a frame; ``et:`` is the start of a word's last frame (SRILM's NBest.cc)."""
+"""Length of a frame in seconds. A word ends a frame after ``et:``, the start of its last frame (NBest.cc)."""
 HMM_STATE = re.compile(r"-[0-9]$")
-"""Suffix of HMM states, which NBestList2.0 lists after the word that they belong to."""
+"""Matches the end of the names of HMM states, which NBestList2.0 lists after the word of the states."""
 
 
 def read_srilm(source: Source, *, scores: Mapping[str, ScoreFolder] = NO_SCORES) -> Lists:
@@ -145,7 +145,7 @@ def read_srilm(source: Source, *, scores: Mapping[str, ScoreFolder] = NO_SCORES)
         scores: folders of additional streams, by stream name.
 
     Raises:
-        ConfigError: the files have a stream with a name in ``scores`` already.
+        ConfigError: ``scores`` names a stream that the files already have.
         FormatError: the source cannot be opened or has no name, or a folder of ``scores`` does not exist.
     """
     for score in scores.values():
@@ -169,14 +169,14 @@ def _read_srilm_file(list_id: str, path: Path, scores: Mapping[str, ScoreFolder]
 
 
 RowParser = Callable[[str, int], Row]
-"""Parses a line, given its number; raises ValueError if it is invalid."""
+"""Parses a line, given its text and its number; raises ValueError if the line is invalid."""
 
 
 def _read_rows(path: Path, parsers: Mapping[str, RowParser]) -> tuple[str, list[Row]]:
     """Return the header of a file and its hypotheses.
 
     Args:
-        parsers: the parser of lines for each header; a file may also have no header, if one is empty.
+        parsers: the parser of lines for each header that a file may have; "" stands for no header.
 
     Raises:
         FormatError: a line cannot be read.
@@ -194,7 +194,7 @@ def _read_rows(path: Path, parsers: Mapping[str, RowParser]) -> tuple[str, list[
 
 
 def _looks_like_nbestlist(header: str, sample: Sample) -> str:
-    """Return the evidence that a file or folder is in the format with a header, or an empty string."""
+    """Return the evidence that a file or folder has the format with a header, or an empty string."""
     return f"the first line {header}" if sample.first == header else ""
 
 
@@ -223,7 +223,7 @@ def _parse_nbestlist1(text: str, line: int) -> Row:
 
 
 def _parse_nbestlist2(text: str, line: int) -> Row:
-    """Parse words with times and scores, skipping the phones and HMM states of the previous word."""
+    """Parse a line of words with times and scores. Skip the phones and HMM states that follow each word."""
     row = _parse_nbestlist1(text, line)
     columns = split_words(row.text)
     words: list[dict[str, float | str]] = []
@@ -332,7 +332,7 @@ def _format_nbestlist2(nbest: NBestList, missing: float | None) -> Iterator[str]
 
 
 def _get_word_scores(nbest: NBestList, index: int, name: str, total: float) -> list[int]:
-    """Return a stream's score of each word of a hypothesis, in whole bytelogs.
+    """Return the scores that a stream has for the words of a hypothesis, in whole bytelogs.
 
     Args:
         total: score of the hypothesis, which must be the sum of the word scores.
@@ -357,8 +357,8 @@ def read_srinterp(source: Source, *, base: str = "", sign: str = "log_prob") -> 
     cannot be told from a feature, so its list is rejected.
 
     Args:
-        base: base of all features. Features that are counts are converted like scores; the tuned weight of
-            such a feature makes up for it.
+        base: base of all features. Features that are counts are converted as if they were scores; a tuned
+            weight of such a feature compensates for the factor.
         sign: sign of all features, ``log_prob`` or ``cost``.
 
     Raises:

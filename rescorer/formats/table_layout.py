@@ -6,9 +6,9 @@ the line is therefore split at its delimiters, provided that this gives the expe
 that is not closed does not swallow other rows.
 
 The layout of a table is its delimiter, its header, and the role of each column: id, text, reference, group,
-rank or score. Options name the columns; otherwise they are guessed from a header with usual names. A doubtful
-guess is refused with the options that would decide it. A text that is taken for a reference, or a file name
-that is taken for the id of several segments, would give an error rate that looks right.
+rank or score. Options may name the columns; others are guessed from a header with usual names. If a guess is
+doubtful, an error names the options that would decide it, because a wrong guess, such as a reference for a
+text or a file name for the id of several segments, would give a wrong error rate that looks right.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from rescorer.formats.fields import FieldMap, StreamField
 from rescorer.formats.io.text_io import NumberedLine, NumberedLines
 
 DELIMITERS: Mapping[str, str] = MappingProxyType({"tab": "\t", "comma": ",", "semicolon": ";", "pipe": "|"})
-"""Delimiters by their names in options, where a comma itself would end the option."""
+"""Delimiters by their names in options. They have names because a comma itself would end the option."""
 MAX_COLUMNS = 1000
 MAX_ROW_CHARACTERS = 1 << 20
-"""Largest size of a row that takes several lines; ``text_io.max_line_bytes`` bounds rows of one line."""
+"""Maximum length of a row that takes several lines. Rows on one line are limited by ``max_line_bytes``."""
 MAX_CELL_CHARACTERS = csv.field_size_limit()
 QUOTE = '"'
 
@@ -39,21 +39,21 @@ class RowError(FormatError):
     """A line is not a valid row."""
 
     cells: tuple[str, ...] = ()
-    """The line, split at its delimiters; the id among the cells says to which list the error belongs."""
+    """The line, split at its delimiters. One cell may be the id of the list to which the row belongs."""
 
 
 NumberedRow = tuple[int, list[str] | FormatError]
-"""The number of a row's first line, and the cells of the row or an error."""
+"""The number of a row's first line, and the cells of the row, or an error in their place."""
 
 
 def parse_rows(
     lines: Iterable[NumberedLine], delimiter: str, file: str, n_columns: int = 0
 ) -> Iterator[NumberedRow]:
-    """Yield the rows of numbered lines; blank lines between rows are skipped.
+    """Yield the rows in numbered lines. Blank lines between rows are skipped.
 
     Args:
         file: name of the file for messages.
-        n_columns: number of cells that each row should have; 0 if it is the number in the first row.
+        n_columns: number of cells that each row should have; 0 to expect as many as the first row has.
     """
     upcoming = NumberedLines(lines)
     for number, text in upcoming:
@@ -78,7 +78,8 @@ def split_cells(text: str, delimiter: str, n_columns: int = 0) -> list[str] | No
     """Split the text of one row into its cells; return None if its quotation marks do not enclose cells.
 
     Args:
-        n_columns: number of cells; if splitting at all delimiters gives this number, marks are part of cells.
+        n_columns: expected number of cells. If marks enclose no cells, and splitting at all delimiters gives
+            this number, the marks are part of the cells.
     """
     if QUOTE not in text:
         return text.split(delimiter)
@@ -101,7 +102,7 @@ def join_cells(cells: Sequence[str], delimiter: str) -> str:
 
 
 def _parse_row(text: str, upcoming: NumberedLines, delimiter: str, n_columns: int) -> list[str]:
-    """Parse the row that begins with a line; take further lines from ``upcoming`` if they belong to the row.
+    """Parse the row that begins with a line. If it continues, take its other lines from ``upcoming``.
 
     Raises:
         ValueError: the line is not a valid row.
@@ -122,10 +123,10 @@ def _parse_row(text: str, upcoming: NumberedLines, delimiter: str, n_columns: in
 
 
 def _join_lines(text: str, upcoming: NumberedLines, delimiter: str, n_columns: int) -> list[str] | None:
-    """Parse a row of several lines; the row ends with the line that makes the number of quotation marks even.
+    """Parse a row of several lines, which ends with the line that makes the number of quotation marks even.
 
-    Return None, and put the lines back, if there is no such row. That is also the case if each of the lines
-    has the expected number of cells by itself: `"well` in one row and `done"` in the next are texts.
+    If there is no such row, put the lines back and return None. Do so also if each of the lines has the
+    expected number of cells by itself: `"well` in one row and `done"` in the next are separate texts.
     """
     taken: list[NumberedLine] = []
     parts, size, n_quotes = [text], len(text), text.count(QUOTE)
@@ -148,13 +149,13 @@ def _join_lines(text: str, upcoming: NumberedLines, delimiter: str, n_columns: i
 
 
 STREAM_PREFIX = "scores."
-"""A column ``scores.NAME`` is the stream NAME; flattened JSON lines have such columns."""
+"""Prefix of columns of scores: ``scores.NAME`` is the stream NAME, as in flattened JSON lines."""
 SCORE_SEPARATOR = "+"
-"""Separates the columns of several scores in an option."""
+"""Separates the columns in the option ``score`` if it names several: ``score=am+lm``."""
 EVEN_SHARE = 0.9
-"""Share of the lines that must have the same number of delimiters in a table without a header."""
+"""In a table without a header, the share of the lines that must have the same number of delimiters."""
 MAX_NAMES = 8
-"""Largest number of columns that a message names."""
+"""Maximum number of columns that a message names."""
 PUNCTUATION = re.compile(r"[^a-z0-9]+")
 
 
@@ -181,12 +182,12 @@ ROLE_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
         "rank": _words("rank nbestrank hyprank hypothesisrank"),
     }
 )
-"""Usual names of columns, without case and punctuation.
+"""Usual names of columns by role, in lower case and without punctuation.
 
-Columns with a name of ``file`` have the ids of lists only if no column has a name of ``id``.
+A column with one of the names for ``file`` has the ids of lists only if no column has a name for ``id``.
 """
 TIME_NAMES = _words("start end begin starttime endtime startms endms offset duration from to channel")
-"""Names of columns which show that several rows with the same file are segments, not hypotheses."""
+"""Names of columns of times. They show that rows with the same file are segments of it, not hypotheses."""
 PROBABILITY, COST = Units("prob"), Units("e", "cost")
 SCORE_UNITS: Mapping[str, Units] = MappingProxyType(
     dict.fromkeys(_words("confidence conf prob probability posterior"), PROBABILITY)
@@ -194,24 +195,24 @@ SCORE_UNITS: Mapping[str, Units] = MappingProxyType(
     | dict.fromkeys(_words("score totalscore logscore logprob logprobability avglogprob logp"), NATURAL)
     | dict.fromkeys(_words("loglik loglikelihood"), NATURAL)
 )
-"""Units by the names of columns with a whole score; ``score`` is a natural logarithm, as in JSON lines."""
+"""Names of columns with a whole score, and its units. ``score`` is a natural logarithm, as in JSON lines."""
 COMPONENT_NAMES = _words(
     "am amscore acoustic acousticscore lm lmscore graph graphscore ctc ctcscore decoder decoderscore "
     "attention attentionscore firstpass"
 )
-"""Names of columns with one component of a score."""
+"""Names of columns with one of several scores of a hypothesis, such as the acoustic score."""
 ROLES = ("id", "text", "reference", "group", "rank")
 
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """The options that the user gave for a table; an option that is None or empty has to be guessed.
+    """The options that the user gave for a table. What an option does not say has to be guessed.
 
-    Columns are named as in the header, or by their numbers, from 1.
+    An option gives a column by its name in the header, or by its number, from 1.
     """
 
     id: str | None = None
-    """Column of ids; if empty, every row is a list, with the number of the row as its id."""
+    """Column of ids; None to guess it. If it is empty, every row is a list whose id is the row's number."""
     text: str = ""
     reference: str = ""
     group: str = ""
@@ -219,7 +220,7 @@ class TableOptions:
     score: str = ""
     """Columns of scores, separated by ``+``."""
     units: Units | None = None
-    """Units of the scores in ``score``."""
+    """Units of the scores in the columns that ``score`` names."""
     streams: Mapping[str, StreamField] = field(default_factory=dict)
     """Further columns of scores, by stream name."""
     delimiter: str = ""
@@ -242,22 +243,22 @@ class TableOptions:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of a table. Columns are numbers from 0."""
+    """The layout of a table. Columns are given by their numbers, from 0."""
 
     delimiter: str
     has_header: bool
     names: tuple[str, ...]
     """Names of the columns: those of the header, or their numbers from 1."""
     columns: Mapping[str, int]
-    """Columns by role; roles without a column are missing."""
+    """The column of each role. A role for which there is no column is left out."""
     streams: Mapping[str, tuple[int, Units]]
-    """Columns and units of scores, by stream name."""
+    """The column of scores of each stream, and the units of the scores."""
     is_guessed: bool = False
-    """Whether the user should be told which roles the columns were given."""
+    """Whether roles were guessed, so that the user should be shown which role each column got."""
 
     @property
     def others(self) -> dict[str, int]:
-        """Columns without a role, by name; empty if the table has no header."""
+        """The columns without a role and without scores, by name; empty if the table has no header."""
         return self._unused if self.has_header else {}
 
     @property
@@ -302,23 +303,27 @@ class _Sheet:
         raise ConfigError(f"{self.file}: {role}={name!r}: {message}")
 
     def match(self, names: Iterable[str], taken: Iterable[int]) -> list[int]:
-        """Return the columns that have one of some usual names, and no role yet."""
+        """Return the columns that have one of the given names and are not taken yet."""
         if not self.has_header:
             return []
         wanted, used = frozenset(names), set(taken)
         return [i for i, name in enumerate(self.names) if i not in used and _plain(name) in wanted]
 
     def find_units(self, column: int) -> Units:
-        """Return the units that the name of a column of scores states, or those of natural logarithms."""
+        """Return the units that the name of a column implies; by default, natural logarithms."""
         return SCORE_UNITS.get(_plain(self.names[column]), NATURAL)
 
     def is_numeric(self, column: int) -> bool:
-        """Whether most cells of a column are numbers; a few cells may be damaged."""
+        """Whether more than half of a column's cells are numbers. The others may be damaged."""
         cells = [row[column] for row in self.rows if column < len(row)]
         return 2 * sum(isinstance(parse_number(cell), float) for cell in cells) > len(cells)
 
     def refuse(self, problem: str, advice: str) -> FormatError:
-        """Return the error about a table whose columns cannot be guessed."""
+        """Return the error about a table whose columns cannot be guessed.
+
+        Args:
+            advice: the options that would decide, without ``table:``.
+        """
         if self.has_header:
             what, shown = "its columns are", ", ".join(islice(self.names, MAX_NAMES))
         else:
@@ -329,11 +334,11 @@ class _Sheet:
 
 
 def find_layout(lines: Sequence[NumberedLine], options: TableOptions, file: str) -> Layout | None:
-    """Find the layout of a table by its first lines; None if it has no rows.
+    """Find the layout of a table from its first lines. Return None if it has no rows.
 
     Raises:
-        ConfigError: the table has no column that the options name.
-        FormatError: the options do not say enough, and the columns cannot be guessed.
+        ConfigError: options name a column that the table does not have, or one column twice.
+        FormatError: the options do not name all columns that are needed, and these cannot be guessed.
     """
     sheet = _read_sheet(lines, options, file)
     if sheet is None:
@@ -369,7 +374,7 @@ def find_layout(lines: Sequence[NumberedLine], options: TableOptions, file: str)
 
 
 def has_header(lines: Sequence[str]) -> bool:
-    """Whether the first line is a header with usual names; the lines are the beginning of a file."""
+    """Whether the first of a file's first lines is a header with usual names of columns."""
     if not lines or lines[0].lstrip()[:1] in ("{", "["):
         return False
     try:
@@ -400,8 +405,8 @@ def looks_like_table(lines: Sequence[str]) -> str:
 def _read_sheet(lines: Sequence[NumberedLine], options: TableOptions, file: str) -> _Sheet | None:
     """Split the first lines into cells.
 
-    Without a delimiter among the options, the one that gives the widest header with usual names is chosen, or
-    else the first one that all lines contain.
+    If the options give no delimiter, the one that gives the header with the most columns is chosen; if none
+    gives a header, the first one that all lines contain.
     """
     texts = [(number, text) for number, text in lines if isinstance(text, str) and text.strip()]
     if not texts:
@@ -435,7 +440,7 @@ def _split(
 
 
 def _is_header(names: Sequence[str], options: TableOptions) -> bool:
-    """Whether a first row is a header: it has columns that options name, or usual names and no number."""
+    """Whether a first row is a header: it has a name that options give, or usual names and no number."""
     scores = options.score.split(SCORE_SEPARATOR)
     given = [*(getattr(options, role) or "" for role in ROLES), *scores]
     given += [item.field for item in options.streams.values()]
@@ -449,14 +454,14 @@ def _is_header(names: Sequence[str], options: TableOptions) -> bool:
 
 
 def _guess_by_name(sheet: _Sheet, options: TableOptions, columns: dict[str, int], taken: set[int]) -> None:
-    """Give columns with usual names the roles that options leave open.
+    """Give roles that options leave open to columns with usual names.
 
     Raises:
-        FormatError: more than one column could be meant, or there is no text or id.
+        FormatError: several columns could have one role, or no column could be the text or the id.
     """
 
     def choose(role: str, usual: str = "") -> bool:
-        """Give the only column with a usual name a role; return whether there is one."""
+        """Give a role to the only column with a usual name for it; return whether there is such a column."""
         found = sheet.match(ROLE_NAMES[usual or role], taken)
         exact = [column for column in found if _plain(sheet.names[column]) == role]
         if role != "text" and len(found) > 1 and len(exact) == 1:
@@ -486,7 +491,7 @@ def _guess_by_name(sheet: _Sheet, options: TableOptions, columns: dict[str, int]
 
 
 def _guess_streams(sheet: _Sheet, taken: set[int], units: Units | None) -> dict[str, tuple[int, Units]]:
-    """Find columns of scores by their names."""
+    """Find columns of scores by their names. Return the column and the units of each stream."""
     streams = {
         name.removeprefix(STREAM_PREFIX): (column, units or NATURAL)
         for column, name in enumerate(sheet.names)
@@ -505,13 +510,13 @@ def _guess_streams(sheet: _Sheet, taken: set[int], units: Units | None) -> dict[
 def _guess_by_content(
     sheet: _Sheet, options: TableOptions, columns: dict[str, int], streams: Mapping[str, tuple[int, Units]]
 ) -> dict[str, tuple[int, Units]]:
-    """Give the columns of a table without a header their roles: first an id, then a text and perhaps numbers.
+    """Give roles to the columns of a table without a header: the id first, then the text and perhaps a score.
 
     Returns:
-        The streams.
+        The column and the units of each stream.
 
     Raises:
-        FormatError: other columns are left, or the first column does not have ids.
+        FormatError: there are further columns, or the first column does not have ids.
     """
     taken = {*columns.values(), *(column for column, _ in streams.values())}
     if options.id is None and "id" not in columns and 0 not in taken:
@@ -534,12 +539,12 @@ def _guess_by_content(
 
 
 def _is_id(cell: str) -> bool:
-    """Whether a cell can be an id although no header says so: it is one token, and not a score."""
+    """Whether a cell may be an id in a table without a header: it is one token, and not a score."""
     return len(cell.split()) == 1 and (cell.strip().isdecimal() or not isinstance(parse_number(cell), float))
 
 
 def _may_name_ids(cells: Sequence[str]) -> bool:
-    """Whether the first cell of a column may be a header: it is a word, and all others have digits."""
+    """Whether the first cell of a column may be its heading: it is a word, and all others have digits."""
     first, *others = cells
     has_digits = [any(map(str.isdecimal, cell)) for cell in others]
     return bool(others) and first.strip().replace("_", "").isalpha() and all(has_digits)
@@ -550,7 +555,7 @@ def _is_score_name(name: str) -> bool:
 
 
 def _plain(name: str) -> str:
-    """Return the name of a column without case and punctuation."""
+    """Return the name of a column in lower case and without punctuation."""
     return PUNCTUATION.sub("", name.lower())
 
 

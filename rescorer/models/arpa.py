@@ -29,14 +29,14 @@ from rescorer.safe_input import open_regular
 
 SPACE, TAB, NEWLINE = b" \t\n"
 FIRST_BYTES = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)
-"""(9,) masks of the first n of 8 bytes, which are the lowest ones of an integer."""
+"""(9,) masks. Mask n keeps the first n of 8 bytes, which are the lowest bytes of a uint64."""
 LAST_BYTES = ~FIRST_BYTES[::-1]  # (9,) masks of the last n of 8 bytes
 FACTORS = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 0xC2B2AE3D27D4EB4F)
-"""Odd multipliers whose bits look random, one for each of several hash functions."""
+"""Odd multipliers whose bits look random. Each of them gives another hash function."""
 
 
 class TokenBytes:
-    """The bytes of a text, in which tokens are given by where they start and end.
+    """Reads tokens of a text many at a time. A token is given by the indices of its start and its end.
 
     Attributes:
         bytes: (N + 16,) uint8, the text between 8 zeros on either side; byte i of the text is at i + 8.
@@ -47,15 +47,15 @@ class TokenBytes:
         self._eights = np.ndarray((len(text) + 9,), "V8", self.bytes, strides=(1,))  # they overlap
 
     def at(self, places: np.ndarray) -> np.ndarray:
-        """Return the byte at each place, (n,) uint8."""
+        """Return the byte at each index of the text, (n,) uint8."""
         return self.bytes.take(places + 8)
 
     def eight_from(self, starts: np.ndarray) -> np.ndarray:
-        """Return the 8 bytes that start at each place, (n,) uint64, the first byte as the lowest."""
+        """Return the 8 bytes from each index on as one integer, (n,) uint64. The first byte is the lowest."""
         return self.eight_before(starts + 8)
 
     def eight_before(self, ends: np.ndarray) -> np.ndarray:
-        """Return the 8 bytes that end before each place, (n,) uint64, the first byte as the lowest."""
+        """Return the 8 bytes before each index as one integer, (n,) uint64. The first byte is the lowest."""
         return self._eights[ends].view("<u8")
 
     def tokens(self, starts: np.ndarray, ends: np.ndarray) -> list[bytes]:
@@ -64,7 +64,7 @@ class TokenBytes:
         return [text[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
 
     def hash(self, starts: np.ndarray, ends: np.ndarray, factor: int = FACTORS[0]) -> np.ndarray:
-        """Hash tokens, (n,) uint64; tokens of up to 7 bytes have distinct hashes."""
+        """Hash tokens, (n,) uint64. Different tokens of up to 7 bytes have different hashes."""
         lengths = ends - starts
         hashes = self.eight_from(starts)
         hashes &= FIRST_BYTES.take(np.minimum(lengths, 8))
@@ -173,10 +173,11 @@ class WordIds:
 
 
 class _HashIndex:
-    """Ids of words in the order of the words' hashes, with the first place of each bucket of equal high bits.
+    """Finds the ids of words by the hashes of the words, which it stores in ascending order.
 
-    As in KenLM, two words count as the same if all 64 bits of their hashes are equal. A misspelt word of a
-    file is taken for another word with a probability of one in 10^14.
+    Hashes with the same highest bits form a bucket. The index knows where each bucket starts, so that a few
+    steps find a hash. As in KenLM, two words count as the same if all 64 bits of their hashes are equal. A
+    misspelt word of a file is taken for another word with a probability of one in 10^14.
     """
 
     def __init__(self, ids: dict[bytes, int]) -> None:
@@ -231,8 +232,8 @@ def parse_ngrams(text: bytes, order: int, words: WordIds) -> ArpaOrder:
         text: whole lines, at least one of which is not blank.
 
     Raises:
-        ValueError: a line is not a number, as many words as the order, all of them unigrams, and perhaps
-            another number. ``find_wrong_line`` finds the line.
+        ValueError: a line is wrong. It must have a number, as many known words as the order says, and perhaps
+            a second number, the back-off weight. ``find_wrong_line`` finds the line.
     """
     tokens, starts, ends, last = split_lines(text)
     n_tokens = np.diff(last, prepend=-1)
@@ -254,9 +255,9 @@ def parse_ngrams(text: bytes, order: int, words: WordIds) -> ArpaOrder:
 
 
 def split_sections(text: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield each line that starts with a backslash, without spaces around it, and the lines up to the next.
+    """Yield each line that starts with a backslash, stripped, with the text up to the next such line.
 
-    The lines before the first such line come after ``b""``.
+    The text before the first such line comes first, with ``b""`` in place of a line.
     """
     before, *sections = re.split(rb"^[ \t]*\\", text, flags=re.MULTILINE) if b"\\" in text else (text,)
     yield b"", before
@@ -269,8 +270,8 @@ def split_lines(text: bytes) -> tuple[TokenBytes, np.ndarray, np.ndarray, np.nda
     """Split lines into tokens at white space, without blank lines.
 
     Returns:
-        The text; where each token starts and ends, (T,) each; and the index of the last token of each line,
-        (L,).
+        The text; where each of T tokens starts and ends, (T,) each; and the index of the last token of each
+        of L lines, (L,).
     """
     text = _tidy(text) if any(space in text for space in RARE_SPACES) else text.strip() + b"\n"
     data = np.frombuffer(text, np.uint8)
@@ -290,7 +291,7 @@ def find_wrong_line(text: bytes, parse: Callable[[bytes], object]) -> int:
     """Return the 0-based number of the first wrong line of a text.
 
     Args:
-        parse: function that raises ValueError if some lines include a wrong one, as this text does.
+        parse: function that raises ValueError if the text that it gets has a wrong line. ``text`` has one.
     """
     lines = [line + b"\n" for line in text.split(b"\n")]
 
@@ -315,10 +316,10 @@ SECTION = re.compile(rb"\\(\d{1,3})-grams?[ \t]*:?")
 """The heading of a section, ``\\N-grams:``, with variants that some toolkits write."""
 COUNT = re.compile(rb"^[ \t]*ngram[ \t]+(\d+)[ \t]*=[ \t]*(\d+)", re.MULTILINE)
 RETURN_ENDS_LINES = re.compile(rb"[ \t\v\f]*\r(?![ \t\v\f\r]*\n)")
-"""What follows ``\\data\\`` in a file whose lines end with a carriage return alone."""
+"""Matches after ``\\data\\`` if the lines of the file end with a carriage return alone."""
 LAST_LINE_END = (b"\n",)  # read after a file, whose last line may have no end
 OTHER_FORM = re.compile(rb"^[ \t]*(iARPA|qARPA)\b", re.MULTILINE)
-"""First word of IRSTLM's files that look like ARPA files but have other numbers."""
+"""First word of IRSTLM's files. They look like ARPA files, but their numbers mean something else."""
 
 
 class ArpaHeader(NamedTuple):
@@ -342,7 +343,7 @@ def is_arpa(path: Path) -> bool:
 
 
 def has_arpa_header(stream: BinaryIO) -> bool:
-    r"""Whether an open file has the line ``\data\`` of an ARPA file; the file is rewound."""
+    r"""Whether an open file has the line ``\data\`` of an ARPA file. Rewinds the file afterwards."""
     text = b""
     try:
         for block in chain(text_blocks(stream), LAST_LINE_END):
@@ -362,8 +363,8 @@ def read_arpa_counts(stream: BinaryIO) -> list[int]:
     """Read the number of n-grams per order from the header of an ARPA file, and rewind the file.
 
     Raises:
-        BundleError: the file is not an ARPA file, and the message says what it is instead; or its header
-            declares more n-grams than a file of this size can have.
+        BundleError: the file is not an ARPA file, or its header declares more n-grams than a file of this
+            size can have. If the file is of another known kind, the message says which.
     """
     try:
         return read_header(stream, text_blocks(stream))[0].counts
@@ -372,7 +373,7 @@ def read_arpa_counts(stream: BinaryIO) -> list[int]:
 
 
 def read_header(stream: BinaryIO, blocks: Iterator[bytes]) -> tuple[ArpaHeader, bytes]:
-    r"""Read the header; return it with the text after the line ``\1-grams:`` that was read along with it."""
+    r"""Read the header, up to the line ``\1-grams:``. Return it, and the rest of the blocks read so far."""
     text, place = b"", 0
     for block in chain(blocks, LAST_LINE_END):
         text += block
@@ -408,7 +409,7 @@ def read_header(stream: BinaryIO, blocks: Iterator[bytes]) -> tuple[ArpaHeader, 
 
 
 def translate_returns(text: bytes) -> bytes:
-    """Replace the line ends of a text, carriage returns with or without a line feed, by line feeds."""
+    """Replace every carriage return, together with a line feed that follows it, by one line feed."""
     return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
@@ -418,7 +419,10 @@ def _find_data_line(text: bytes, place: int = 0) -> re.Match[bytes] | None:
 
 
 def _check_counts(stream: BinaryIO, fields: list[tuple[bytes, bytes]]) -> list[int]:
-    """Return the counts of a header; raise BundleError if a file of this size cannot have them."""
+    """Return the number of n-grams per order, from the fields of a header.
+
+    Raise BundleError unless the orders are 1, 2, …, and the file is large enough for so many n-grams.
+    """
     orders = [b"%d" % order for order in range(1, MAX_ORDER + 1)]
     if [order for order, _ in fields] != orders[: len(fields)]:
         raise BundleError(
@@ -439,7 +443,7 @@ def _check_counts(stream: BinaryIO, fields: list[tuple[bytes, bytes]]) -> list[i
 
 
 def _refuse(stream: BinaryIO, text: bytes) -> NoReturn:
-    r"""Raise BundleError that says why a text, or its beginning, is not an ARPA file."""
+    r"""Raise BundleError, and say why this text, the beginning of a file, is not that of an ARPA file."""
     text = text[:-1] if text.endswith(b"\n") else text
     if reason := explain_content(text[:BLOCK_BYTES]):
         raise BundleError(f"{stream.name}: {reason}")
@@ -499,9 +503,9 @@ def read_arpa_ngrams(
         on_lines: called with the number of lines that were read since the last call.
 
     Raises:
-        BundleError: a line is too long, or is not an n-gram of words of the file; a unigram occurs twice; a
-            log-probability is positive; the end is missing; or the header declares other numbers of n-grams,
-            or more than fit into memory.
+        BundleError: a line is too long (see ``_read_lines``), or is not an n-gram of the file's unigrams; a
+            unigram occurs twice; a log-probability is positive; the end is missing; or the header declares
+            other numbers of n-grams than there are, or more than fit into memory.
     """
     blocks = text_blocks(stream)
     header, rest = read_header(stream, blocks)
@@ -540,7 +544,12 @@ def read_arpa_ngrams(
 
 
 def _read_lines(stream: BinaryIO, blocks: Iterator[bytes], rest: bytes) -> Iterator[bytes]:
-    """Yield the rest of a text and further blocks, as parts of whole lines."""
+    """Yield a text in parts of whole lines. It begins with ``rest``, and ``blocks`` continue it.
+
+    A part ends at the last line end of ``BLOCKS_PER_PART`` blocks. A line that continues into the next part
+    is refused if more than ``BLOCK_BYTES`` of it have been read; a longer line within one part is accepted.
+    So no line has more than (``BLOCKS_PER_PART`` + 1) · ``BLOCK_BYTES`` bytes, that is, 576 KiB.
+    """
     while some := b"".join(islice(blocks, BLOCKS_PER_PART)):
         text, newline, rest = (rest + some).rpartition(b"\n")
         yield text + newline
@@ -553,7 +562,7 @@ class _Section(NamedTuple):
     """Consecutive lines of n-grams of one order."""
 
     order: int
-    n_before: int  # number of lines of the file before these
+    n_before: int  # number of lines of the file before this section
     text: bytes
 
     def count_ngrams(self) -> int:
@@ -563,7 +572,7 @@ class _Section(NamedTuple):
 def _read_sections(
     stream: BinaryIO, header: ArpaHeader, parts: Iterator[bytes], on_lines: Callable[[int], None]
 ) -> Iterator[_Section]:
-    r"""Yield the lines of n-grams, up to the line ``\end\``."""
+    r"""Yield the lines of n-grams by section, up to the line ``\end\``. A section may come in pieces."""
     order, n_before = 1, header.n_lines
     for part in parts:
         n_before_part = n_before
@@ -606,7 +615,7 @@ def _parse_or_explain(stream: BinaryIO, section: _Section, words: WordIds, n_ngr
 
 
 def _parse(text: bytes, order: int, words: WordIds) -> ArpaOrder:
-    """Parse lines; also raise ValueError for values that no model has."""
+    """Parse lines like ``parse_ngrams``, but also raise ValueError for values that no model has."""
     ids, values = parse_ngrams(text, order, words)
     values[np.isneginf(values)] = LOG10_ZERO
     if not (np.abs(values) < np.finfo(np.float32).max).all() or (values[:, 0] > 0).any():
@@ -615,7 +624,7 @@ def _parse(text: bytes, order: int, words: WordIds) -> ArpaOrder:
 
 
 def _empty(size: int, order: int, dtype: type[np.floating]) -> ArpaOrder:
-    """Allocate arrays, whose pages take no memory before they are written."""
+    """Allocate arrays for so many n-grams. Their pages take no memory until something is written there."""
     return ArpaOrder(np.empty((size, order), np.int32), np.empty((size, 2), dtype))
 
 

@@ -54,9 +54,9 @@ from rescorer.types import Weights
 from rescorer.weights import EMPTY, MIXTURE, OOV, RERANKER, WORDS, KnownNames, check_weights, parse_weights
 
 SCHEMA, BACKWARD_SCHEMA, TEXT_RULES_SCHEMA, UNITS_SCHEMA = 1, 2, 3, 4
-"""Schemas of bundles without and with backward models, of those whose text has the second rules, and of those
-with models in pieces of words. Older versions would take backward models for forward ones, and refuse the
-others with an unclear error. A bundle has the smallest schema that it needs."""
+"""Schema 1 has only forward models, 2 also backward ones, 3 the second rules of the normaliser, and 4 models in
+pieces of words. A bundle has the smallest schema that it needs. Without these numbers, older programs would
+take backward models for forward ones, and refuse the rest with an unclear error."""
 MANIFEST, TEXT, WEIGHTS, PHRASES = "manifest.json", "text.json", "weights", "phrases"
 ModelKind = Literal["ngram", "neural", "units"]
 
@@ -109,7 +109,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def required_schema(manifest: Mapping[str, Any], text_rules: int = 1) -> int:
-    """The schema that a bundle needs for its models, and for the rules of its normaliser."""
+    """The smallest schema that allows the bundle's models and the rules of its normaliser."""
     if find_open(manifest):
         return UNITS_SCHEMA
     if text_rules > 1:
@@ -138,7 +138,7 @@ def find_open(manifest: Mapping[str, Any]) -> frozenset[str]:
 
 
 def find_slots(manifest: Mapping[str, Any]) -> dict[str, frozenset[str]]:
-    """For each n-gram that was trained with slots, the words that stood for phrases in its text."""
+    """The slots of each n-gram that has some: words such as ``$name``, which stand for phrases."""
     models = manifest["models"].items()
     return {name: frozenset(entry["slots"]) for name, entry in models if entry.get("slots")}
 
@@ -188,7 +188,7 @@ def check_listing(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _check_model_entries(place: str, manifest: Mapping[str, Any]) -> None:
-    """Check the entries of the models, and that each file that they name is listed."""
+    """Raise BundleError if the entry of a model is wrong, or names a file that the manifest does not list."""
     models = manifest["models"]
     if not 1 <= len(models) <= MAX_MODELS:
         found = f"{len(models):,} models" if models else "no models"
@@ -298,9 +298,9 @@ def read_rerankers(files: SealedFolder, manifest: Mapping[str, Any]) -> dict[str
 
 
 def hash_used_models(reranker: Reranker, manifest: Mapping[str, Any]) -> dict[str, str]:
-    """Hash the models of a bundle on whose scores or vocabularies a reranker depends, by name.
+    """Return a hash for each model whose scores or vocabulary a reranker uses, by the model's name.
 
-    In the bundle that the reranker was trained with, this is ``Reranker.models``.
+    In the bundle that the reranker was trained with, the hashes equal ``Reranker.models``.
     """
     models = manifest["models"]
     used = set(reranker.needs)
@@ -318,7 +318,7 @@ def hash_model(manifest: Mapping[str, Any], name: str) -> str:
 
 
 def _find_problems(reranker: Reranker, files: SealedFolder, manifest: Mapping[str, Any]) -> Iterator[str]:
-    """Describe why a reranker does not fit a bundle: its base weights, its models, or its encoder."""
+    """Yield reasons why a reranker does not fit a bundle, such as other base weights, models or encoders."""
     models = list(manifest["models"])
     try:
         check_weights(reranker.base, KnownNames(models))
@@ -365,7 +365,7 @@ class Bundle:
     """A verified bundle without its language models: names, normaliser, weights and rerankers."""
 
     files: Folder
-    """The bundle's folder, which verifies each file that is opened in it."""
+    """The bundle's folder. It compares each file with its hash when the file is opened."""
     name: str
     version: int
     manifest: Mapping[str, Any]
@@ -414,7 +414,7 @@ class Bundle:
 
     @cached_property
     def slots(self) -> Mapping[str, frozenset[str]]:
-        """For each n-gram that was trained with slots, its slots; see ``rescorer.phrases``."""
+        """The slots of each n-gram that has some, words such as ``$name``; see ``rescorer.phrases``."""
         return find_slots(self.manifest)
 
     @cached_property
@@ -498,7 +498,7 @@ def _read_phrases(files: Folder, name: str, normaliser: Normaliser, slots: froze
 
 
 def _find_readers(files: Folder, manifest: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
-    """``Bundle.reads_previous`` and ``Bundle.remembers``, from the configurations of the networks."""
+    """Find ``Bundle.reads_previous`` and ``Bundle.remembers`` in the configurations of the networks."""
     readers, remembers = set(), set()
     for name, path in find_networks(manifest, "neural").items():
         config = files.read_json(f"{path}/{CONFIG_FILE}")
@@ -523,7 +523,7 @@ def read_normaliser(path: Path, folder: Folder | None = None) -> Normaliser:
     """Create the normaliser that a settings file (``text.json``) describes.
 
     Args:
-        folder: the folder of the file, if it is one that verifies files; None: any folder.
+        folder: opens the file, such as a bundle's folder, which verifies it; None to read it without a check.
 
     Raises:
         BundleError: the file is not a JSON object, or a setting is unknown or invalid.
@@ -571,7 +571,7 @@ def publish(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
 
 
 def seal(folder: Path) -> list[str]:
-    """Hash new files of a bundle for its manifest, and weights and phrases that have changed or are gone.
+    """Update the hashes in a bundle's manifest after files were added, or weights or phrases were edited.
 
     Returns:
         The names of the files whose entries were added, changed or removed.

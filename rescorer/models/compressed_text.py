@@ -17,15 +17,15 @@ from typing import BinaryIO
 
 from rescorer.errors import BundleError
 
-BLOCK_BYTES = 1 << 16  # bytes of text that are read at once; also half of the longest line
+BLOCK_BYTES = 1 << 16  # bytes of text that are read at once
 MAX_COMPRESSION = 50
-"""Largest ratio of text to compressed bytes; n-grams compress to between a third and a tenth."""
+"""Largest accepted ratio of text to compressed bytes. Compressed n-grams have a ratio of 3 to 10."""
 FREE_TEXT_BYTES = 1 << 20  # text that a compressed file may always have, whatever its ratio
 XZ_MEMORY_BYTES = 1 << 27  # most memory for xz's dictionary; ``xz -9`` needs half of it
 GZIP_MAGIC = b"\x1f\x8b"
 BZIP2_MAGIC = b"BZh"
 BZIP2_BLOCKS = b"1AY&SY", b"\x17rE8P\x90"
-"""The bytes after bzip2's magic and a digit, at the start of a block, or of the end of an empty file."""
+"""The bytes that follow ``BZh`` and a digit: the mark of a block or, in an empty file, of the end."""
 XZ_MAGIC = b"\xfd7zXZ\0"
 MAGIC_BYTES = 10
 
@@ -84,7 +84,7 @@ def text_blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def max_text_bytes(stream: BinaryIO) -> int:
-    """The largest number of bytes of text that a file of this size may have."""
+    """The largest number of bytes of text that a file may hold, given its size on disk."""
     size = os.fstat(stream.fileno()).st_size
     return MAX_COMPRESSION * size + FREE_TEXT_BYTES if _find_compression(stream) else size
 
@@ -102,7 +102,7 @@ def _find_compression(stream: BinaryIO) -> Callable[[], _Member] | None:
 
 
 def _decompress(stream: BinaryIO, new_member: Callable[[], _Member]) -> Iterator[bytes]:
-    """Yield the text of a compressed file, of all its members, at most ``BLOCK_BYTES`` at a time."""
+    """Yield the text of all members of a compressed file, at most ``BLOCK_BYTES`` at a time."""
     data = _skip_padding(stream, b"")
     while data:
         member = new_member()
@@ -121,7 +121,7 @@ def _decompress(stream: BinaryIO, new_member: Callable[[], _Member]) -> Iterator
 
 
 def _skip_padding(stream: BinaryIO, data: bytes) -> bytes:
-    """Return the next bytes of a file that begin a member; empty at the end of the file."""
+    """Skip zeros between members; return the bytes that begin the next member, or ``b""`` at the end."""
     while not (data := data.lstrip(b"\0")):
         if not (data := stream.read(BLOCK_BYTES)):
             return b""
@@ -135,7 +135,7 @@ WIDE_BOMS = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
-"""Byte order marks; of two that start alike, the longer one comes first."""
+"""Byte order marks and their encodings. Of two marks that start alike, the longer one comes first."""
 UTF8_BOM = b"\xef\xbb\xbf"
 GIVE_ARPA = "give the ARPA file that it was made from"
 
@@ -174,7 +174,7 @@ _INSIDE = {
     "pocketsphinx_lm_convert -i FILE -o NEW.arpa -ofmt arpa",
     b"ustar": "is a tar archive; unpack the ARPA file in it",
 }
-"""Marks that may be anywhere in the first ``INSIDE_BYTES``."""
+"""Kinds of files, by bytes that may be anywhere in the first ``INSIDE_BYTES``."""
 INSIDE_BYTES = 512
 FIRST_LINES = 20  # lines of a text that are looked at
 MAX_CONTROL_SHARE = 0.02  # share of control characters above which bytes are not those of a text
@@ -191,7 +191,7 @@ _TEXTS = {
     rb"(#.*\n)*VERSION=\d": "is an HTK lattice; expected an ARPA file",
     rb"[{\[]\s*[\"{\[\]}\d]": "is JSON; expected an ARPA file",
 }
-"""Kinds of text, by what their beginning matches, in any case."""
+"""Kinds of text, by patterns that the beginning matches; upper and lower case are the same."""
 _ARC = re.compile(rb"\d+[ \t]+\d+[ \t]+\S+([ \t]+\S+){0,2}|\d+([ \t]+[-+.\deE]+)?")
 _COUNT = re.compile(rb"\S+([ \t]+\S+)*[ \t]+\d+")
 
@@ -200,7 +200,7 @@ def explain_content(head: bytes, what: str = "an ARPA file") -> str:
     """Say what a file is, by its first bytes after decompression, and what to do; empty if this is unknown.
 
     Args:
-        what: what was expected.
+        what: the expected kind of file, for the message.
     """
     if not head.strip():
         return f"is empty; expected {what}"
@@ -230,7 +230,7 @@ def explain_content(head: bytes, what: str = "an ARPA file") -> str:
 
 
 def find_wide_encoding(head: bytes) -> str:
-    """The name of the encoding of a text if ASCII has more than one byte in it; otherwise empty."""
+    """The name of a text's encoding if its ASCII characters have several bytes, as in UTF-16; else empty."""
     if marked := _find(WIDE_BOMS, head.startswith):
         return marked
     some = head[:200]

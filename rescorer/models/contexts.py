@@ -1,5 +1,5 @@
-"""What networks remember of the words before a hypothesis: cached contexts, neural caches, topics, parts of
-speech.
+"""The memory of networks for the words before a hypothesis: cached contexts, neural caches, topics and parts
+of speech.
 
 A context that is sent again is not read again; if a context has grown, only its new words are read. For
 recurrent networks, the vectors and states after whole contexts are cached; for transformers, the keys and
@@ -38,8 +38,9 @@ from rescorer.trie import SENTENCE_END, HypothesisTrie, Words, build_trie
 
 
 def node_windows(trie: HypothesisTrie, size: int, start_word: int) -> np.ndarray:
-    """The last ``size`` words on the path to each node, oldest first, (N, size) int64: indices of the trie's
-    words, or ``start_word`` before the start of a sentence.
+    """Return the last ``size`` words on the path to each node, oldest first, (N, size) int64.
+
+    Words are indices of the trie's words; positions before the start of a sentence have ``start_word``.
     """
     windows = np.full((trie.n_nodes, size), start_word, dtype=np.int64)
     for window, context in zip(windows, trie.contexts, strict=False):
@@ -52,7 +53,7 @@ def node_windows(trie: HypothesisTrie, size: int, start_word: int) -> np.ndarray
 
 
 def distinct_rows(rows: np.ndarray, n_values: int) -> tuple[np.ndarray, np.ndarray]:
-    """Find the distinct rows of a matrix, (U, size), and for each of its rows the index among them, (N,).
+    """Find the distinct rows of a matrix, (U, size), and which of them each row of the matrix is, (N,).
 
     The values are from 0 to ``n_values`` - 1. Each row is packed into one integer, because integers sort many
     times faster than rows. Whenever the next column would overflow the integers, they are replaced by their
@@ -153,7 +154,7 @@ class ContextCache(RowCache):
         """Look up the longest cached prefix of each context, an array of the model's word ids.
 
         Args:
-            start: computes the vectors and states after the start word, for contexts without a cached prefix.
+            start: computes the vectors and states after the start word, if a context has no cached prefix.
 
         Returns:
             The number of words of each prefix, and the vectors and states after the prefixes.
@@ -176,7 +177,7 @@ class ContextCache(RowCache):
         )
 
     def store(self, contexts: Sequence[np.ndarray], rows: Rows) -> None:
-        """Copy the vectors and states after some contexts into the cache, unless they are cached."""
+        """Copy the vectors and states after whole contexts into the cache, except those already cached."""
         positions = [position for position, context in enumerate(contexts) if len(context)]
         keys = [_key(contexts[position], len(contexts[position])) for position in positions]
         self._widths = tuple(part.shape[1] for part in rows)
@@ -214,7 +215,7 @@ class _Path(NamedTuple):
     """A sequence of words that a network reads from its initial state."""
 
     words: Words
-    names: tuple[bytes, ...]  # a digest of the words before each word, so that the cache keeps no texts
+    names: tuple[bytes, ...]  # for each word, a digest of the words before it: the cache keeps no texts
 
 
 def read_past(
@@ -231,7 +232,7 @@ def read_past(
     Args:
         trie: a trie whose contexts include the previous utterances.
         carried: whether the network carries its state across sentences.
-        cache: vectors, by a digest of the words before them.
+        cache: known vectors, each by a digest of the words that were read before it.
         read: returns the distinct context vectors of a trie, and the row of each node. The trie's paths may
             contain ``SENTENCE_END``.
 
@@ -256,7 +257,9 @@ def read_past(
 
 
 def _cut(context: np.ndarray, end: int, carried: bool) -> list[np.ndarray]:
-    """The paths of a past: the whole of it, or its sentences with their ends."""
+    """Divide what was said into texts that a network reads from its start: one text if its state is carried,
+    otherwise one per sentence, with the end of the sentence.
+    """
     if carried:
         return [context] if len(context) else []
     parts = np.split(context, np.flatnonzero(context == end) + 1)
@@ -264,7 +267,7 @@ def _cut(context: np.ndarray, end: int, carried: bool) -> list[np.ndarray]:
 
 
 def _name_words(words: Words) -> tuple[bytes, ...]:
-    """For each word, a digest of the words before it."""
+    """Return a name for the vector that predicts each word: a digest of the words before the word."""
     digest, names = blake2b(digest_size=16), []
     for word in words:
         names.append(digest.digest())
@@ -275,7 +278,7 @@ def _name_words(words: Words) -> tuple[bytes, ...]:
 def _find_vectors(
     paths: Sequence[_Path], cache: RowCache, read: Callable[[HypothesisTrie], tuple[Tensor, np.ndarray]]
 ) -> tuple[Tensor, dict[bytes, int]]:
-    """The vectors of all words of paths, (U, D), and the row of each by name; reads those not cached."""
+    """Look up or compute the distinct vectors of all paths, (U, D); return also the row of each name."""
     names = list(dict.fromkeys(name for path in paths for name in path.names))
     is_cached, cached = cache.recall_rows(names)
     row_of = {name: row for row, name in enumerate(np.array(names, dtype=object)[is_cached].tolist())}
@@ -305,8 +308,8 @@ class TagFilter(nn.Module):
     on no later word, so that the network remains a left-to-right model. The parameters come from a trained
     tagger, and are not trained with the network.
 
-    A word without tags, whose row in ``words`` is zero, has features of zero and begins a new sentence. Such
-    are ``<s>``, ``</s>``, and any word that is impossible in the tagger after the words before it.
+    ``<s>`` and ``</s>`` have no tags: their rows in ``words`` are zero. After them, the features are zero and
+    tags start again as in a new sentence. So it is after a word to which the tagger gives probability 0.
     """
 
     start: Tensor  # (K,) P(tag of the first word)
@@ -342,7 +345,7 @@ class TagFilter(nn.Module):
         return features, torch.where(is_tagged, posterior @ self.transitions, self.start)
 
     def read_texts(self, words: Tensor, expected: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Features after each word, (B, T) → (B, T, K), and probabilities of the next tag, (B, K)."""
+        """Features after each word, (B, T) → (B, T, K); and after the last, P(next tag), (B, K)."""
         expected = self.initial(len(words)) if expected is None else expected
         features = expected.new_zeros(*words.shape, self.n_tags)
         for position, column in enumerate(words.t()):
@@ -350,7 +353,7 @@ class TagFilter(nn.Module):
         return features, expected
 
     def read_trie(self, trie: HypothesisTrie, ids: np.ndarray) -> tuple[Tensor, list[Tensor]]:
-        """Features after each node's word, (N, K), and for each root, after each word of its context.
+        """Features after the word of each node, (N, K); and for each root, after each word of its context.
 
         The features of a root are those after its whole context, or zero without context words. ``ids`` are
         the ids of the trie's words.
@@ -374,9 +377,9 @@ class TagFilter(nn.Module):
 UPDATES = 20  # number of updates of a mixture; a fixed number, so that a mixture does not depend on others
 MIN_WEIGHT = 0.05  # words whose decayed weight is smaller are not read
 CONTEXT_BLOCK = 32
-"""Number of words of a context that are read with the same topics, those of the words before them."""
+"""Number of words per block of a context. All words of a block get the topics of the text before it."""
 MAX_VALUES = 1 << 19
-"""Number of values P(topic | word) read together (2 MB), so that they stay in a processor's cache."""
+"""Number of values P(topic | word) to work on at once: 2 MB, which stay in a processor's cache."""
 CACHE_BYTES = 1 << 24  # size of the cache of mixtures
 
 
@@ -425,7 +428,7 @@ class TopicReader:
         return self._word_topics.shape[1]
 
     def topical(self, words: np.ndarray) -> np.ndarray:
-        """Whether each word is topical: (n,) ids of the network → (n,) bool."""
+        """Whether each word is topical, that is, has topics: (n,) ids of the network → (n,) bool."""
         return self._is_topical[words]
 
     def features(self, texts: Sequence[np.ndarray]) -> Tensor:
@@ -461,10 +464,10 @@ class TopicReader:
         return mixtures - 1 / self.n_topics
 
     def block_features(self, contexts: Sequence[np.ndarray]) -> list[Tensor]:
-        """For each context, the features with which its words are read, one row per ``CONTEXT_BLOCK`` words.
+        """For each context, features to read its words with: one row per block of ``CONTEXT_BLOCK`` words.
 
-        They are the topics of the words before the block. As they do not depend on later words, what a
-        network has computed of a context remains valid when the context has grown.
+        The features of a block are the topics of the words before it. They do not depend on later words. So
+        what a network has computed for a context remains valid when the context has grown.
         """
         starts = [range(0, len(context), CONTEXT_BLOCK) for context in contexts]
         before = [context[:start] for context, row in zip(contexts, starts, strict=True) for start in row]
@@ -482,8 +485,8 @@ def predict_from_past(
     Args:
         vectors: (U, D) distinct context vectors of the trie.
         row_of_node: (N,) row of each node's vector.
-        past: for each root, (T, D) vectors from which the words before it are predicted, or None; see
-            ``read_past``.
+        past: for each root, (T, D) vectors from which the words said before it are predicted, or None: the
+            result of ``read_past``.
     """
     probs = np.zeros(trie.n_edges)
     root_of_edge = trie.root_of_node[trie.edge_parent]
@@ -507,12 +510,12 @@ def predict_from_past(
 def _sum_by_word(
     states: Tensor, before: Tensor, flatness: float, sure: np.ndarray, place: np.ndarray, n_words: int
 ) -> np.ndarray:
-    """P_cache of each of W distinct words after some states, (U, D): (U, W).
+    """P_cache of each of W distinct words after each of U states: (U, D) → (U, W).
 
     Args:
         before: (T, D) vectors of the past.
         sure: (T,) confidence of each word of the past.
-        place: (T,) which of the W words each word of the past is.
+        place: (T,) index, among the W words, of each word of the past.
     """
     device, parts = states.device, []
     with np.errstate(divide="ignore"):

@@ -65,8 +65,8 @@ def dequantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 MIN_ROWS = 32  # smallest number of rows after padding
 FINE_STEPS, COARSE_STEPS = 8, 2
-"""Number of row counts per octave, that is, between successive powers of two: fine for the few matrices of a
-network, coarse for the many classes of an output layer."""
+"""Inputs are padded to so many different row counts per octave, that is, between successive powers of two.
+Many suit the few matrices of a network, and few suit the many classes of an output layer."""
 
 
 def pad_rows(x: Tensor, steps_per_octave: int) -> Tensor:
@@ -94,13 +94,13 @@ MIN_ROW_MAXIMUM = 1e-20
 EXPECTED_ROWS = 64
 """Number of input rows for which oneDNN packs weights. Packed weights can be used with any number of rows."""
 MAX_RELATIVE_ERROR = 0.02
-"""Largest accepted error of a product, relative to the length of the exact result. If sums overflow, the
-error is many times larger."""
+"""Largest accepted error in testing int8 products, relative to the length of the exact result. Where sums
+overflow, the error is many times larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Int8Matrix:
-    """A weight matrix, (M, K), in the form in which oneDNN multiplies it."""
+    """A weight matrix, (M, K), rounded to int8 and packed as oneDNN needs it."""
 
     packed: Tensor
     scale: Tensor  # (M,) float32 scale of each row
@@ -111,7 +111,7 @@ _matrices: MutableMapping[Tensor, Int8Matrix] = WeakIdKeyDictionary()
 
 
 def multiply_in_int8(weights: Iterable[Tensor]) -> None:
-    """Make ``linear`` multiply these matrices in int8. Later changes to the matrices have no effect.
+    """Make ``linear`` multiply these matrices in int8, as they are now: later changes have no effect.
 
     Raises:
         ConfigError: the processor or the installed torch does not support int8 products.
@@ -160,15 +160,15 @@ def is_int8_exact() -> bool:
 
 
 MIN_MULTIPLICATIONS = 1 << 19
-"""Number of multiplications in the smallest product for which oneDNN is worth its call. The weights are then
+"""A call of oneDNN is worth its time for products of at least this many multiplications, if the weights are
 in its memory order already."""
 MIN_SLICE_ROWS = 192
 """Smallest number of rows for which oneDNN multiplies a slice of a parameter, such as the weights of one
 class. oneDNN compiles and keeps kernels for hundreds of slice sizes (300 MB), which is not worth it for fewer
 rows."""
 MAX_ERROR = 1e-5
-"""Largest accepted error of a product of random unit vectors. Errors are below 1e-6 in float32 and far above
-1e-3 in bfloat16."""
+"""Largest accepted error in testing oneDNN with random unit vectors. Errors are below 1e-6 in float32 and far
+above 1e-3 in bfloat16."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -202,10 +202,10 @@ _reordered: MutableMapping[Tensor, tuple[int, Tensor]] = WeakIdKeyDictionary()
 
 
 def reorder_weight(weight: nn.Parameter) -> Tensor:
-    """Copy a parameter into oneDNN's memory order, once per version of the parameter.
+    """Copy a parameter into oneDNN's memory order, and keep the copy until the parameter changes.
 
-    For few rows, reordering would take longer than the product. Only use this for parameters that require no
-    gradients: fused optimisers change other parameters without changing their version.
+    The copy takes longer than one product of few rows. Use this only for parameters that require no
+    gradients: fused optimisers change others without counting up their version, so that the copy gets stale.
     """
     version, copy = _reordered.get(weight, (-1, weight))
     if version != weight._version:
@@ -225,7 +225,7 @@ def cast_matrices_to_bfloat16(parameters: Iterable[nn.Parameter]) -> None:
 
 @cache
 def is_onednn_exact() -> bool:
-    """Whether oneDNN exists and accumulates in float32; it may be built to use less precision."""
+    """Whether oneDNN is available and accumulates in float32; it can be built to use less precision."""
     random = torch.Generator().manual_seed(1)
     x, weight = (functional.normalize(torch.randn(MIN_ROWS, 256, generator=random), dim=1) for _ in range(2))
     try:
@@ -258,7 +258,7 @@ def torch_device(name: str) -> torch.device:
 
 
 def to_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """Copy to a device without waiting for the transfer, which needs pinned memory for a GPU."""
+    """Copy an array to a device. A GPU reads it from pinned memory, so that the CPU need not wait."""
     tensor = torch.from_numpy(array)
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
@@ -266,7 +266,7 @@ def to_device(array: np.ndarray, device: torch.device) -> Tensor:
 
 
 def memory_bytes(name: str) -> dict[str, int]:
-    """Memory of a CUDA device in bytes; empty for other devices.
+    """Measure the memory of a CUDA device in bytes, by kind; other devices give an empty result.
 
     Returns:
         Memory ``allocated`` by this process's tensors, ``reserved`` by torch in this process, ``used`` by all

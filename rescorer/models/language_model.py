@@ -1,8 +1,8 @@
-"""Language models, mixtures of them, and the cache of a session.
+"""The interface of language models, the mixture of several models, and the cache of a session.
 
 A model reads a trie of hypotheses and returns one log-probability per edge. Models are mixed word by word,
-P(w|h) = Σ_m λ_m · P_m(w|h). Before that, ``ngrams.align_vocabularies`` divides P(``<unk>``) among the words
-that some of them lack. Nothing here needs torch or KenLM.
+P(w|h) = Σ_m λ_m · P_m(w|h). Before that, ``ngrams.align_vocabularies`` divides each model's P(``<unk>``)
+among the words that it lacks and another model has. Nothing here needs torch or KenLM.
 
 A session is what was said before a list: the previous utterances, and the context of the list's own sentence.
 Its cache expects the words and n-grams of the session again. Counts of n-grams are interpolated with those of
@@ -90,7 +90,7 @@ def mix(log_probs: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray
 def mix_scores(scores: Mapping[str, EdgeScores], weights: Mapping[str, float]) -> EdgeScores:
     """Mix the scores of models of one direction, by their weights λ.
 
-    The words that the first model does not know count as the unknown words of the mixture.
+    A word counts as unknown to the mixture if the first model does not know it.
     """
     log_probs = mix([scores[name].log_probs for name in weights], list(weights.values()))
     return replace(scores[next(iter(weights))], log_probs=log_probs, encodings={}, cached=None)
@@ -105,13 +105,13 @@ HALF_COUNT = 50.0  # count c of a session at which λ is half of what it would b
 
 @dataclass(frozen=True, slots=True)
 class SessionCache:
-    """Predictions for the edges of a trie, each from the session before the edge's root."""
+    """Predictions of a cache for the edges of a trie, each from the session before the edge's root."""
 
-    probs: np.ndarray  # (E,) float64 P_cache; 0 for a word that its session does not have
+    probs: np.ndarray  # (E,) float64 P_cache of each edge's word; 0 if its session does not have the word
     shares: np.ndarray  # (E,) float64 λ of the edge's session; 0: nothing was said before
 
     def interpolate(self, log_probs: np.ndarray, edges: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Interpolate scores of some edges, (n,); edges without a session keep their scores bit by bit."""
+        """Interpolate log-probabilities of some edges, (n,). Edges without a session keep theirs exactly."""
         shares = self.shares[edges]
         with np.errstate(divide="ignore"):  # the cache may not know a word
             mixed = np.logaddexp(np.log1p(-shares) + log_probs, np.log(shares * self.probs[edges]))
@@ -121,8 +121,8 @@ class SessionCache:
 def read_sessions(trie: HypothesisTrie, share: float) -> SessionCache | None:
     """Predict the word on each edge of a trie from what was said before its root.
 
-    Each order takes one pass over all words of the sessions and all edges: the n-grams of one order are the
-    histories of the next.
+    Each order takes one pass over all words of the sessions and all edges. Its n-grams are the histories in
+    the next pass.
 
     Args:
         share: λ for an endless session, at most ``MAX_CACHE_SHARE``; 0 for no cache.
@@ -161,8 +161,8 @@ def mix_neural_caches(
 ) -> SessionCache | None:
     """Mix the neural caches of a mixture's networks in proportion to their λ; None without any cache.
 
-    Like the cache of words, they have the weight λ = ``share`` · c / (c + ``HALF_COUNT``), where c is the
-    count of all words of the session.
+    Like the cache of words, their mixture has the weight λ = ``share`` · c / (c + ``HALF_COUNT``), where c is
+    the count of all words of the session.
     """
     cached = {name: scores[name].cached for name, weight in mixture.items() if weight}
     networks = {name: values for name, values in cached.items() if values is not None}
@@ -181,7 +181,7 @@ def mix_neural_caches(
 
 
 def _list_said(trie: HypothesisTrie) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """List the words of all sessions, each session after an ``</s>`` that does not count.
+    """List the words of all sessions, one session after another. An ``</s>`` of weight 0 precedes each.
 
     Returns:
         (T,) int64 words, (T,) int64 root of each word, and (T,) float64 how much each word counts.
@@ -202,7 +202,7 @@ def spread_confidences(context: np.ndarray, confidences: Sequence[float], end: i
 
     Args:
         context: (T,) words said before a root.
-        confidences: that of each previous utterance; empty if all are certain.
+        confidences: the confidence of each previous utterance; empty if all are certain.
         end: the word that ends an utterance. The words after the last one belong to the list's own sentence,
             and are certain.
     """
@@ -214,6 +214,6 @@ def spread_confidences(context: np.ndarray, confidences: Sequence[float], end: i
 
 
 def _look_up(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Index of each wanted key among sorted keys; -1 for a negative key, or one that is not among them."""
+    """Return the index of each wanted key in sorted keys; -1 if it is negative or not found."""
     index = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return np.where((keys[index] == wanted) & (wanted >= 0), index, -1)

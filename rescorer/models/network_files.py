@@ -17,7 +17,7 @@ from rescorer.safe_input import FLOAT_BYTES, Folder, TensorInfo, format_shape, r
 
 START, END, UNKNOWN = "<s>", "</s>", "<unk>"
 SPECIAL_TOKENS = frozenset({START, END, UNKNOWN})
-"""Entries that are not words. If one of them occurs as a word in a text, it counts as an unknown word."""
+"""Entries of a vocabulary that are not words. In a text, each of them counts as an unknown word."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Vocabulary:
         """Parse the content of a file written by ``save``.
 
         Raises:
-            BundleError: the content is not a valid vocabulary; ``place`` names the file.
+            BundleError: the content is not a valid vocabulary. The message begins with ``place``.
         """
         try:
             return cls(tuple(data.decode("utf-8").removesuffix("\n").split("\n")))
@@ -111,8 +111,8 @@ class Vocabulary:
 
 
 KINDS = ("lstm", "gru", "elman", "feedforward", "lbl", "transformer")
-"""Long short-term memory, gated recurrent unit, Elman's recurrent network, Bengio's feed-forward network,
-log-bilinear model, transformer decoder."""
+"""Kinds of network, in this order: long short-term memory, gated recurrent unit, Elman's recurrent network,
+Bengio's feed-forward network, log-bilinear model, transformer decoder."""
 WINDOWED_KINDS = ("feedforward", "lbl")  # kinds that see a fixed number of preceding words
 OUTPUTS = ("classes", "full", "tree")
 ACTIVATIONS = ("tanh", "sigmoid", "relu", "linear")
@@ -128,10 +128,10 @@ MAXIMA = {
     "topics": 4096,
     "pos_tags": 1024,
 }
-"""Largest dimensions. The largest recurrent language models ever published are below half of each."""
+"""Largest allowed sizes. The largest recurrent language models ever published have less than half of each."""
 MAX_ATTENTION_WINDOW = 4096  # largest window of a transformer
 MAX_TOPIC_DECAY = 0.999
-"""Largest decay of the words from which topics are inferred; it bounds how many words are read."""
+"""Largest value of ``topic_decay``. It bounds the number of words from which topics are inferred."""
 SMALLEST_VOCABULARY = 3
 MAX_PLACES = 64  # largest number of leaves of one word in a tree
 _TYPES = {
@@ -167,7 +167,7 @@ class NetworkConfig:
     hidden_size: int = 200
     layers: int = 1
     tied: bool = True
-    """Whether input embedding and output word weights are one matrix."""
+    """Whether the input embedding and the word weights of the output layer are one matrix."""
     dropout: float = 0.0
     """Dropout probability in training, for embeddings, between layers and before the output layer."""
     output: str = "classes"
@@ -176,9 +176,9 @@ class NetworkConfig:
     """Activation of an Elman, feed-forward or log-bilinear network; the log-bilinear model of Mnih & Hinton
     (2007) uses ``linear``."""
     window: int = 0
-    """Number of preceding words that a feed-forward or log-bilinear network reads (n - 1 for a network of
-    order n), or number of words to which each layer of a transformer attends, including the current one; 0
-    for recurrent networks."""
+    """Number of words of context. A feed-forward or log-bilinear network of order n reads n - 1 words. Each
+    layer of a transformer attends to ``window`` words, including the current one. 0 for recurrent networks.
+    """
     residual: bool = False
     """Residual connections: every layer above the first adds its output to its input."""
     carried: bool = False
@@ -205,8 +205,9 @@ class NetworkConfig:
     topics: int = 0
     """Number K of topics of the text before a sentence, which are read with each word; 0 for none."""
     topic_decay: float = 0.0
-    """Weight of the words from which topics are inferred: the n-th topical word before a sentence counts
-    ``topic_decay`` ** n; 0 without topics."""
+    """Decay of the words from which topics are inferred: the n-th topical word before a sentence has the
+    weight ``topic_decay`` ** n. 0 without topics.
+    """
     pos_tags: int = 0
     """Number K of induced parts of speech, whose probabilities are read with each word; 0 for none."""
 
@@ -215,7 +216,7 @@ class NetworkConfig:
             raise BundleError(problem)
 
     def _find_wrong_values(self) -> Iterator[str]:
-        """Describe values that have a wrong type, or are out of range whatever the other values are."""
+        """Describe each value that is wrong by itself: it has a wrong type or is out of range."""
         for option in fields(self):
             value, expected = getattr(self, option.name), _TYPES.get(option.name, "an integer")
             if not _FITS[expected](value):
@@ -295,7 +296,7 @@ class NetworkConfig:
 
     @property
     def tied_copy(self) -> str | None:
-        """Name of the parameter that is the embedding itself, and is not stored; None if it is not tied."""
+        """Name of the output parameter that is the input embedding and so is not stored; None if not tied."""
         if not self.tied:
             return None
         return "output.word_vectors" if self.output == "tree" else "output.word_weight"
@@ -386,9 +387,10 @@ def _windowed_shapes(config: NetworkConfig) -> Shapes:
 
 
 def feedforward_size(hidden: int) -> int:
-    """Hidden units of a transformer's feed-forward networks: 8/3 of the hidden size, rounded up.
+    """Number of hidden units in a transformer's feed-forward networks: 8/3 of the hidden size, rounded up.
 
-    Their three matrices so have the size of two matrices with four times the hidden size (Shazeer 2020).
+    Such a network has three matrices. With 8/3, they are as large as the usual two with four times the
+    hidden size (Shazeer 2020).
     """
     return -(-8 * hidden // (3 * FEEDFORWARD_STEP)) * FEEDFORWARD_STEP
 
@@ -446,7 +448,7 @@ TREES = ("output.tree", "output.places")  # the only tensors of integers that ar
 
 
 def read_config(folder: Folder) -> NetworkConfig:
-    """Read the configuration of a network, and check that its weights file has the tensors that it needs.
+    """Read the configuration of a network, and check that the weights file has the tensors it asks for.
 
     Raises:
         BundleError: a file cannot be read, or the two files do not fit together.

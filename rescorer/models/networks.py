@@ -43,7 +43,8 @@ class ContextNetwork(Protocol):
 
         Args:
             state: the state from which each row continues; None: the initial state.
-            topics: (B, T, K) or (B, 1, K) features that are read with the words, topics or tags; None: zeros.
+            topics: (B, T, K) or (B, 1, K) features that are read with the words: those of topics or of tags.
+                None: zeros.
         """
 
     def __call__(
@@ -51,13 +52,13 @@ class ContextNetwork(Protocol):
     ) -> tuple[Tensor, State]: ...
 
     def initial_state(self, n: int) -> State:
-        """The state of n nodes before the first input."""
+        """Return the state of n nodes before the first input."""
 
     def inputs(self, words: Tensor) -> Tensor:
         """Project words for ``step``, once per distinct word: (W,) → (W, I)."""
 
     def topic_inputs(self, topics: Tensor) -> Tensor:
-        """Project topics or tags, to be added to inputs of ``step``, or to window sums: (R, K) → (R, I)."""
+        """Project topics or tags to add them to inputs of ``step``, or to window sums: (R, K) → (R, I)."""
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Advance N nodes by one word: inputs, (N, I), and states → vectors, (N, D), and new states."""
@@ -83,7 +84,7 @@ def apply_dropout(values: Tensor, share: float, locked: bool) -> Tensor:
 def drop_words(embedded: Tensor, words: Tensor, n_words: int, share: float) -> Tensor:
     """Set the vectors, (T, B, E), of a share of the vocabulary to zero, and scale up the others.
 
-    A word, of (T, B) int64, is dropped wherever it occurs in the batch (Gal & Ghahramani 2016).
+    A dropped word is zero wherever it occurs in the batch (Gal & Ghahramani 2016). ``words``: (T, B) int64.
     """
     if not share:
         return embedded
@@ -108,7 +109,7 @@ ACTIVATIONS = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu,
 
 
 class WindowedNetwork(nn.Module):
-    """A network that sums a linear map of each word in a window, with one matrix per position.
+    """A network that maps each word in a window linearly, with a matrix per position, and sums the results.
 
     Positions before the first word of a text are filled with that word. A text starts with ``<s>``, or with
     ``</s>`` if training carried the state across sentences.
@@ -199,7 +200,7 @@ class WindowedNetwork(nn.Module):
 
 
 class _PositionSum(Function):
-    """b + Σ_i C_i e_{t-n+1+i} at all positions; the shifted sequences are slices, not copies."""
+    """Compute b + Σ_i C_i e_{t-n+1+i} at all positions t. The shifted sequences are slices, not copies."""
 
     @staticmethod
     def forward(ctx, embedded, matrices, bias):  # type: ignore[no-untyped-def]
@@ -232,7 +233,7 @@ IN_PLACE = {"tanh": torch.tanh_, "sigmoid": torch.sigmoid_, "relu": torch.relu_,
 
 
 def activation_derivative(activation: str, values: Tensor) -> Tensor:
-    """Derivative of an activation, computed from the values of its output."""
+    """Return the derivative of an activation, computed from its outputs, ``values``."""
     match activation:
         case "tanh":
             return 1 - values * values
@@ -409,11 +410,11 @@ warnings.filterwarnings("ignore", message="RNN module weights are not part of si
 
 
 class RecurrentLayers(nn.Module):
-    """Base class of recurrent layers, with two biases: of the input, and of the previous state."""
+    """Base class of recurrent layers. Each has two biases: for its input and for the previous state."""
 
     n_gates: int
     n_parts = 1
-    """Number of tensors that a layer carries from word to word; the first is the input of the layer above."""
+    """Number of tensors that a layer carries from word to word. The first is also the layer's output."""
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -432,7 +433,7 @@ class RecurrentLayers(nn.Module):
                 self._adjust_initial_values(layer)
 
     def _adjust_initial_values(self, layer: int) -> None:
-        """Change initial values, all within ±1/√H, where this kind of layer learns better from others."""
+        """Change initial values, which are all within ±1/√H, where others suit this kind of layer better."""
 
     def parameter(self, name: str, layer: int) -> Tensor:
         return getattr(self, f"{name}_l{layer}")
@@ -454,7 +455,7 @@ class RecurrentLayers(nn.Module):
         return linear(hidden, self.parameter("weight_hh", layer), bias)
 
     def recurrent_weight(self, layer: int) -> Tensor:
-        """The recurrent weights, in training with weight dropout (Merity et al. 2018)."""
+        """Return a layer's recurrent weights. In training, weight dropout is applied (Merity et al. 2018)."""
         weight = self.parameter("weight_hh", layer)
         return apply_dropout(weight, self.weight_dropout, locked=False) if self.training else weight
 
@@ -471,9 +472,9 @@ class RecurrentLayers(nn.Module):
         raise NotImplementedError
 
     def step(self, layer: int, gates: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The layer's state after one word, from its input gates, (N, G·H), and its previous state.
+        """Compute a layer's state after one word, from its input gates, (N, G·H), and its previous state.
 
-        This is for scoring: it works in place where possible, and is not differentiable.
+        Only for scoring: where possible, values are overwritten in place, so there are no gradients.
         """
         raise NotImplementedError
 
@@ -680,5 +681,5 @@ class RecurrentNetwork(nn.Module):
 
 
 def project(values: Tensor, projection: nn.Module) -> Tensor:
-    """Apply a projection, which may be the identity, with ``linear``, the matrix product used for scoring."""
+    """Apply a projection, or the identity, with ``linear``, which chooses the fastest matrix product."""
     return linear(values, projection.weight) if isinstance(projection, nn.Linear) else values

@@ -83,7 +83,7 @@ def build_output_layer(config: NetworkConfig, size: int, tied_weight: Tensor | N
 
 
 class SequenceConfig(Protocol):
-    """The part of a sequence model's configuration that training and saving need."""
+    """The settings of any sequence model that training and saving need."""
 
     @property
     def carried(self) -> bool:
@@ -101,7 +101,7 @@ class SequenceConfig(Protocol):
 
     @property
     def tied_copy(self) -> str | None:
-        """Name of the parameter that is the embedding itself, and is not stored; None if there is none."""
+        """Name of the parameter that is the embedding under another name, so is not stored; None without."""
 
     def to_dict(self) -> dict[str, Any]: ...
 
@@ -117,7 +117,7 @@ class SequenceModel(nn.Module):
     network: ContextNetwork
     output: OutputLayer
     is_causal = False
-    """Whether vectors depend only on the words so far. A long text can then be read in parts."""
+    """Whether each vector depends only on the words so far, so that a long text can be read in parts."""
 
     def context_vectors(
         self,
@@ -131,7 +131,7 @@ class SequenceModel(nn.Module):
 
         Args:
             inputs: (B, T) word ids.
-            topics: (B, T, K) or (B, 1, K) topic features, if the model reads them besides the words.
+            topics: (B, T, K) or (B, 1, K) topic features; None if the model reads only words.
             bfloat16: whether to multiply the matrices of the network in bfloat16.
 
         Returns:
@@ -190,7 +190,7 @@ class NeuralModel(SequenceModel):
     def loss(
         self, inputs: Tensor, targets: Tensor, bfloat16: bool = False, topics: Tensor | None = None
     ) -> Tensor:
-        """Compute Σ −ln P over the targets; inputs and targets: (B, T); negative targets are padding."""
+        """Compute Σ −ln P over the targets. Inputs and targets are (B, T); negative targets are padding."""
         hidden, _ = self.context_vectors(inputs, None, topics, bfloat16=bfloat16)
         is_word = targets >= 0
         return self.output.loss(hidden[is_word], targets[is_word])
@@ -278,15 +278,15 @@ def load_weights(model: SequenceModel, files: Folder) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AddedInputs:
-    """What topics or tags add to the inputs of a recurrent network, each of I values."""
+    """Vectors of I values that topics or tags add to the inputs of a recurrent network."""
 
     at_level: Callable[[slice], Tensor]
-    """Function that returns what is added at each node of a level of the trie, (n, I)."""
+    """Function that returns the vector for each node of a level of the trie, (n, I)."""
     in_contexts: Sequence[Tensor]
-    """For each root, what is added to each block of ``block`` words of its context, (blocks, I)."""
+    """For each root, the vector for each block of its context, (blocks, I). A block has ``block`` words."""
     block: int
     at_start: Tensor | None = None
-    """(R, I) what is added to the start word before each root; None: nothing."""
+    """(R, I) The vector for the start word before each root; None to add nothing there."""
 
 
 def read_sequences(
@@ -297,11 +297,13 @@ def read_sequences(
     added: AddedInputs | None,
     n_known: Sequence[int],
 ) -> Rows:
-    """Read the rest of the context of each root, and return the vectors and states after the contexts.
+    """Read the uncached rest of each root's context; return the vectors and states after the contexts.
 
     Args:
-        inputs: (W, I) inputs of distinct words, of which ``sequences`` are arrays of indices.
-        before: vectors and states after the ``n_known`` first words of each context.
+        inputs: (W, I) inputs of distinct words.
+        sequences: for each root, the rest of its context, as indices of ``inputs``.
+        before: vectors and states after the part of each context that is cached.
+        n_known: number of words in that part.
     """
     lengths = np.array(list(map(len, sequences)))
     order, n_reaching = sort_by_length(lengths)  # sequences that have ended are the last rows
@@ -325,7 +327,7 @@ def read_sequences(
 
 
 def find_read(trie: HypothesisTrie, unread: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Find the words of a trie that a network has to read; of long contexts, these are only few.
+    """Find the distinct words of a trie that a network has to read. Cached parts of contexts are left out.
 
     Args:
         unread: for each root, the words of its context that are not in the cache.
@@ -456,7 +458,7 @@ class NeuralLanguageModel:
     def _predict_from_past(
         self, trie: HypothesisTrie, vectors: Tensor, row_of_node: np.ndarray
     ) -> np.ndarray | None:
-        """P of the word on each edge in the neural cache, (E,); None if the model or all roots have none."""
+        """P_cache of the word on each edge, (E,); None if the model cannot have a cache, or no root has."""
         if not any(trie.flatness) or self.backward or self.topics is not None:
             return None
 
@@ -507,7 +509,7 @@ class NeuralLanguageModel:
         return vectors + self.model.topic_output(topics)[self._to_device(root)], row_of_node
 
     def _tagged_vectors(self, trie: HypothesisTrie, ids: np.ndarray, tags: TagFilter) -> Tensor:
-        """Context vectors of a network that reads tags, (N, D); each node has other features."""
+        """Context vectors of a network that reads tags, (N, D): one per node, since features differ."""
         network = self.model.network
         features, in_contexts = tags.read_trie(trie, ids)  # (N, K)
         if isinstance(network, WindowedNetwork):
@@ -523,10 +525,12 @@ class NeuralLanguageModel:
     def _vectors_of_words(
         self, trie: HypothesisTrie, ids: np.ndarray, added: Tensor | None
     ) -> tuple[Tensor, np.ndarray]:
-        """``_context_vectors`` of other networks, before topics are added to the vectors themselves.
+        """``_context_vectors`` of networks that are neither transformers nor read tags.
+
+        Topics enter only through the inputs here; the caller also adds them to the vectors.
 
         Args:
-            added: (R, I) what topics add to the inputs at each root; None without topics.
+            added: (R, I) vectors that the topics of each root add to inputs; None without topics.
         """
         network = self.model.network
         if not isinstance(network, WindowedNetwork):
@@ -543,13 +547,13 @@ class NeuralLanguageModel:
         return network.context_vectors(words, self._to_device(distinct[:, :-1]), added), row_of_node
 
     def _topic_inputs(self, trie: HypothesisTrie, ids: np.ndarray, added: Tensor) -> AddedInputs:
-        """What topics add to the inputs of a recurrent network.
+        """Return the vectors that topics add to the inputs of a recurrent network.
 
         A network with carried state reads each block of a context with the topics of the words before the
         block. Any other network reads the beginning of its sentence with the topics of the root.
 
         Args:
-            added: (R, I) what the topics of each root add.
+            added: (R, I) vectors that the topics of each root add.
         """
         root = self._to_device(trie.root_of_node)
         if self.model.config.carried:  # nothing comes before its start word
@@ -591,7 +595,7 @@ class NeuralLanguageModel:
         return vectors
 
     def _recall(self, contexts: Sequence[np.ndarray], at_start: Tensor | None) -> tuple[list[int], Rows]:
-        """The number of cached words of each root's context, and the vectors and states after them."""
+        """Return how many words of each root's context are cached, and the vectors and states after those."""
         if not any(map(len, contexts)):
             return [0] * len(contexts), self._read_start(len(contexts), at_start)
         assert isinstance(self.context_cache, ContextCache)
@@ -602,7 +606,7 @@ class NeuralLanguageModel:
         return n_known, after
 
     def _read_start(self, n_roots: int, added: Tensor | None) -> Rows:
-        """Vectors and states of the roots after the start word."""
+        """Compute the vectors and states of the roots after the start word."""
         network: ContextNetwork = self.model.network
         start = network.inputs(torch.tensor([self.start_word], device=self.device)).expand(n_roots, -1)
         start = start if added is None else start + added

@@ -1,8 +1,8 @@
 """Open n-gram models of any kind: our own tables, ARPA files and KenLM binaries; write tables.
 
-A file is checked before anything is built from it: its header is compared with its size on disk, which so
-bounds memory and time. This needs neither torch nor KenLM. A KenLM binary is scored by the package ``kenlm``
-(Heafield 2011), with one call per edge; the package is imported only when such a model is loaded.
+A file is checked before anything is built from it: its header is compared with its size on disk, so that the
+size bounds memory and time. This needs neither torch nor KenLM. A KenLM binary is scored by the package
+``kenlm`` (Heafield 2011), with one call per edge; the package is imported only when such a model is loaded.
 
 A table (docs/reference/ngram-tables.md) has a header and sections, each of which starts at a multiple of
 ``ALIGNMENT`` bytes: the words, the unigrams, and for every higher order its pilots and its records. If
@@ -53,7 +53,7 @@ from rescorer.trie import HypothesisTrie, Words
 
 FIXED_OFFSET = 88  # where the numbers of the header begin, after constants that KenLM compares itself
 FIXED = struct.Struct("<B3xfIB3xI")
-"""Order, multiplier of the probing hash tables, kind of model, whether the words follow, version."""
+"""Numbers of KenLM's header: order, multiplier of the probing tables, kind, whether words follow, version."""
 MAX_PROBING_MULTIPLIER = 100.0
 
 
@@ -95,7 +95,7 @@ def read_words(folder: Folder, name: str) -> list[str]:
 
 
 def build_table(orders: Sequence[ArpaOrder], place: str) -> NgramTable:
-    """Build a table from unigrams by id, and longer n-grams in any order.
+    """Build a table. Unigrams must be in the order of their ids; longer n-grams may be in any order.
 
     Some tools prune n-grams w_1 … w_{k-1} but keep longer ones, w_1 … w_k, that begin with them. The missing
     n-gram is then added, with the probability that the model gives it anyway, by backing off, and a back-off
@@ -133,8 +133,8 @@ def build_order(keys: np.ndarray, values: np.ndarray) -> OrderTable:
     """Build the hash table of one order.
 
     Args:
-        keys: (N,) int64.
-        values: (N, 2) float32.
+        keys: (N,) int64, one per n-gram; see ``ngrams`` for keys.
+        values: (N, 2) float32, log10 probability and log10 back-off weight.
 
     Raises:
         ValueError: a key occurs twice.
@@ -151,7 +151,7 @@ def build_order(keys: np.ndarray, values: np.ndarray) -> OrderTable:
 
 
 def list_ngrams(table: NgramTable, place: str) -> list[ArpaOrder]:
-    """Return the n-grams of a table, of which ``build_table`` makes an equal table.
+    """Return the n-grams of a table, the inverse of ``build_table``.
 
     Raises:
         BundleError: the context of an n-gram is not in the table; ``place`` names the file.
@@ -196,21 +196,21 @@ def score_sequences(table: NgramTable, sequences: np.ndarray) -> np.ndarray:
 SUFFIX = ".ngram"
 MAGIC = b"rescorer n-gram\n"
 WORDS_VERSION, UNITS_VERSION = 1, 2
-"""Version of ordinary models of words, and version of models with gaps or classes, whose header says more."""
+"""Versions of the format: of models of words; and of models with gaps or classes, whose header is longer."""
 START = struct.Struct("<16sIIQQ")  # magic, version, order, number of words, bytes of all words
 ORDER = struct.Struct("<QQII")
-"""Number of n-grams, number of slots, logarithm of the number of pilots to base 2, seed."""
+"""In the header, for each order: n-grams, slots, logarithm of the pilots to base 2, seed of the hash."""
 UNITS = struct.Struct("<IIQQ")
-"""In version 2: length of the gap, whether there are classes, number and bytes of their words."""
+"""In headers of version 2: length of the gap, whether there are classes, number and bytes of their words."""
 ALIGNMENT = 64
 MAX_ROWS = (1 << 31) - 1
-"""Largest number of words, and of slots of an order: a key made of two such numbers fits into 63 bits."""
+"""Largest number of words, and of slots per order. A key of two such numbers fits into 63 bits."""
 MAX_BUCKET_BITS = 31
 MAX_SKIP = 10
 
 
 class OrderSizes(NamedTuple):
-    """The part of the header about one order above 1."""
+    """The fields of the header for one order above 1."""
 
     n_ngrams: int
     n_slots: int
@@ -219,7 +219,7 @@ class OrderSizes(NamedTuple):
 
 
 class UnitSizes(NamedTuple):
-    """The part of the header about gaps and classes."""
+    """The fields of the header for gaps and classes."""
 
     skip: int = 0
     has_classes: int = 0
@@ -251,7 +251,7 @@ class TableHeader(NamedTuple):
 
     @property
     def section_bytes(self) -> list[int]:
-        """Size of the header and of each section, without padding."""
+        """Sizes in bytes of the header and of each section, without padding."""
         tables = ((2 << order.bucket_bits, 16 * order.n_slots) for order in self.orders)
         header = START.size + ORDER.size * len(self.orders)
         header += UNITS.size if self.version == UNITS_VERSION else 0
@@ -274,7 +274,7 @@ def read_table_header(stream: BinaryIO) -> TableHeader:
     """Read and check the header of a file, and nothing else.
 
     Raises:
-        BundleError: this is not the header of a table, or the size of the file is not the one that it
+        BundleError: the file does not begin with the header of a table, or has another size than the header
             implies.
     """
     size = os.fstat(stream.fileno()).st_size
@@ -303,7 +303,7 @@ def read_table_header(stream: BinaryIO) -> TableHeader:
 
 
 def _list_limits(header: TableHeader) -> Iterator[tuple[str, int, int, int]]:
-    """Yield each number of a header: name, value, minimum and maximum."""
+    """Yield the name, value, minimum and maximum of each number of a header, to check them."""
     yield "the number of words", header.n_units, len(FIRST_WORDS), MAX_ROWS
     for n, order in enumerate(header.orders, 2):
         yield f"the number of slots of order {n}", order.n_slots, 1, MAX_ROWS
@@ -409,7 +409,7 @@ def _read_members(stream: BinaryIO, sections: Iterator[memoryview], header: Tabl
 
 
 def _check_values(stream: BinaryIO, values: np.ndarray, order: int) -> None:
-    """Check that all values are finite and all log-probabilities at most 0."""
+    """Raise BundleError unless all values are finite, and all log-probabilities are at most 0."""
     extremes = [(column.min(), column.max()) for column in values.T]  # NaN if any value is
     if not np.isfinite(extremes).all() or extremes[0][1] > 0:
         raise BundleError(
@@ -460,7 +460,7 @@ class KenlmNgram(NgramModel):
         return np.array(log10_probs)
 
     def _log_probs(self, state: Any, words: Sequence[str]) -> np.ndarray:
-        """ln P of each word in a state, (n,) float64."""
+        """ln P of each word after KenLM's state, (n,) float64."""
         base_score, after = self.kenlm.BaseScore, self._new_state()
         return np.array([base_score(state, word, after) for word in words], dtype=np.float64) * LN_10
 
@@ -475,7 +475,7 @@ class KenlmNgram(NgramModel):
 
 
 def look_up_as(word: str) -> str:
-    """The word to look up in KenLM: ``<s>`` or ``</s>`` inside a text counts as an unknown word."""
+    """Return the word to look up in KenLM. A ``<s>`` or ``</s>`` inside a text becomes ``<unk>``."""
     return UNKNOWN if word in SPECIAL_TOKENS else word
 
 
@@ -505,18 +505,18 @@ def load_kenlm(stream: BinaryIO, words: frozenset[str], name: str = "ngram") -> 
 
 
 TORCH_DEVICES = frozenset({"cuda"})
-"""Types of devices on which torch looks up large tries. On a CPU, NumPy does it, in the mapped file whose
-pages all processes share."""
+"""Types of devices on which torch looks up large tries. On a CPU, NumPy looks them up in the mapped file,
+whose pages all processes share."""
 MAX_SHARE_OF_FREE_MEMORY = 0.25
 """Largest share of a device's free memory that a table may take. The rest is for networks, their batches, and
 other processes."""
 
 
 def place_ngram(model: NgramModel, device: str) -> None:
-    """Let a model look up large tries on a device, if it is a table for which the device has room.
+    """Let a model look up large tries on a device, if the model is a table and the device has room for it.
 
-    The first large trie copies the table; all others are looked up in the mapped file. Scores are the same to
-    the last bit.
+    The table is copied to the device for the first large trie. Small tries are looked up in the mapped file.
+    Scores are the same to the last bit.
 
     Args:
         device: torch's name of the device.
@@ -570,7 +570,7 @@ def contains_words(path: Path) -> bool:
     """Whether a model file contains its words: ARPA files and our tables do, KenLM binaries do not.
 
     Raises:
-        BundleError: the file cannot be opened, or is none of these; the message says what it is instead.
+        BundleError: the file cannot be opened, or is not an n-gram model; the message says what it is.
     """
     with open_regular(path) as stream:
         if os.pread(stream.fileno(), len(KENLM_MAGIC), 0) == KENLM_MAGIC:

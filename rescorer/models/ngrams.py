@@ -39,7 +39,7 @@ Array = Any  # a NumPy array or a torch tensor
 
 
 class ArrayLibrary:
-    """The array operations that NumPy and torch spell differently: NumPy's here, torch's in ``TorchArrays``.
+    """Array operations whose names differ between NumPy and torch. These are NumPy's; see ``TorchArrays``.
 
     All other operations that look up n-grams, such as arithmetic, comparison and assignment by index, are the
     same in both libraries.
@@ -86,25 +86,24 @@ MAX_SEED = 0xFF
 KEYS_PER_BUCKET = 4
 KEYS_PER_SLOT = 0.95
 FEW_BUCKETS = 32
-"""If no more buckets than this are left, many pilots are tried at once."""
+"""Once so few buckets are left without a pilot, many pilots are tried at once."""
 
 
 class PerfectHash(NamedTuple):
-    """A static hash table in which one probe finds every key: compress, hash and displace.
+    """A hash function that gives each of a fixed set of keys its own slot: compress, hash and displace.
 
     A key's hash chooses one of many small buckets (Belazzougui, Botelho & Dietzfelbinger 2009). Each bucket
-    has a number, its pilot, which was chosen so that all keys of all buckets fall into distinct slots of the
-    table.
+    has a number, its pilot. The pilots were chosen so that all keys fall into distinct slots of the table.
 
         h       = mix(key)                          64 bits
         bucket  = highest bits of h
         x       = the 32 bits of h below those
         slot    = ((x · (PILOT_FACTOR · pilot[bucket] + PILOT_OFFSET) mod 2^32) · number of slots) / 2^32
 
-    A slot is always smaller than the number of slots. A damaged table, whose pilots are wrong, therefore
-    gives wrong answers but never leads outside of itself. Integers are int64, whose products wrap around in
-    NumPy and torch alike. A key that is not in the table gets some slot, too: the records of the table
-    contain the keys, so that callers can compare them.
+    A slot is always smaller than the number of slots. So a damaged table, whose pilots are wrong, gives wrong
+    answers but never an index outside of the table. Integers are int64, whose products wrap around in NumPy
+    and torch alike. A key that is not in the table gets some slot, too: the records of the table contain the
+    keys, so that callers can compare them.
     """
 
     seed: int
@@ -118,11 +117,11 @@ class PerfectHash(NamedTuple):
 
 
 class SlotsNotFound(Exception):
-    """With this seed, the keys of a bucket cannot be given distinct slots."""
+    """With this seed, no pilot gives the keys of some bucket distinct slots."""
 
 
 def divide_hash(keys: Array, seed: int, bucket_bits: int) -> tuple[Array, Array]:
-    """Hash keys, (N,) int64: the bucket of each, and the 32 bits of its hash below the bucket's bits."""
+    """Hash keys, (N,) int64; return the bucket of each, and the 32 bits of its hash below the bucket's."""
     mixed = (keys + seed) * FIRST_FACTOR
     mixed ^= (mixed >> 32) & LOW_32
     mixed *= SECOND_FACTOR
@@ -172,7 +171,7 @@ def build_perfect_hash(keys: np.ndarray) -> tuple[PerfectHash, np.ndarray]:
 
 
 def _find_pilots(keys: np.ndarray, seed: int) -> np.ndarray:
-    """Find a pilot for each bucket, (2^b,) uint16; the largest buckets come first."""
+    """Find a pilot for each bucket, (2^b,) uint16, beginning with the largest buckets."""
     bits, n_slots = count_bucket_bits(len(keys)), count_slots(len(keys))
     buckets, low = divide_hash(keys, seed, bits)
     by_bucket = np.sort((buckets << 32) | low)
@@ -209,7 +208,7 @@ def _find_pilots(keys: np.ndarray, seed: int) -> np.ndarray:
 def _find_fitting(
     keys_low: np.ndarray, pilot: np.int64, is_taken: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Find the buckets to all of whose keys a pilot gives free and distinct slots.
+    """Find the buckets that a pilot suits, because it gives all their keys free and distinct slots.
 
     Args:
         keys_low: (K, B) low bits of the K keys of each of B buckets.
@@ -226,7 +225,7 @@ def _find_fitting(
 
 
 def _skip_pilots(keys_low: np.ndarray, pilot: int, is_taken: np.ndarray) -> int:
-    """Find the first pilot, from this one on, that suits any bucket; ``MAX_PILOT`` + 1 if none does.
+    """Find the first pilot, from ``pilot`` on, that suits one of the buckets; ``MAX_PILOT`` + 1 if none does.
 
     Args:
         keys_low: (K, B) low bits of the K keys of each of B buckets.
@@ -309,15 +308,15 @@ class NgramModel(ABC):
 UNKNOWN_ID, START_ID, END_ID = range(3)  # ids of ``<unk>``, ``<s>`` and ``</s>``; those of words follow
 NO_PLACE = -1
 NO_KEY = -1 << 63
-"""Key of an empty slot. The keys of n-grams are at least 0. The keys looked up for n-grams whose context is
-not in the model are negative, but greater than this."""
+"""Key of an empty slot. The keys of n-grams are at least 0. If the context of an n-gram is not in the model,
+the key that is looked up is negative, but greater than this."""
 
 
 class Matches(NamedTuple):
-    """Those of some pairs of a context and a word that are n-grams of one order."""
+    """Result of looking up pairs of a context and a word: those that are n-grams of one order."""
 
     pairs: Array  # (M,) indices of the pairs whose n-gram is in the model
-    places: Array  # (M,) their slots
+    places: Array  # (M,) slots of these n-grams
     values: Array  # (M, 2) float32: log10 probability and log10 back-off weight
 
 
@@ -326,7 +325,7 @@ class OrderTable(NamedTuple):
 
     hash: PerfectHash
     records: Array
-    """(slots, 2) int64: key; and log10 probability and back-off weight, as two float32 in one integer."""
+    """(slots, 2) int64: the key, and a second integer that holds two float32, log10 P and back-off weight."""
 
     def match(self, contexts: Array, words: Array, n_words: int, xp: ArrayLibrary = NUMPY) -> Matches:
         """Look up n-grams w_1 … w_k.
@@ -405,7 +404,7 @@ class NgramTable:
         return self.library.numpy(log10_probs)[len(before) :]
 
     def score_forest(self, words: Array, parents: Array) -> Array:
-        """log10 P of each word of a forest, given the words above it: (W,) float32; see ``plant_forest``."""
+        """log10 P of each word of a forest, given the words above it, (W,) float32. See ``plant_forest``."""
         xp = self.library
         values = xp.take(self.unigrams, words)
         log10_probs, backoffs, places = values[:, 0] + 0.0, values[:, 1], words + 0
@@ -428,7 +427,7 @@ class NgramTable:
 def plant_forest(
     trie: HypothesisTrie, ids: np.ndarray, order: int, skip: int = 0
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Lay out the words of a trie, and the words before it that an n-gram of this order sees, in one array.
+    """Lay out a trie as a forest: an array of its words and of as many context words as this order sees.
 
     Entry 0 precedes every sentence. The words of the contexts follow, each context from ``<s>`` on; then the
     nodes of the trie; then its edges for ``</s>``. With a ``skip``, the nodes serve as contexts only, and all
@@ -502,7 +501,7 @@ class Units:
         return self._row_of.keys()
 
     def encode(self, words: Iterable[str]) -> np.ndarray:
-        """Return the unit of each word, (n,) int64; ``<s>`` and ``</s>`` inside a text are unknown words."""
+        """Return the unit of each word of a text, (n,) int64. Its ``<s>`` and ``</s>`` are unknown words."""
         return self._units[self._rows(words)]
 
     def log10_within(self, words: Sequence[str]) -> np.ndarray | None:
@@ -514,8 +513,8 @@ class Units:
 
 
 MIN_DEVICE_EDGES = 16_384
-"""Size of the smallest trie that is looked up on a device. A look-up launches some hundred kernels, whatever
-the size of the trie. That takes 3 ms, in which NumPy looks up this many edges."""
+"""Number of edges from which a trie is looked up on a device. A look-up launches some hundred kernels,
+whatever the size of the trie. That takes 3 ms, in which NumPy looks up this many edges."""
 
 
 class TableContent(NamedTuple):
@@ -544,13 +543,13 @@ class TableNgram(NgramModel):
         self.units = Units(content.unit_names, content.members)
 
     def use_for_tries(self, library: ArrayLibrary) -> None:
-        """Look up large tries with another array library or on a device; the first copies the table."""
+        """Look up large tries with another library or on a device. The first one copies the table there."""
         self._library = library
         self.__dict__.pop("trie_table", None)
 
     @cached_property
     def trie_table(self) -> NgramTable:
-        """The table for large tries, which may be on a device. Its scores are the same to the last bit."""
+        """The table for large tries. It may be on a device, but gives the same scores to the last bit."""
         return self.table if self._library is NUMPY else self.table.to(self._library)
 
     @property
@@ -577,7 +576,7 @@ class TableNgram(NgramModel):
         return log10_probs if within is None else log10_probs + np.append(within, 0.0)[trie.edge_word]
 
     def _add_within(self, log10_probs: np.ndarray, words: Sequence[str]) -> np.ndarray:
-        """ln P of words, (n,) float64, from log10 P of their units."""
+        """Compute ln P of words, (n,) float64, from log10 P of their units."""
         within = self.units.log10_within(words)
         return (log10_probs.astype(np.float64) + (0.0 if within is None else within)) * LN_10
 
@@ -595,7 +594,7 @@ def align_vocabularies(models: Sequence[LanguageModel], words: frozenset[str] = 
     need a sum over all missing words for every context.
 
     Args:
-        words: further words over which probability is spread, such as the words of models to compare with.
+        words: further words that get a share of ``<unk>``, such as those of models to compare with.
     """
     models = [model for model in models if model.vocabulary()]  # pieces of words make all words
     union = words.union(*(model.vocabulary() for model in models))

@@ -63,7 +63,7 @@ class OutputLayer(Protocol):
 
 
 def row_blocks(rows: Tensor, n_rows: int, size: int) -> Iterator[tuple[slice, Tensor | slice, Tensor]]:
-    """Split ``n_rows`` rows into blocks of ``size``, and find the edges of each block.
+    """Split ``n_rows`` rows into blocks of ``size``, and find the edges whose rows are in each block.
 
     Args:
         rows: (E,) row of each edge.
@@ -107,8 +107,8 @@ def cross_entropies_and_gradients(scores: Tensor, target: Tensor) -> tuple[Tenso
 BLOCK_SCORES = {"cpu": 1 << 22, "cuda": 1 << 28}
 """Number of word scores held at once: 16 MB, which fit into a CPU's cache; 1 GB, which keep a GPU busy."""
 MIN_BLOCK_ROWS = 256
-"""Smallest number of rows per block. As each block reads and updates the gradient of all words, smaller ones
-would take too long."""
+"""Smallest number of rows per block. Each block reads and updates the gradient of all words, so that many
+small blocks would take too long."""
 
 
 class FullSoftmax(nn.Module):
@@ -118,7 +118,7 @@ class FullSoftmax(nn.Module):
         size: D, length of a context vector.
         n_words: V, number of words that can be predicted.
         word_weight: (≥ V, D) matrix, such as the input embedding, whose first rows are the word weights;
-            None: the layer has weights of its own.
+            None: the layer has its own weights.
     """
 
     def __init__(self, size: int, n_words: int, word_weight: Tensor | None = None) -> None:
@@ -138,12 +138,12 @@ class FullSoftmax(nn.Module):
             self.word_bias.copy_(torch.log(counts / counts.sum()))
 
     def loss(self, hidden: Tensor, words: Tensor) -> Tensor:
-        """See ``OutputLayer``; products have the dtype of ``hidden``, everything else is float32."""
+        """See ``OutputLayer``. Products have the dtype of ``hidden``; all else is float32."""
         return _Loss.apply(hidden, self.word_weight, self.word_bias, words, torch.is_grad_enabled())
 
     @torch.no_grad()
     def log_probs(self, hidden: Tensor, rows: Tensor, words: Tensor) -> Tensor:
-        """See ``OutputLayer``; each row is scored once."""
+        """See ``OutputLayer``. A row that several edges share is scored once."""
         out = torch.empty(len(words), dtype=hidden.dtype, device=hidden.device)
         for block, edges, positions in row_blocks(rows, len(hidden), rows_per_block(hidden, self.n_words)):
             scores = self._scores(hidden[block])  # (n, V)
@@ -159,7 +159,7 @@ class FullSoftmax(nn.Module):
 
 
 def rows_per_block(hidden: Tensor, n_words: int) -> int:
-    """Number of rows of ``n_words`` scores that are held at once on the device of ``hidden``."""
+    """Number of rows, of ``n_words`` scores each, to hold at once on the device of ``hidden``."""
     return max(MIN_BLOCK_ROWS, BLOCK_SCORES[hidden.device.type] // n_words)
 
 
@@ -209,8 +209,8 @@ def _scores(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 MAX_SIZE_RATIO = 1.5
 FREE_PADDING = 16
-"""Limits of padding: the largest class of a table has at most ``MAX_SIZE_RATIO`` times as many words as the
-smallest, plus ``FREE_PADDING``."""
+"""With ``MAX_SIZE_RATIO``, the limit of padding: the largest class of a table has at most that many times the
+words of the smallest, plus ``FREE_PADDING``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +224,10 @@ class Table:
 
 
 class TableLayout:
-    """Assignment of classes to tables. A class of only one word needs no scores and is in no table.
+    """Assignment of classes to tables. A class of only one word needs no scores, so it is in no table.
 
     Attributes:
-        by_size: classes ordered by size, which is the layout order.
+        by_size: classes ordered by size. This is called the layout order.
         words: the word ids of each class, a range, in layout order.
         groups: for each table, the range of its classes in layout order, and the number of words in its
             largest class.
@@ -277,7 +277,7 @@ MAX_COPIED_WEIGHTS = 1 << 27  # largest number of copied weights held at once: 2
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """The distinct pairs of a vector and a class, in chunks of one class each, in layout order."""
+    """The distinct pairs of a vector and a class, divided into chunks of one class, in layout order."""
 
     vectors: Tensor  # (B·R, D), padded with zeros where a chunk is not full
     positions: Tensor  # (B,) position of each chunk's class in the layout
@@ -286,7 +286,7 @@ class Chunks:
 
 
 def build_chunks(hidden: Tensor, rows: Tensor, positions: Tensor, n_classes: int) -> Chunks:
-    """Lay out the vectors ``hidden[rows[e]]`` for the classes at ``positions[e]``, each pair once."""
+    """Make the chunks for edges e with the vector ``hidden[rows[e]]`` and the class at ``positions[e]``."""
     pairs, pair_of_edge = torch.unique(positions * len(hidden) + rows, return_inverse=True)  # (P,) by class
     class_of_pair = pairs // len(hidden)
     pair_counts = torch.bincount(class_of_pair, minlength=n_classes)  # (C,)
@@ -405,7 +405,7 @@ class ClassFactoredSoftmax(nn.Module):
 
     @torch.no_grad()
     def log_probs(self, hidden: Tensor, rows: Tensor, words: Tensor) -> Tensor:
-        """See ``OutputLayer``; each distinct (row, class) is scored once."""
+        """See ``OutputLayer``. Edges with the same row and class share one product."""
         classes = self.class_of[words]
         out = torch.empty(len(words), dtype=hidden.dtype, device=hidden.device)
         hidden = hidden.to(self.word_weight.dtype)  # once, instead of in each product
@@ -417,7 +417,7 @@ class ClassFactoredSoftmax(nn.Module):
         return out
 
     def _within_class_log_probs(self, hidden: Tensor, rows: Tensor, words: Tensor, classes: Tensor) -> Tensor:
-        """ln P(words[e] | its class, hidden[rows[e]]), (E,); CPUs compute one product per class."""
+        """ln P(words[e] | its class, hidden[rows[e]]), (E,). On CPUs, each class is one product."""
         if hidden.device.type != "cpu":
             targets, positions = words - self.first_word[classes], self.position[classes]
             chunks = build_chunks(hidden, rows, positions, len(self.layout.words))

@@ -39,7 +39,7 @@ def rotate(values: Tensor, rotations: Tensor) -> Tensor:
 
 
 def window_mask(n_before: Tensor, n_memory: int, n_words: int, window: int) -> Tensor:
-    """Whether each of T words of a sequence sees each of M keys in memory and T of words: (B, 1, T, M + T).
+    """Whether each of T words sees each of M keys in memory and of the T words' own keys: (B, 1, T, M + T).
 
     A word sees ``window`` words, including itself. Of the keys in memory, only the last ``n_before``, (B,),
     are valid.
@@ -53,8 +53,8 @@ def window_mask(n_before: Tensor, n_memory: int, n_words: int, window: int) -> T
 
 NORM_EPSILON = 1e-5
 SEGMENT_WORDS = 256
-"""Longer texts are read in segments of this length, or of the window if that is larger, because a segment's
-mask grows with the square of its length."""
+"""Longest segment that is read at once, or the window if that is larger. Longer texts are read in several,
+because a segment's mask grows with the square of its length."""
 
 
 class TransformerLayer(nn.Module):
@@ -108,9 +108,9 @@ class TransformerNetwork(nn.Module):
     """Embedding, transformer layers, and a last normalisation.
 
     In each layer, a word attends to itself and the ``window`` - 1 words before it. The state consists of the
-    keys and values of these words, so that its size is bounded. The keys are stored before rotation, because
-    positions are counted from the oldest word of the state: products depend only on differences of positions.
-    If hidden and embedding sizes differ, linear projections convert between them.
+    keys and values of these words, so that its size is bounded. The keys are stored before rotation. They are
+    rotated with positions counted from the oldest word of the state, since products depend only on
+    differences of positions. If hidden and embedding sizes differ, linear projections convert between them.
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -212,8 +212,8 @@ class TransformerNetwork(nn.Module):
         return apply_dropout(values, self.dropout, self.locked) if self.training else values
 
     def initial_state(self, n: int) -> State:
-        """A state has the number of its words, (N,), and keys and values of each layer, (N, window - 1,
-        H).
+        """Return states without words. A state is the number of its words, (N,), then the keys and the values
+        of each layer, (N, window - 1, H).
         """
         return self._empty_state(n, self.window - 1)
 

@@ -116,10 +116,10 @@ class PrefixTree:
     parent: np.ndarray  # (N,) parent of each node; the root, node 0, is its own parent
     word: np.ndarray  # (N,) the model's id of the word on the edge into each node
     position: np.ndarray  # (N,) number of words before that word
-    first: np.ndarray  # (N,) number of the node in preorder
-    last: np.ndarray  # (N,) number of the last node of its subtree in preorder
-    context_levels: Sequence[slice]  # nodes of contexts, by their number of words, without the root
-    trie_nodes: np.ndarray  # node of each node of the trie
+    first: np.ndarray  # (N,) number of each node in preorder
+    last: np.ndarray  # (N,) number in preorder of the last node of its subtree
+    context_levels: Sequence[slice]  # nodes of contexts below the root, one slice per number of words
+    trie_nodes: np.ndarray  # for each node of the trie, the node of this tree
 
     @property
     def n_contexts(self) -> int:
@@ -158,7 +158,7 @@ def build_prefix_tree(
 
 
 def number_in_preorder(parent: np.ndarray, levels: Sequence[slice]) -> tuple[np.ndarray, np.ndarray]:
-    """Number of each node in preorder, and of the last node of its subtree, (N,) each.
+    """Number nodes in preorder; return the number of each, and of the last node of its subtree, (N,) each.
 
     Args:
         levels: the nodes below the root; the children of a node are in later levels.
@@ -199,18 +199,18 @@ def needed_context_nodes(tree: PrefixTree, window: int, cached: np.ndarray) -> n
 
 
 BLOCK_NODES = 64
-"""Nodes per block. With more nodes, the mask of each excludes more keys; with fewer, the keys of paths are
-copied more often."""
+"""Number of nodes per block. In larger blocks, the mask of each node excludes more keys; for smaller blocks,
+the keys of paths are copied more often."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Blocks of nodes that are computed together; their keys are those of ``path``, then of ``nodes``."""
+    """Blocks of nodes that are computed together. A chunk's keys are those of ``path``, then of ``nodes``."""
 
     nodes: np.ndarray  # (n,) nodes in preorder
     path: np.ndarray  # (P,) nodes of earlier chunks whose keys are used, now or later, in preorder
-    path_keys: np.ndarray  # (P,) index of the keys of ``path`` among those of the chunk before
-    block_keys: np.ndarray  # (blocks, K) keys of each block, as indices
+    path_keys: np.ndarray  # (P,) index of the key of each node of ``path`` in the chunk before
+    block_keys: np.ndarray  # (blocks, K) keys of each block, as indices into the chunk's keys
     query_nodes: np.ndarray  # (blocks, BLOCK_NODES) nodes of each block; the last block repeats its last node
     key_nodes: np.ndarray  # (blocks, K) node of each of ``block_keys``, -1 where there is none
 
@@ -250,7 +250,7 @@ def plan_chunks(tree: PrefixTree, kept: np.ndarray, window: int, chunk_nodes: in
 
 
 def _block_paths(tree: PrefixTree, nodes: np.ndarray, number: np.ndarray, window: int) -> np.ndarray:
-    """For each block, the nodes above its first node to which its nodes may attend: (blocks, P), or -1.
+    """For each block, ancestors of its first node to which its nodes may attend: (blocks, P), -1 for none.
 
     Args:
         nodes: the nodes that are kept, in preorder.
@@ -281,7 +281,7 @@ def _lay_out_blocks(numbers: np.ndarray, paths: np.ndarray) -> tuple[np.ndarray,
 
 UNLIMITED = 1 << 40  # window of a layer that attends to all nodes of a path
 CHUNK_NODES = {"cpu": 1024, "cuda": 32_768}
-"""Nodes per chunk. On a CPU their vectors fit into its cache, on a GPU they keep it busy."""
+"""Number of nodes per chunk: on a CPU, few enough for the cache; on a GPU, enough to keep it busy."""
 
 
 def tree_vectors(network: TreeNetwork, tree: PrefixTree, cache: RowCache) -> tuple[Tensor, np.ndarray]:
@@ -311,7 +311,7 @@ class _TreeRun:
         self.rotations = network.rotations(int(tree.position.max()) + 1)  # (positions, pairs)
         self.ranges = [*map(self._to_device, (tree.first, tree.last, tree.position))]
         self.keys_and_values: list[Tensor] = []
-        """Keys, values, keys, … of the layers for the last chunk, (P + n, heads, d)."""
+        """Keys, values, keys, values, … of the last chunk, layer by layer, (P + n, heads, d) each."""
         self.key_rows = np.zeros(0, dtype=np.int64)
         """Row in ``keys_and_values`` of each key of the last chunk."""
         self.vectors: list[Tensor] = []
@@ -389,7 +389,7 @@ class _TreeRun:
         return {window: (is_above & (distance < window)).unsqueeze(1) for window in set(self.windows)}
 
     def _known_rows(self, nodes: np.ndarray) -> list[Tensor]:
-        """Vectors, keys, values, keys, … of cached nodes, (n, D), (n, H), …"""
+        """Return the cached vectors of nodes, (n, D), then keys and values of each layer, (n, H) each."""
         sizes = [self.network.output_size] + [self.network.key_size] * 2 * len(self.windows)
         if not len(nodes):
             return list(self.inputs.new_empty(0, sum(sizes)).split(sizes, dim=1))
@@ -397,7 +397,7 @@ class _TreeRun:
         return list(rows.split(sizes, dim=1))
 
     def _keep(self, new: np.ndarray, known: np.ndarray, vectors: Tensor, known_vectors: Tensor) -> None:
-        """Keep the vectors of a chunk, and those of its rows that are to be cached."""
+        """Keep the vectors of a chunk for the result, and the rows of its new nodes that will be cached."""
         self.row_of_node[new] = self.n_vectors + np.arange(len(new))
         self.row_of_node[known] = self.n_vectors + len(new) + np.arange(len(known))
         self.n_vectors += len(new) + len(known)
@@ -415,7 +415,7 @@ class _TreeRun:
 
 
 def _name_contexts(tree: PrefixTree) -> list[bytes]:
-    """For each node of a context, a digest of the words up to it, so that the cache has no texts."""
+    """Name each node of a context by a digest of the words up to it, so that the cache has no texts."""
     names = [b""]
     for node in range(1, tree.n_contexts):
         word = int(tree.word[node]).to_bytes(8, "little")

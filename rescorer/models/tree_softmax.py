@@ -24,8 +24,8 @@ from rescorer.errors import BundleError
 from rescorer.models.network_files import MAX_PLACES
 
 MAX_PATH_DECISIONS = 128
-"""Largest number of decisions on a path. A Huffman tree over 10^18 counted words needs fewer than 90; a tree
-that is one long chain would exhaust memory."""
+"""Largest number of decisions on a path. A Huffman tree from 10^18 words of text needs fewer than 90. Without
+a limit, a tree that is one long chain would exhaust memory."""
 
 
 def balanced_tree(n_leaves: int) -> np.ndarray:
@@ -75,7 +75,7 @@ def leaf_paths(children: np.ndarray, n_leaves: int) -> tuple[np.ndarray, np.ndar
 
 
 def _parents(children: np.ndarray, n_leaves: int) -> tuple[np.ndarray, np.ndarray]:
-    """Parent of each decision and leaf (-1 for the root), and which child of it each is (0 or 1): (2L-1,)."""
+    """Return the parent of each decision and leaf, -1 for the root, and which child it is (0, 1): (2L-1,)."""
     n_inner = n_leaves - 1
     if children.shape != (n_inner, 2):
         raise BundleError(
@@ -104,7 +104,7 @@ class NodeSums(NamedTuple):
 
 
 def concatenate_runs(starts: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-    """Concatenate the runs of indices starts[i] … starts[i+1]-1 for each i of ``items``.
+    """Concatenate the runs of consecutive indices starts[i] … starts[i+1]-1, for each i of ``items``.
 
     Also return where each run begins in the result, and its end: (len(items) + 1,).
     """
@@ -118,8 +118,9 @@ def score_nodes(vectors: Tensor, node_vectors: Tensor, starts: Tensor, nodes: Te
     """The product of each vector, (N, D), with the vector of each node on its path, plus ``bias``: (M,).
 
     Args:
+        starts: (N + 1,) where the path of each vector begins in ``nodes``.
         nodes: (M,) nodes of all paths; a path has a node at most once.
-        bias: (M,).
+        bias: (M,) a number to add to each product.
     """
     pattern = torch.sparse_csr_tensor(
         starts, nodes, bias, (len(vectors), len(node_vectors)), check_invariants=False
@@ -132,7 +133,7 @@ def sum_rows(table: Tensor, rows: Tensor, starts: Tensor, weights: Tensor | None
 
     Args:
         starts: (N + 1,) where each run begins.
-        weights: None: all are 1.
+        weights: (M,) weights; None: all are 1.
     """
     return functional.embedding_bag(rows, table, starts[:-1], mode="sum", per_sample_weights=weights)
 
@@ -147,7 +148,7 @@ def sum_by_node(vectors: Tensor, starts: Tensor, nodes: Tensor, weights: Tensor)
 
 
 def list_levels(children: np.ndarray) -> list[np.ndarray]:
-    """List the decisions of each depth, the deepest first, so that children come before their parents."""
+    """List the decisions of each depth. The deepest come first, so that children precede their parents."""
     levels: list[np.ndarray] = []
     level = np.arange(min(1, len(children)))
     while len(level):
@@ -163,7 +164,7 @@ class SideDifferences(torch.autograd.Function):
 
     Words are weighted by the probabilities that the tree gives them for a zero context vector, that is, by
     its biases alone. The difference is then the gradient, at that context vector, of the decision that a
-    softmax over these words would make. The weights themselves get no gradient.
+    softmax over these words would make. In training, the probabilities count as constants.
     """
 
     @staticmethod
@@ -298,12 +299,12 @@ class TreeSoftmax(nn.Module):
             rest[-1].append(str(error))  # the list of errors that load_state_dict reports
 
     def train(self, mode: bool = True) -> TreeSoftmax:
-        """Also forget the decision vectors: fused optimisers change parameters without counting versions."""
+        """Set the mode, and forget the stored decision vectors: fused optimisers change them unnoticed."""
         self._known_weight = None
         return super().train(mode)
 
     def start_from_unigrams(self, counts: Tensor) -> None:
-        """See ``OutputLayer``; the leaves of a word share its count evenly."""
+        """See ``OutputLayer``. The leaves of a word share its count evenly."""
         counts = counts.to(self.places.device, torch.float64).clamp(min=0.5) / self.places
         count_of_leaf = counts.repeat_interleave(self.places)
         count_of_step = torch.repeat_interleave(count_of_leaf, self.starts.diff())
@@ -320,7 +321,7 @@ class TreeSoftmax(nn.Module):
         return Decisions(starts, self.nodes[indices], self.signs[indices])
 
     def decision_weight(self) -> Tensor:
-        """The vectors q of all decisions, (L-1, D); computed only once in evaluation without gradients."""
+        """The vectors q of all decisions, (L-1, D). In evaluation without gradients, they are stored."""
         if self.word_vectors is None:
             return self.word_weight
         sources = self.word_weight, self.word_bias, self.word_vectors
@@ -347,8 +348,8 @@ class TreeSoftmax(nn.Module):
     def log_probs(self, hidden: Tensor, rows: Tensor, words: Tensor) -> Tensor:
         """See ``OutputLayer``.
 
-        Edges that share a row score the decisions at the top of the tree separately, because finding the
-        decisions that they have in common would take longer.
+        Edges with the same row have the top decisions of the tree in common. These are scored for each edge
+        again, because finding them would take longer.
         """
         weight = self.decision_weight()
         out = torch.empty(len(words), dtype=hidden.dtype, device=hidden.device)
@@ -362,7 +363,7 @@ class TreeSoftmax(nn.Module):
         return out
 
     def _leaves(self, words: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The leaves of words, (N,), and the index of each leaf's word; None if every word has one leaf."""
+        """Return the leaves of words, and the index of each leaf's word, or None if all have one leaf."""
         if self.n_leaves == self.n_words:
             return words, None
         leaves, starts = concatenate_runs(self.first_leaf, words)
@@ -385,7 +386,7 @@ def _decision_scores(hidden: Tensor, weight: Tensor, bias: Tensor, path: Decisio
 
 
 def _leaf_log_probs(path: Decisions, scores: Tensor) -> Tensor:
-    """Σ ln σ(score) over the decisions of each path, (N,); the scores have the path's signs."""
+    """Σ ln σ(score) over the decisions of each path, (N,). Scores are already multiplied by the signs."""
     steps = torch.repeat_interleave(path.starts.diff())
     return scores.new_zeros(len(path.starts) - 1).index_add_(0, steps, functional.logsigmoid(scores))
 
@@ -407,8 +408,8 @@ def _word_log_probs(leaf_log_probs: Tensor, owners: Tensor | None) -> Tensor:
 class _Loss(torch.autograd.Function):
     """-Σ ln Σ Π σ(±score) over words, their leaves, and the decisions on the leaves' paths.
 
-    Gradients are sums of weighted rows, per path and per node. ``hidden`` has one row per leaf; for the
-    owners, see ``TreeSoftmax._leaves``.
+    Gradients are sums of weighted rows, per path and per node. ``hidden`` has one row per leaf.
+    ``TreeSoftmax._leaves`` explains ``owners``.
     """
 
     @staticmethod

@@ -1,6 +1,7 @@
 """Options of the commands that evaluate lists: inputs, references, counting, analyses and the score cache.
 
-The options come in; readers of lists with references, counting rules and loaded models go out.
+Options come in. Functions that read lists with their references, rules for counting errors, and loaded models
+go out.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from rescorer.weights import PHRASES
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOptions:
-    """What else to print: the errors of one system, and rows for groups and for all lists of each file."""
+    """Further tables to print: errors of one system, a row per group, rows for all lists of each file."""
 
     errors: bool = option(
         False,
@@ -83,7 +84,7 @@ DEFAULT_PERCENT = 100 * DEFAULT_MAX_SHARE
 
 @dataclass(frozen=True, slots=True)
 class PhraseBoundOptions:
-    """How much harm phrases may do that were not said; this bounds the weight of phrases."""
+    """The permitted harm by phrases that were not said, which limits the weight that phrases can get."""
 
     max_false_alarms: float = option(
         DEFAULT_PERCENT,
@@ -104,7 +105,8 @@ class PhraseBoundOptions:
     def make_bound(
         self, rescorer: Rescorer, scored: Sequence[MeasuredList], weights: Weights, names: Collection[str]
     ) -> PhraseBound | None:
-        """Make the bound of the weight of phrases; None if there are no phrases or their weight is not tuned.
+        """Make the upper bound of the phrase weight. Return None if no lists have phrases, or their weight is
+        not tuned.
 
         Args:
             weights: the complete weights with which the lists were scored.
@@ -130,7 +132,7 @@ class PhraseBoundOptions:
 
 @dataclass(frozen=True, slots=True)
 class CacheOptions:
-    """Where language model scores are cached."""
+    """The place where language model scores are cached."""
 
     cache: Path | None = option(
         None,
@@ -143,7 +145,7 @@ class CacheOptions:
     no_cache: bool = option(False, "Neither read nor write cached scores.")
 
     def load_rescorer(self, bundle: Path, device: str) -> Rescorer:
-        """Load a bundle; with a cache, load its models only when a score is missing."""
+        """Load a bundle. If scores are cached, its models are loaded only when a score is missing."""
         if self.no_cache:
             return Rescorer.load(bundle, device)
 
@@ -155,7 +157,7 @@ class CacheOptions:
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions(CacheOptions):
-    """Where language models run, and where their scores are cached."""
+    """The device that language models run on, and the place where their scores are cached."""
 
     device: DeviceOption = "cpu"
 
@@ -173,7 +175,7 @@ ReferenceOption = Annotated[
     ),
 ]
 ListReader = Callable[[str | Sequence[str]], Lists]
-"""A function that reads the lists of one input, or of several as one."""
+"""A function that reads the lists of one input, or of several inputs as if they were one."""
 AlternationsOption = Annotated[
     Literal["on", "off"],
     typer.Option(
@@ -185,7 +187,7 @@ AlternationsOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class CountingOptions:
-    """How errors are counted; see ``CountingSettings``."""
+    """The way that errors are counted; see ``CountingSettings``."""
 
     counting: Method = option(
         "levenshtein",
@@ -204,7 +206,7 @@ class CountingOptions:
     alternations: AlternationsOption = "on"
 
     def settings(self) -> CountingSettings:
-        """The same settings for the evaluation; raises ConfigError if options contradict each other."""
+        """Convert the options to the form that the evaluation takes; raise ConfigError if they clash."""
         if self.characters and self.unit not in (None, "character"):
             raise ConfigError(f"--characters and --unit {self.unit} contradict each other; omit one of them")
         unit = "character" if self.characters else self.unit or "word"
@@ -221,15 +223,16 @@ def make_list_reader(
 ) -> ListReader:
     """Make a function that reads the lists of one input, or of several as one, and gives them references.
 
-    References belong to lists by their id; in a manifest or plain text also by their line; in an stm by time.
+    The references of a manifest or plain text are found by id or line number, those of an stm by time, all
+    others by id.
 
     Args:
         warn_of_markup: warn if markup of toolkits is left in texts.
-        alternations: whether the alternatives of a ctm are written as ``{ a / b }``, for texts that are only
-            counted. If not, recordings with alternatives are rejected.
+        alternations: whether the alternatives of a ctm become ``{ a / b }`` in texts, which suits texts that
+            are only counted. If not, recordings with alternatives are rejected.
 
     Raises:
-        ConfigError: the options do not fit an stm.
+        ConfigError: the references are an stm, and other options cannot be used with it.
     """
     if reference and is_stm(reference):
         if options.is_set:
@@ -272,7 +275,7 @@ def make_list_reader(
 def reject_choices(lists: Lists) -> Lists:
     """Yield the lists, with an error in place of each list whose hypotheses have alternatives.
 
-    Commands that write a hypothesis as one sequence of words would write the words of all alternatives.
+    Without this check, commands that write words in sequence would write the words of all alternatives.
     """
     for item in lists:
         texts = (one.text for one in item.hypotheses) if isinstance(item, NBestList) else ()
@@ -285,7 +288,7 @@ def reject_choices(lists: Lists) -> Lists:
 
 
 def collect_lists(lists: Iterable[NBestList | InputError], rejected: Rejections) -> list[NBestList]:
-    """Collect the lists that could be read; add the errors of the others to ``rejected``."""
+    """Return the lists that could be read. Add the errors of all other lists to ``rejected``."""
     good: list[NBestList] = []
     for item in lists:
         if isinstance(item, NBestList):
@@ -297,7 +300,7 @@ def collect_lists(lists: Iterable[NBestList | InputError], rejected: Rejections)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedTextOptions:
-    """How texts are read, normalised and counted, if no models score them."""
+    """Options to read, normalise and count texts, for commands that score nothing with models."""
 
     text: TextOptions
     lists: ListInputOptions
@@ -316,7 +319,7 @@ class WeightedListOptions:
     def read(
         self, files: Sequence[str], rescorer: Rescorer, rejected: Rejections
     ) -> tuple[list[NBestList], Weights]:
-        """Read lists and choose the weights that rank them, completed by those of the bundle.
+        """Read lists and choose the weights that rank them. The bundle's weights fill in what is not given.
 
         Raises:
             ConfigError: ``--groups`` makes only one group, or the lists lack a stream of the weights.
@@ -331,7 +334,7 @@ class WeightedListOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationOptions:
-    """How ``rescorer evaluate`` and ``rescorer report`` evaluate files."""
+    """All options by which ``rescorer evaluate`` and ``rescorer report`` evaluate files."""
 
     reference: ReferenceOption = None
     bundle: Path | None = option(
@@ -356,7 +359,7 @@ class EvaluationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedListOptions:
-    """How lists are ranked by one set of weights, and their errors counted."""
+    """Options to rank lists by one set of weights, and to count their errors."""
 
     reference: ReferenceOption = None
     first_pass: FirstPassOption = None
@@ -370,18 +373,18 @@ class RankedListOptions:
         return make_list_reader(self.reference, self.lists, warn_of_markup=warn_of_markup)
 
     def parse_first_pass(self) -> Weights | None:
-        """The recogniser's own weights; None for the order of the lists."""
+        """Parse the recogniser's own weights; None if it ranked by the order of the lists."""
         return parse_first_pass(self.first_pass)
 
     def check_streams(self, lists: Sequence[NBestList], weights: Weights, source: str) -> None:
-        """Raise ConfigError if the lists lack a stream that the weights or an option name."""
+        """Raise ConfigError if the lists lack a stream that the weights or an option names."""
         for some in (weights, self.parse_first_pass()):
             check_streams(lists, some, self.lists, source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredListOptions(RankedListOptions):
-    """How lists are scored by the models of a bundle, ranked, and their errors counted."""
+    """Options to score lists by the models of a bundle, to rank them, and to count their errors."""
 
     selection: SelectionOptions
     phrases: PhraseOptions

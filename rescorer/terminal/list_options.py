@@ -1,8 +1,8 @@
 """Options for reading n-best lists, and advice on these options if weights and scores do not fit.
 
 A stream is one score of each hypothesis, such as the acoustic score. The advice is to rank by the
-recogniser's own score alone at first, and then to let `rescorer tune` find the other weights: an untuned
-weight of language models can triple the errors of a recogniser that has a language model inside.
+recogniser's own score alone at first, and then to let `rescorer tune` find the other weights. If the
+recogniser has a language model inside, untuned weights of further language models can triple its errors.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from rescorer.unread_scores import (
 )
 
 Lists = Iterator[NBestList | InputError]
-"""The items that readers yield: lists, and an error in place of each list that cannot be read."""
+"""The output of readers: lists, and an error in place of each list that cannot be read."""
 
 FIELD_READERS: Mapping[str, Callable[..., Lists]] = {
     **dict.fromkeys(("jsonl", "json"), read_lists),
@@ -104,7 +104,7 @@ GroupsOption = Annotated[
 ]
 
 MAX_MISSING = 5
-"""Number of missing jobs, such as ``nbest.3`` between ``nbest.2`` and ``nbest.4``, that a warning names."""
+"""Number of missing jobs that a warning names, such as ``nbest.3`` if ``nbest.2`` and ``nbest.4`` exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class ListInputOptions(ListFormatOptions):
         """Read the lists of files and folders.
 
         Args:
-            source: one input; or several inputs, also patterns such as ``nbest.*``, which are read as one.
+            source: one input; or several, which are read as one and may be patterns such as ``nbest.*``.
             reference: file of references, which helps to detect the format of plain text.
             warn: warn if there are no lists, or if markup of toolkits is left in the texts.
             warn_of_markup: whether ``warn`` includes the warning about markup.
@@ -156,7 +156,7 @@ class ListInputOptions(ListFormatOptions):
         return watch_markup(lists, partial(warn_of_pieces, name)) if warn_of_markup else lists
 
     def has_numbers_as_ids(self, source: str | Sequence[str], reference: str | None = None) -> bool:
-        """Whether the ids of lists are their numbers in the file, because the format has no ids."""
+        """Whether lists have their positions in the file as ids, because the format has no ids."""
         choices = [choose(self.find_format(name, reference)) for name in self._name_inputs(source)]
         return all(choice.format.is_numbered for choice in choices)
 
@@ -166,7 +166,7 @@ class ListInputOptions(ListFormatOptions):
         return expand_globs(map(as_local, source))
 
     def _read_part(self, source: str, format_: str) -> Lists:
-        """Read a file; or a folder, if the format makes a folder of one list file."""
+        """Read a file, or a folder in a format that consists of a folder of files."""
         choice, find_group = choose(format_), parse_groups(self.groups)
         name = choice.format.name
         if name in FIELD_READERS and not choice.options:
@@ -180,17 +180,17 @@ class ListInputOptions(ListFormatOptions):
         return assign_groups(lists, find_group) if find_group else lists
 
     def find_format(self, source: str, reference: str | None = None) -> str:
-        """The format of a file or folder, with options such as ``kaldi:score=am``, if these were given;
-        raises FormatError if it cannot be detected."""
+        """Find the format of a file or folder, with any options that were given: ``whisper:score=p,base=e``.
+        Raise FormatError if the format cannot be detected."""
         return self.find_parts(source, reference, warn=False).choice
 
     def find_parts(self, source: str, reference: str | None = None, *, warn: bool = True) -> Parts:
-        """Find the files and folders that an input consists of, and their format. A folder of shards consists
-        of the output files of its shards.
+        """Find the files and folders that an input consists of, and their format. If the input is a folder of
+        shards, it consists of the output files of these shards.
 
         Args:
             reference: file of references, which helps to detect the format of plain text.
-            warn: warn if a job is missing between others.
+            warn: warn of missing jobs, such as ``nbest.3`` between ``nbest.2`` and ``nbest.4``.
 
         Raises:
             FormatError: the format cannot be detected.
@@ -212,7 +212,7 @@ class ListInputOptions(ListFormatOptions):
         return parts
 
     def find_header(self, source: str) -> str:
-        """The header line of a file of JSON lines; an empty string if it has none."""
+        """Return the header line of a file of JSON lines; an empty string if the file has none."""
         return read_header(source, self._parse_fields())
 
     def read_lines(self, stream: BinaryIO, first_line: int, header: str) -> Lists:
@@ -230,7 +230,11 @@ class ListInputOptions(ListFormatOptions):
         return join_lists(lists, markup=markup)
 
     def as_source(self, *, may_divide: bool = True) -> ListSource:
-        """Make a reader for files that may be divided."""
+        """Make a reader that can also read parts of a file.
+
+        Args:
+            may_divide: whether files may be divided into such parts.
+        """
         read = partial(self.read, warn=False)
         return ListSource(self.find_parts, self.find_header, read, self.read_lines, may_divide)
 
@@ -238,7 +242,7 @@ class ListInputOptions(ListFormatOptions):
         return parse_field_map(self.maps or (), self.streams or ())
 
     def check_groups(self, lists: Sequence[NBestList]) -> None:
-        """Raise ConfigError if ``--groups`` is given, but all lists are in one group, or have none."""
+        """Raise ConfigError if ``--groups`` is given, but all lists are in one group, or none has a group."""
         groups = sorted({nbest.group for nbest in lists})
         if self.groups is None or len(groups) != 1:
             return
@@ -299,7 +303,7 @@ class PrintedReport(JoinReport):
 
 
 def _find_mapped_format(source: str) -> str:
-    """The format of a file for which ``--map`` or ``--stream`` is given."""
+    """Find the format of a file if ``--map`` or ``--stream`` is given: JSON lines, parquet or a table."""
     if is_pipe(source):
         return "jsonl"
     sample = read_sample(source)
@@ -309,12 +313,12 @@ def _find_mapped_format(source: str) -> str:
 
 
 def find_shard_outputs(source: str, choice: str = "") -> Parts:
-    """Find the output of all shards in a folder, or under the URL of a prefix.
+    """Find the output of all shards in a folder, or in object storage below a URL.
 
-    Prints how many lists are missing from the output because they were rejected.
+    Print how many lists are missing from the output because they were rejected.
 
     Args:
-        choice: format of the output; empty for that in the plan.
+        choice: format of the output; if empty, the format that the plan states.
 
     Raises:
         ConfigError: a shard is not committed.
@@ -332,7 +336,7 @@ def find_shard_outputs(source: str, choice: str = "") -> Parts:
 
 
 def warn_if_empty(lists: Lists, source: str) -> Lists:
-    """Yield the lists; warn if there are none, which usually means that an earlier program has failed."""
+    """Yield the lists. Warn if there are none, which usually means that an earlier program has failed."""
     is_empty = True
     for item in lists:
         is_empty = False
@@ -342,7 +346,7 @@ def warn_if_empty(lists: Lists, source: str) -> Lists:
 
 
 def parse_groups(groups: str | None) -> Callable[[str], str] | None:
-    """Turn the value of ``--groups`` into a function that finds the group for the id of a list."""
+    """Turn the value of ``--groups`` into a function that returns a list's group, given the list's id."""
     if groups is None:
         return None
     if Path(groups).exists():
@@ -358,7 +362,7 @@ TUNE = "`rescorer tune` with the same options then finds weights, judged on held
 SCORE_OPTIONS = (speech_services.FORMAT, "whisper")
 """Formats that have the options ``score``, ``base`` and ``sign``."""
 OWN_TERMS = ("word", "oov", "empty", "phrases")
-"""Fields of ``Weights`` for the terms of a total that are counts rather than scores."""
+"""Fields of ``Weights`` that weight counts, such as the number of words, instead of scores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +383,10 @@ class Input:
         return find_unread_fields(self.lists)
 
     def reading_options(self, field: UnreadField, stream: str) -> tuple[str, str] | None:
-        """Find the options that read a field as a stream, and the name of that stream; None if none do."""
+        """Find the options that read a field as a stream.
+
+        Return the options and the name that the stream then has; None if no option can read the field.
+        """
         try:
             choice = choose(self.options.find_format(as_local(self.source)))
         except RescorerError:
@@ -398,10 +405,10 @@ class Input:
 
 
 def advise_start(given: Input, weights: Weights, missing: str) -> str:
-    """Say which options to use if weights use no stream of the lists.
+    """Say which options to use if the lists have none of the streams that the weights use.
 
     Args:
-        missing: a stream that the weights need and the lists do not have.
+        missing: one of the streams that the weights use.
     """
     if given.streams:
         return f"{advise_own_score(given, weights)}; {TUNE}"
@@ -422,14 +429,14 @@ def advise_start(given: Input, weights: Weights, missing: str) -> str:
 
 
 def advise_own_score(given: Input, weights: Weights) -> str:
-    """Name the options that rank by one stream alone: the one that explains the order of the lists best."""
+    """Name the options that rank by one stream alone: the one that best explains the order of the lists."""
     own = _find_own_score(given.lists, given.streams)
     which = "the only score" if len(given.streams) == 1 else f"the score {own!r}"
     return f"`{rank_by(weights, own)}` ranks by {which} alone"
 
 
 def advise_field(given: Input, stream: str) -> str:
-    """Name the option that reads a missing stream from a likely field; empty if there is no such field."""
+    """Name the option that reads a missing stream from a field that looks like it; empty if none does."""
     likely = [field for field in given.unread() if field.is_likely]
     similar = find_similar(stream, [field.name for field in likely])
     for field in sorted(likely, key=lambda field: field.name != similar):
@@ -439,7 +446,7 @@ def advise_field(given: Input, stream: str) -> str:
 
 
 def describe_scores(given: Input) -> str:
-    """Say which streams were read; if none, which fields of the hypotheses have numbers."""
+    """Say which streams were read or, if there are none, which fields of the hypotheses have numbers."""
     if streams := given.streams:
         return f"streams: {', '.join(streams)}"
     names = name_fields(given.unread())
@@ -447,8 +454,8 @@ def describe_scores(given: Input) -> str:
 
 
 def advise_tuning(lists: Sequence[NBestList], weights: Weights) -> str:
-    """Warn of weights that were never tuned for scores like an end-to-end model's; empty for other
-    weights."""
+    """Return a warning if the scores are like an end-to-end model's and the weights were never tuned for such
+    scores; otherwise an empty text."""
     found = find_untuned_weights(lists, weights)
     if found is None:
         return ""
@@ -457,7 +464,7 @@ def advise_tuning(lists: Sequence[NBestList], weights: Weights) -> str:
 
 
 def rank_by(weights: Weights, stream: str) -> str:
-    """The options ``-w`` that make one stream alone decide the ranking."""
+    """Return the options that make one stream alone decide, such as ``-w acoustic=1 -w lm:mixture=0``."""
     return " ".join(f"-w {shlex.quote(change)}" for change in _changes_to_rank_by(weights, stream))
 
 
@@ -473,8 +480,7 @@ def _changes_to_rank_by(weights: Weights, stream: str) -> Iterator[str]:
 
 
 def _find_own_score(lists: Sequence[NBestList], streams: Sequence[str]) -> str:
-    """The stream whose best hypothesis is most often the first one of the list, as for the total of a
-    recogniser."""
+    """Find the stream by which the first hypothesis is most often the best, as by a recogniser's total."""
 
     def agreement(stream: str) -> int:
         scores = [nbest.streams[stream] for nbest in lists if stream in nbest.streams]
@@ -488,8 +494,8 @@ def _option(stream: str, field: UnreadField) -> str:
 
 
 def describe_unread(given: Input, weights: Weights | None) -> str:
-    """Describe fields that look like hypotheses, or like scores if weights are given, and are not read; empty
-    if there are none."""
+    """Describe unread fields that look like hypotheses and, if weights are given, those that look like
+    scores; empty if there are none."""
     scores = describe_unread_scores(given, weights) if weights else ""
     return "\n".join(filter(None, (describe_unread_lists(given), scores)))
 
@@ -512,8 +518,8 @@ def describe_unread_lists(given: Input) -> str:
 def describe_unread_scores(given: Input, weights: Weights) -> str:
     """Describe fields that look like scores, but are not read; empty if there are none.
 
-    If the weights use a stream of the lists, only fields with the name of a score are meant. If ``--stream``
-    is given, no fields are.
+    If the weights use a stream of the lists, only fields whose name is that of a score are described. If
+    ``--stream`` is given, no fields are.
     """
     used = any(weights.streams.get(name) for name in given.streams) or any(weights.rerankers.values())
     if given.options.streams or (given.streams and not used):

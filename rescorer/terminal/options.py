@@ -1,9 +1,9 @@
 """Declare command-line options once, as dataclass fields, and share them between commands.
 
-A field whose default is an ``option`` or an ``argument`` becomes one of each command that takes the dataclass
-as a parameter; see ``expand_options``. Other fields are declared like parameters of typer commands, by a type
-``Annotated`` with ``typer.Option``; or they are such dataclasses themselves. Libraries, which must not import
-typer, use ``dataclasses.field`` with the same metadata.
+If a field's default is made by ``option`` or ``argument``, each command that takes the dataclass as a
+parameter gets that option or argument; see ``expand_options``. Other fields are declared like parameters of
+typer commands, by a type ``Annotated`` with ``typer.Option``; or their types are such dataclasses. Libraries
+must not import typer, and use ``dataclasses.field`` with the same metadata.
 
 Below are the options that several kinds of commands share: text rules, phrases and weights.
 """
@@ -52,7 +52,7 @@ def option(default: Any, help: str, *flags: str, **settings: Any) -> Any:
 
     Args:
         default: the value if the option is not given; ``...`` if it must be given.
-        flags: names of the option; default: ``--`` and the name of the field. A bool gets no ``--no-…``.
+        flags: names of the option; default: ``--`` and the name of the field. No bool gets a ``--no-…``.
         settings: other arguments of ``typer.Option``, such as ``min`` and ``metavar``.
     """
     default = MISSING if default is ... else default
@@ -60,7 +60,7 @@ def option(default: Any, help: str, *flags: str, **settings: Any) -> Any:
 
 
 def argument(help: str, metavar: str | None = None, *, default: Any = ...) -> Any:
-    """Define an argument, which has no name on the command line, in the same way as ``option``."""
+    """Define a positional argument of a command, in the same way as ``option`` defines an option."""
     settings = {"help": help, "metavar": metavar, "is_argument": True}
     return field(default=MISSING if default is ... else default, metadata=settings)
 
@@ -98,7 +98,7 @@ def expand_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _build_group(group: Any, values: dict[str, Any]) -> Any:
-    """Make a dataclass from the values of its options, which are removed from ``values``."""
+    """Make a dataclass from the values of its options; remove these from ``values``."""
     hints = get_type_hints(group)
     return group(
         **{
@@ -123,7 +123,7 @@ def _field_parameters(group: Any) -> Iterator[inspect.Parameter]:
 
 
 def _make_parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    """Make a parameter of a typer command; the default may be a field, such as one made by ``option``."""
+    """Make a parameter of a typer command. The default may be a dataclass field, as ``option`` returns."""
     if isinstance(default, Field):
         settings = dict(default.metadata)
         default = inspect.Parameter.empty if default.default is MISSING else default.default
@@ -167,12 +167,12 @@ class SelectionOptions:
     )
 
     def selection(self) -> Selection:
-        """The options as a ``Selection``, which the evaluation takes."""
+        """Convert the options to a ``Selection``, the form that ``rescorer.evaluation`` takes."""
         return Selection(self.merge, self.drop_empty)
 
 
 def warn_if_tuned_otherwise(weights: Weights, selection: Selection) -> None:
-    """Warn if ``--merge`` or ``--drop-empty`` is given now and was not given in tuning, or the reverse."""
+    """Warn if ``--merge`` or ``--drop-empty`` is given now but was not given in tuning, or the reverse."""
     for name, option, is_set in (
         ("merge", "--merge", selection.merge),
         ("drop_empty", "--drop-empty", selection.drop_empty),
@@ -189,7 +189,7 @@ RAW = "raw"
 
 @dataclass(frozen=True, slots=True)
 class TextOptions:
-    """The text rules by which words are compared, counted and written. Models read text by the bundle's
+    """The text rules by which words are compared, counted and written. Models still read text by the bundle's
     rules."""
 
     normaliser: str | None = option(
@@ -210,14 +210,15 @@ class TextOptions:
     )
 
     def make_normaliser(self, bundle: Bundle | None = None) -> Normaliser:
-        """The normaliser that the options choose.
+        """Make the normaliser that the options choose.
 
         Args:
-            bundle: its normaliser is used, and changed by other options, unless ``--normaliser`` is given.
+            bundle: the bundle whose normaliser is used unless ``--normaliser`` is given. Other options change
+                its settings.
 
         Raises:
             ConfigError: the file does not exist, or a name is unknown.
-            BundleError: the file is not one of normaliser settings.
+            BundleError: the file does not contain normaliser settings.
         """
         changes = self._changes()
         if self.normaliser is None and not changes:
@@ -266,7 +267,7 @@ class PhraseOptions:
     )
 
     def apply(self, ranker: ListRanker) -> None:
-        """Let a ranker expect the phrases in all lists.
+        """Give a ranker the phrases, so that it makes them more likely in all lists.
 
         Raises:
             ConfigError: the file cannot be read, a phrase is invalid, or the bundle lacks a list.
@@ -292,7 +293,7 @@ DictionaryOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class CandidateOptions:
-    """Whether hypotheses are generated from phrases, and the dictionary that says how words sound."""
+    """Whether hypotheses are generated from phrases, and the pronunciation dictionary that this uses."""
 
     generate: bool = option(
         False,
@@ -305,7 +306,8 @@ class CandidateOptions:
         """Read the dictionary if hypotheses are generated.
 
         Raises:
-            ConfigError: there is no dictionary, it cannot be read, or no hypotheses are generated.
+            ConfigError: there is no dictionary, or it cannot be read; or one is given, but no hypotheses are
+                generated.
         """
         if self.dictionary is not None and not self.generate:
             raise ConfigError("--dictionary is for generating hypotheses; give --generate too")
@@ -314,7 +316,7 @@ class CandidateOptions:
 
 
 def use_dictionary(ranker: ListRanker, path: Path | None) -> None:
-    """Read a dictionary, by default the installed one; raises ConfigError if that is impossible."""
+    """Let a ranker use a dictionary, by default the installed one; raise ConfigError if it cannot be read."""
     generation = ranker.component(Generation)
     generation.dictionary = path
     try:
@@ -324,22 +326,22 @@ def use_dictionary(ranker: ListRanker, path: Path | None) -> None:
 
 
 N_CHECKED_LISTS = 10
-"""Number of lists that are checked before any is scored, for the streams that weights and options name."""
+"""In how many lists the streams that weights and options name are looked for, before any list is scored."""
 TABLES = {"lm": "lm", "mix": "mixture", "reranker": "rerankers"}
-"""The field of ``Weights`` for each prefix of a name in ``--weight``: ``lm:mixture`` is in ``Weights.lm``. A
-name without a prefix is that of a stream."""
+"""The field of ``Weights`` for each prefix of a name in ``--weight``: ``lm:mixture`` is in ``Weights.lm``.
+Names without a prefix are those of streams, of fields in ``OWN_WEIGHTS`` and of components."""
 WEIGHTS_BY_PREFIX = {
     "lm": ("lm:mixture", "the language models"),
     "mix": ("mix:NAME", "the share of a model in the mixture"),
     "reranker": ("reranker:NAME", "a reranker"),
 }
-"""How to write a weight with a prefix, and its meaning, for an error about a prefix without a name."""
+"""For each prefix: an example of a weight, and its meaning. An error shows both if the prefix has no name."""
 OWN_WEIGHTS = (
     "word", "oov", "empty", "phrases", "cache", "neural_cache", "flatness", "generated", "sound_match",
 )  # fmt: skip
-"""The names in ``--weight`` that are names of fields of ``Weights``."""
+"""Names that ``--weight`` accepts and that are fields of ``Weights``."""
 FIRST_PASS = "--first-pass"
-"""The option for the recogniser's own weights, which messages also use as the name of these weights."""
+"""The option for the recogniser's own weights. Messages use it as the name of these weights, too."""
 
 FirstPassOption = Annotated[
     str | None,
@@ -400,7 +402,7 @@ def _find_weights(name: str, known: Mapping[str, Weights]) -> Weights:
 
 
 def change_weight(weights: Weights, change: str) -> Weights:
-    """Apply one ``NAME=VALUE`` to weights; a ``*`` after the name of the weights shows that they were
+    """Apply one ``NAME=VALUE`` to weights. Their own name then ends with ``*``, which shows that they were
     changed."""
     name, equals, text = change.partition("=")
     try:
@@ -422,7 +424,7 @@ def change_weight(weights: Weights, change: str) -> Weights:
 
 
 def rescale_mixture(mixture: Mapping[str, float], name: str, value: float) -> dict[str, float]:
-    """Set one interpolation weight, and scale the others so that all add up to 1."""
+    """Set one interpolation weight of a mixture, and scale the others so that all of them add up to 1."""
     others = {key: weight for key, weight in mixture.items() if key != name}
     remaining, sum_of_others = 1.0 - value, sum(others.values())
     scaled = {
@@ -432,7 +434,7 @@ def rescale_mixture(mixture: Mapping[str, float], name: str, value: float) -> di
 
 
 def _replace_checked(weights: Weights, label: str, **fields: object) -> Weights:
-    """Replace fields of weights, with the checks of a weights file."""
+    """Replace fields of weights, and check the result as when a weights file is read."""
     checked = parse_weights(fields)
     return replace(weights, name=label, **{name: getattr(checked, name) for name in fields})
 
@@ -447,7 +449,7 @@ def check_first_lists(
 ) -> Lists:
     """Check the first lists against the weights and the output format, then yield all lists.
 
-    Warns if the weights use no stream of the lists, or were never tuned for such scores.
+    Warn if the weights use no stream of the lists, or were never tuned for scores like those of the lists.
 
     Args:
         warnings: a list to which the warning about untuned weights is added.
@@ -484,12 +486,13 @@ def check_streams(
     source: str,
     printed: Collection[str] = (),
 ) -> str:
-    """Check that lists have the named streams; print a line about fields that look like unread scores.
+    """Check that lists have the streams that options and weights name. Print a line about fields that look
+    like scores or hypotheses, but are not read.
 
     Args:
         weights: weights that rank the lists; None if they are not ranked.
         options: how the lists were read from the source.
-        printed: lines about other files; an equal line is not printed again.
+        printed: lines that were printed for other files; an equal line is not printed again.
 
     Returns:
         The line about unread fields; empty if there is none.
@@ -537,7 +540,7 @@ def warn_of_unread_lists(lists: Sequence[NBestList], options: ListInputOptions, 
 
 
 def _suggest_weight(name: str, weights: Weights, given: Input) -> str:
-    """Say which options to use instead of a weight for a stream that the lists do not have."""
+    """Say which options to use if a weight is for a stream that the lists do not have."""
     weight, known = weights.streams[name], given.streams
     if name in {"mixture", *weights.lm, *weights.mixture}:
         return f"; did you mean `-w lm:{name}={weight:g}`?"
@@ -558,8 +561,8 @@ def _suggest_weight(name: str, weights: Weights, given: Input) -> str:
 
 
 def parse_first_pass(text: str | None) -> Weights | None:
-    """Parse ``--first-pass``, such as ``acoustic=1,lm=9.5,word=-0.6``; raises ConfigError if it is
-    malformed."""
+    """Parse the value of ``--first-pass``, such as ``acoustic=1,lm=9.5,word=-0.6``; raise ConfigError if it
+    is malformed."""
     if not text:
         return None
     values: dict[str, float] = {}

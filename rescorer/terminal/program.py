@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 LIST_PARAMETERS = ("files", "sources")
-"""Names of the arguments that commands have for files of lists."""
+"""Names of the arguments by which commands take files of lists."""
 SOME_REJECTED = 1
-"""Exit code if some lists could not be read, scored or written, and the others could."""
+"""Exit code of a command that has rejected some lists and processed the others."""
 
 
 class PlainGroup(TyperGroup):
-    """A group of commands whose help shows their whole first paragraph, which click would cut to one line."""
+    """A group of commands whose help shows the whole first paragraph of each, which click would cut short."""
 
     def summarise(self, ctx: Any) -> list[tuple[str, str]]:
-        """The names of the commands, with the first paragraph of the help of each."""
+        """Return the name of each command, with the first paragraph of its help."""
         names = self.list_commands(ctx)
         return [
             (name, first_paragraph(command.help))
@@ -72,7 +72,7 @@ def version_option(program: str) -> Any:
 
 
 def or_dash(value: float | None, form: str) -> str:
-    """Format a number; None, for what was not measured, becomes a dash.
+    """Format a number. None, which stands for a number that was not measured, becomes a dash.
 
     >>> or_dash(1234.56, ",.1f"), or_dash(None, ",.1f")
     ('1,234.6', '–')
@@ -128,7 +128,7 @@ def check_not_an_input(option: str, path: str | Path, lists: Iterable[str | Path
 
 @contextmanager
 def print_results_apart(output: str | Path) -> Iterator[None]:
-    """Within this context, print to standard error if the command writes its output to standard output."""
+    """Within this context, send prints to standard error if the command's output goes to standard output."""
     from rescorer.formats.io.text_io import is_standard_output
 
     with redirect_stdout(sys.stderr) if is_standard_output(output) else nullcontext():
@@ -136,7 +136,7 @@ def print_results_apart(output: str | Path) -> Iterator[None]:
 
 
 def _other_values(option: str) -> Iterator[str]:
-    """Yield all words of the running command line that may name files, except the value of one option."""
+    """Yield all texts on the running command line that may name files, except the value of one option."""
     from rescorer.storage import as_local
 
     context = _current_context()
@@ -153,7 +153,8 @@ def _other_values(option: str) -> Iterator[str]:
 
 
 def _list_inputs() -> Iterator[Path]:
-    """Yield the files of lists that the running command reads, including those of folders and patterns."""
+    """Yield the files of lists that the running command reads, including those in folders or matching
+    patterns."""
     from rescorer.formats.inputs import expand_globs, find_parts
     from rescorer.formats.io.folders import list_files
 
@@ -173,19 +174,19 @@ def _list_inputs() -> Iterator[Path]:
 
 
 def _current_context() -> Any:
-    """The context of the running command, if any. Some versions of typer have a copy of click inside."""
+    """Return click's context of the running command, or None. Some typer versions contain a copy of click."""
     click = TyperGroup.__mro__[1].__module__.rpartition(".")[0]
     return import_module(f"{click}.globals").get_current_context(silent=True)
 
 
 def warn_about_tuning(weights: Weights, n_seen: int, n_lists: int, consequence: str) -> None:
-    """Warn that lists were used to tune the weights, or to train the rerankers, that they now judge."""
+    """Warn that lists which now judge weights were used to tune them, or to train their rerankers."""
     overlap = f"{n_seen} of these {pluralise(n_lists, 'list')}"
     warn(f"weights {weights.name!r} were tuned on {overlap}: {consequence}")
 
 
 def shorten_names(files: Sequence[str]) -> list[str]:
-    """The names of files without their folders, unless two files would then have the same name.
+    """Return the names of files without their folders, unless two files would then have the same name.
 
     >>> shorten_names(["runs/a.jsonl", "runs/b.jsonl"]), shorten_names(["1/a.jsonl", "2/a.jsonl"])
     (['a.jsonl', 'b.jsonl'], ['1/a.jsonl', '2/a.jsonl'])
@@ -203,7 +204,7 @@ def describe_shared_lists(n_shared: int, others: Mapping[str, int]) -> str:
 
 SEE_JSON = "; --json names them all"
 MAX_EXAMPLES = 3
-"""Number of errors of each kind that are printed: there may be one for every list of a file."""
+"""Number of errors of each kind that are printed, because every list of a file may have one."""
 
 
 class Rejections:
@@ -211,32 +212,32 @@ class Rejections:
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
-        """The reason for each list, in input order."""
+        """Why each list was rejected, in input order."""
         self._reasons_by_kind: dict[tuple[str, str], list[str]] = defaultdict(list)
 
     def __len__(self) -> int:
         return len(self.reasons)
 
     def add(self, error: InputError) -> None:
-        """Add a list, by its error. Only the text is kept, since an error may hold the whole list."""
+        """Add a rejected list, given its error. Only the error's text is kept, which takes less memory."""
         reason = str(error)
         self.reasons.append(reason)
         self._reasons_by_kind[type(error).__name__, getattr(error, "field", "")].append(reason)
 
     def extend(self, errors: Iterable[InputError]) -> None:
-        """Add several lists, by their errors."""
+        """Add several rejected lists, given their errors."""
         for error in errors:
             self.add(error)
 
     def to_dict(self) -> dict[str, Any]:
-        """The number of lists and the reasons, as ``--json`` prints them."""
+        """Return the number of rejected lists and the reasons, as ``--json`` prints them."""
         return {"rejected": len(self), "rejected_lists": self.reasons}
 
     def report(self, hint: str = "") -> None:
-        """Print the first few reasons of each kind to standard error, and the number of others.
+        """Print the first few reasons of each kind to standard error, and the number of the other reasons.
 
         Args:
-            hint: says where to find the other reasons.
+            hint: a text that says where to find the other reasons.
         """
         for (_, field), reasons in self._reasons_by_kind.items():
             for reason in reasons[:MAX_EXAMPLES]:
@@ -246,7 +247,7 @@ class Rejections:
                 typer.echo(f"rejected: {pluralise(more, 'more list')}{about}{hint}", err=True)
 
     def end(self) -> None:
-        """End the command with the exit code ``SOME_REJECTED`` if there are any."""
+        """End the command with the exit code ``SOME_REJECTED`` if lists were rejected."""
         if self.reasons:
             raise typer.Exit(SOME_REJECTED)
 
@@ -255,15 +256,15 @@ class LazyCommand(NamedTuple):
     """A command whose module is imported when the command is needed."""
 
     target: str
-    """``module:name`` of the command's function; of a ``typer.Typer`` for a group of commands."""
+    """The command's function as ``module:name``; for a group of commands, its ``typer.Typer``."""
     summary: str
     """The first paragraph of the command's help, which the help of the program shows."""
     cls: str = ""
-    """``module:name`` of the command's class; empty for the default."""
+    """The command's class as ``module:name``; empty for the default class."""
 
 
 class _Commands(UserDict[str, Any]):
-    """The commands of a group, by name; a command is imported when it is looked up."""
+    """The commands of a group, by name. A command is imported when it is looked up."""
 
     def __getitem__(self, name: str) -> Any:
         if isinstance(command := self.data[name], LazyCommand):
@@ -272,7 +273,7 @@ class _Commands(UserDict[str, Any]):
 
 
 def _make(name: str, lazy: LazyCommand) -> Any:
-    """Make a command. It is made in a group, since typer makes a lone command slightly differently."""
+    """Make a command as part of a group, because typer makes a command without a group differently."""
     target = _find(lazy.target)
     group = typer.Typer(**PLAIN_HELP, add_completion=False)
     group.callback()(lambda: None)
@@ -294,14 +295,14 @@ class LazyGroup(PlainGroup):
 
     lazy: ClassVar[Mapping[str, LazyCommand]]
     removed: ClassVar[Mapping[str, str]] = {}
-    """For the name of each command that was removed, what to use instead."""
+    """For each command that was removed, by its name, advice on what to use instead."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.commands = _Commands(self.lazy)  # type: ignore[assignment]  # click only reads it
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that a command line names. For a removed one, say what to use instead."""
+        """Find the command that a command line names. For a removed command, say what to use instead."""
         if args[0] in self.removed and not ctx.resilient_parsing:
             ctx.fail(f"'{args[0]}' was removed: {self.removed[args[0]]}")
         return super().resolve_command(ctx, args)
@@ -321,7 +322,7 @@ EXIT_CODES: tuple[tuple[type[RescorerError], int, str], ...] = (
 )
 """Exit code and meaning of each kind of error; 0 is success, 1 means that some lists were rejected."""
 BROKEN_PIPE = 141
-"""Exit code when the reader of the output closes it early: the code with which shells report SIGPIPE."""
+"""Exit code when the output is a pipe whose reader ends early; shells report SIGPIPE with this code."""
 
 
 def exit_code(error: RescorerError) -> int:
@@ -330,8 +331,8 @@ def exit_code(error: RescorerError) -> int:
 
 
 def run(app: typer.Typer, program: str, exit_code: Callable[[RescorerError], int] = exit_code) -> None:
-    """Run a program. Report a ``RescorerError``, or output that cannot be written, as one line on standard
-    error and an exit code, without a traceback."""
+    """Run a program. A ``RescorerError``, or output that cannot be written, becomes one line on standard
+    error and an exit code instead of a traceback."""
     replace_closed_streams()
     try:
         app()
@@ -359,7 +360,8 @@ def replace_closed_streams() -> None:
     """Open the standard streams that the caller has closed (``>&-``), which are None in Python.
 
     Standard output becomes a file that cannot be written, so that a command fails only if it prints. Standard
-    error becomes the null device. Files that are opened later then cannot get the descriptors of the streams.
+    error becomes the null device. Without this, files that are opened later could get the streams'
+    descriptors.
     """
     if sys.stdout is None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")

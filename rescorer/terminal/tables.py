@@ -30,14 +30,14 @@ from rescorer.jobs.files import FileSummary
 from rescorer.terminal.program import check_output_path
 
 PIPE_WIDTH = 160
-"""Width of the output, in characters, if it is no terminal and the variable COLUMNS is not set."""
+"""Width of tables, in characters, if the output is not a terminal and the variable COLUMNS is not set."""
 GAP = 2
 """Spaces between columns."""
 MAX_TEXT_WIDTH = 96
-"""Longest line of text in a grid; longer ones are hard to read."""
+"""Longest line of text in a grid, in characters; longer lines are hard to read."""
 LONG_NUMBER = re.compile(r"(?<![\w.,])([+−-]?)(\d[\d,]*(?:\.\d+)?)(?![\w.])")
 MAX_NAME_SHARE = 0.3
-"""Largest share of the width that the names of the rows may take if the table must fold."""
+"""If a table is too wide and must fold, the largest share of the width that the names of rows may take."""
 
 
 def has_width() -> bool:
@@ -59,7 +59,7 @@ def make_console() -> Console:
 
 
 def print_out(*renderables: RenderableType) -> None:
-    """Print tables, and text as it is, to stdout; text wraps at spaces if the output has a width."""
+    """Print tables and plain text to stdout. Text wraps at spaces if the width of the output is known."""
     console = make_console()
     for renderable in renderables:
         is_text = isinstance(renderable, str)
@@ -71,7 +71,7 @@ class FoldingTable:
     """A table with a column of names, and columns of numbers, which are right-aligned.
 
     If the columns do not fit next to each other, the headings wrap. If this is not enough, the last columns
-    follow in another table below, which repeats the names; so the most important columns should come first.
+    move to another table below, which repeats the names. The most important columns should come first.
     """
 
     def __init__(self, first_column: str, *number_columns: str, title: str = "") -> None:
@@ -126,7 +126,7 @@ class FoldingTable:
 
 
 def shorten_numbers(cell: str) -> str:
-    """Write very long numbers as powers of ten, unless they are plain digits.
+    """Write very long numbers as powers of ten, unless they consist of digits only, as ids may.
 
     >>> shorten_numbers("−18,904,574,813,251.25 ± 0.50")
     '−1.89e+13 ± 0.50'
@@ -152,9 +152,11 @@ def make_text_grid(rows: Iterable[tuple[str, str | Text]]) -> Table:
 
 
 def fold_columns(widths: Sequence[int], free: int, gap: int) -> Iterator[range]:
-    """Divide columns into ranges that fit next to each other; each range has at least one column.
+    """Divide columns into ranges whose columns fit next to each other. Each range has at least one column.
 
     Args:
+        widths: widths of the columns.
+        free: width that a range of columns may take.
         gap: number of spaces before each column.
     """
     begin = used = 0
@@ -194,7 +196,7 @@ def _escape_markdown(cell: str) -> str:
 
 
 def to_csv(headings: Sequence[str], rows: Sequence[Sequence[str | float | None]]) -> str:
-    """Format a table for programs as comma-separated values (RFC 4180); None is an empty cell."""
+    """Format a table for programs as comma-separated values (RFC 4180). None becomes an empty cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([headings, *rows])
@@ -222,7 +224,7 @@ def _escape_latex(cell: str) -> str:
 
 
 WRITERS: dict[str, Callable[[Sequence[str], Rows], str]] = {".md": to_markdown, ".tex": to_latex}
-"""Writers of tables for people, by the extension of the file's name."""
+"""Functions that format tables for people, by the extension of the file's name."""
 CSV = ".csv"
 
 
@@ -255,7 +257,7 @@ MAX_HEADER_BYTES = 1 << 24
 
 
 def count_json_lines(source: str) -> int | None:
-    """Count the lists of a file of JSON lines; None if it is another file.
+    """Count the lists of a file of JSON lines; return None if the file has another format.
 
     This takes a hundredth of the time of rescoring the file, or less.
     """
@@ -276,7 +278,7 @@ def count_json_lines(source: str) -> int | None:
 
 
 def progress_bar(what: str, total: int | None, unit: str, *, scale: bool = False) -> tqdm[Any]:
-    """A progress bar on standard error, if that is a terminal; a context manager."""
+    """Return a context manager that shows a progress bar on standard error, if that is a terminal."""
     return tqdm(desc=what, total=total, unit=unit, unit_scale=scale, disable=not sys.stderr.isatty())
 
 
@@ -284,7 +286,7 @@ def progress_bar(what: str, total: int | None, unit: str, *, scale: bool = False
 def show_rescoring(
     enabled: bool, sources: Sequence[str] = ()
 ) -> Iterator[Callable[[int, FileSummary], None]]:
-    """Show a progress bar on standard error; yields the function to call after each batch.
+    """Show a progress bar on standard error; yield the function to call after each batch.
 
     Args:
         sources: the inputs. If all are files of JSON lines, the bar also shows the total number of lists.

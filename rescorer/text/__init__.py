@@ -1,7 +1,7 @@
-"""Text in, canonical words out: the same for n-best lists, references and training text, in every script.
+"""Text comes in, canonical words go out: in the same way for lists, references and training text.
 
-What models read and what errors are counted on are two normalisers; the ``rules`` of their settings say by
-which rules each works.
+Models read the words of one normaliser; errors are counted on the words of another. The setting ``rules`` of
+each normaliser says which of two sets of rules it follows.
 """
 
 from rescorer.text.normaliser import (

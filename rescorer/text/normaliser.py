@@ -1,18 +1,18 @@
 """Normalise text into canonical words, in the same way for n-best lists, references and training text.
 
 A bundle stores the settings of a normaliser as ``text.json``. The setting ``rules`` chooses between two sets
-of rules. A file without it is from the time before there were second rules; it means the first rules with
-their defaults, so that a model continues to read the same words. Every token is normalised independently of
-its neighbours, so that results can be cached. Tokens are untrusted input, and matching blocks the whole
-process: all patterns take linear time.
+of rules. A file without this setting was written before the second rules existed. It gets the first rules
+with their defaults, so that its model continues to read the same words. Every token is normalised
+independently of its neighbours, so that results can be cached. Tokens are untrusted input, and matching
+blocks the whole process, so all patterns take linear time.
 
 The first rules are kept as they were, to the byte, because a model is right only for the words on which it
 was trained. They are not right for counting errors in every script: they remove all symbols, join words
 between which the punctuation of other scripts stands, and take every comma between digits for a separator of
 thousands.
 
-By the second rules, two texts get equal words only for a reason in this list, in every script; apart from
-these, no words are made equal, joined or lost.
+In every script, the second rules make words equal, join them or remove them only for the reasons in this
+list.
 
 - **case**: ``Sea`` and ``sea``; ``I`` and ``i`` unless the language tells them apart.
 - **sentence marks**: Unicode's Terminal_Punctuation and a few others separate words, in every script, and are
@@ -59,7 +59,7 @@ FIRST_DROP_PATTERNS = (
     r"\+\+[A-Za-z_]+\+\+",  # Sphinx fillers
     r"-pau-|sil",
 )
-"""Tokens that the first rules drop by default; among them are English fillers and the word "sil"."""
+"""Patterns of tokens that the first rules drop by default, including English fillers and the word "sil"."""
 EVENT_PATTERNS = (
     r"</?s>",  # sentence marks
     r"<(sil|silence|eps|noise|spoken_noise|unintelligible|laughter|laugh|breath|cough|music)>",
@@ -68,10 +68,10 @@ EVENT_PATTERNS = (
     r"\+\+[A-Za-z_]+\+\+",  # Sphinx's noise words
     r"-pau-",
 )
-"""Tokens by which recognisers mark events that are not words, in any case; they are removed by default."""
+"""Patterns of tokens that mark events instead of words, in any case. They are removed by default."""
 FIRST_KEEP_PATTERNS = (r"%\w+", r"<\w+>", r"\[(oov|unk)\]")
 KEEP_PATTERNS = (r"%\w+", r"<[^<>\s]+>", r"\[(oov|unk)\]", "\u2047")
-"""Tokens that are words just as they are; ``\u2047`` is how SentencePiece writes an unknown word."""
+"""Patterns of tokens that are kept whole, as one word. SentencePiece writes an unknown word as ``\u2047``."""
 
 FILLERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -80,7 +80,7 @@ FILLERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "switchboard": (r"%hesitation|\[hesitation\]", r"uh|um|eh|mm|hm|ah|huh|ha|er|oof|hee|ach|eee|ew"),
     }
 )
-"""Patterns of fillers, by the name of a language or corpus; the setting ``fillers`` contains such names."""
+"""Patterns of fillers, such as "uhm", by language or corpus. The setting ``fillers`` contains these names."""
 
 LETTERS: Mapping[str, str] = MappingProxyType(
     {
@@ -90,15 +90,15 @@ LETTERS: Mapping[str, str] = MappingProxyType(
         "x-sampa": "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~",
     }
 )
-"""Signs that are letters in an alphabet, by its name; the setting ``letters`` is such a name. These alphabets
-also distinguish upper case from lower case."""
+"""The signs that are letters in an alphabet, by the name of the alphabet. The setting ``letters`` is one of
+these names. All these alphabets also distinguish upper case from lower case."""
 
 DOTLESS_LANGUAGES = frozenset({"tr", "az", "crh", "gag", "kaa"})
 """Languages in which the lower case of I is ı and the upper case of i is İ."""
 LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
 
 MAX_REPLACEMENT_CHARACTERS = 100
-"""Longest replacement of a word, so that a text of many such words cannot grow beyond all bounds."""
+"""Maximum length of a replacement, so that a text with many replaced words cannot grow without limit."""
 
 Rules = Literal[1, 2]
 SECOND_RULES_SETTINGS = ("compatibility", "language", "fillers", "letters", "decimal_mark")
@@ -124,7 +124,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda value: isinstance(value, dict) and _are_strings(value.values()),
     ),
 }
-"""Types of the settings that are not strings."""
+"""For each setting that is not a string: the expected value as errors describe it, and a check of values."""
 _CHOICES: Mapping[str, tuple[Any, ...]] = MappingProxyType(
     {
         "rules": get_args(Rules),
@@ -151,20 +151,20 @@ class NormaliserSettings:
     """
 
     rules: Rules = 2
-    """2: the second rules; 1: the first rules, which a file without this setting has."""
+    """2 for the second rules, 1 for the first rules. A file without this setting has the first rules."""
     language: str = ""
-    """Language of the text as a tag of BCP 47, such as ``tr`` or ``az-Latn``; empty if unknown. In Turkish,
-    for instance, I and ı are the cases of one letter, and İ and i those of another."""
+    """Language of the text as a tag of BCP 47, such as ``tr`` or ``az-Latn``; empty if unknown. It decides on
+    cases: in Turkish, I and ı are the cases of one letter, and İ and i are those of another."""
     unicode_form: Literal["NFC", "NFKC"] = "NFC"
     """Unicode normalisation form."""
     compatibility: Literal["fold", "keep"] = "fold"
-    """Whether full-width and half-width characters, Arabic presentation forms and ligatures become ordinary
-    letters; unlike with NFKC, ``m²`` and ``½`` stay as they are."""
+    """``fold`` if full-width and half-width characters, Arabic presentation forms and ligatures become
+    ordinary letters. Unlike with NFKC, ``m²`` and ``½`` then stay as they are."""
     drop: tuple[str, ...] = EVENT_PATTERNS
     """Regular expressions of tokens that are removed. A whole token must match. ``check_pattern`` of
     ``safe_input`` says which expressions are accepted."""
     fillers: tuple[str, ...] = ()
-    """Names of sets of fillers that are removed as well: ``english``, ``switchboard``."""
+    """Fillers that are removed as well, by the names of their sets: ``english``, ``switchboard``."""
     variants: bool = True
     """Whether to remove the number of a pronunciation variant: ``to(2)`` becomes ``to``."""
     case: Literal["lower", "upper", "keep"] = "lower"
@@ -172,21 +172,21 @@ class NormaliserSettings:
     keep: tuple[str, ...] = KEEP_PATTERNS
     """Regular expressions of tokens that skip the steps for multiwords, hyphens and punctuation."""
     letters: str = ""
-    """Name of an alphabet in which signs are letters: ``buckwalter`` or ``x-sampa``. Its case is kept."""
+    """Name of an alphabet in which signs are letters: ``buckwalter`` or ``x-sampa``. Case is then kept."""
     multiwords: str = "_"
-    """Characters that join several words in one token, such as ``we_did``; empty: none."""
+    """Characters that join several words in one token, as in ``we_did``; empty if there are none."""
     hyphens: Literal["split", "keep"] = "split"
     """Whether to split hyphenated words."""
     punctuation: Literal["strip", "keep"] = "strip"
     """Whether to remove punctuation. Sentence marks, quotes and brackets then separate words. The first rules
-    also remove all symbols, and do not separate words at the marks of other scripts."""
+    also remove all symbols, and do not separate words at the marks of scripts other than Latin."""
     decimal_mark: str = ""
-    """``.`` or ``,``, so that the other one separates thousands even in ``1,234``. Empty: unknown, so that
-    only separators that cannot be decimal marks are removed, as in ``1,234,567`` and ``1,234.5``."""
+    """``.`` or ``,``; the other one then separates thousands, even in ``1,234``. If this is empty, only
+    separators that cannot be decimal marks are removed, as in ``1,234,567`` and ``1,234.5``."""
     replace: Mapping[str, str] = field(default_factory=dict)
     """Replacements of words, applied before and after splitting, such as ``{"uh-huh": "uh_huh"}``.
 
-    An empty value removes the word. Replacements are not processed further.
+    An empty replacement removes the word. Replacements are not processed further.
     """
 
     def __post_init__(self) -> None:
@@ -227,7 +227,7 @@ class NormaliserSettings:
     def raw(cls) -> NormaliserSettings:
         """Return settings that only split at white space, for normalised text such as the Penn Treebank.
 
-        They have the first rules, so that models trained on raw text in earlier versions stay the same.
+        They use the first rules, so that models that earlier versions trained on raw text stay the same.
         """
         return cls.first_rules(
             drop=(), variants=False, case="keep", keep=(), multiwords="", hyphens="keep", punctuation="keep"
@@ -256,8 +256,8 @@ class NormaliserSettings:
         return ", ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of ``text.json``. Settings of the first rules are written as they were before there
-        were second rules, so that hashes and recorded runs stay the same.
+        """The content of ``text.json``. Settings of the first rules are written as before the second rules
+        existed, so that hashes and recorded runs stay the same.
         """
         values = asdict(self)
         if self.rules == 1:
@@ -289,7 +289,7 @@ class NormaliserSettings:
 
 
 class FirstRules:
-    """The words of one token under the first rules."""
+    """Finds the words of one token by the first rules."""
 
     def __init__(self, settings: NormaliserSettings) -> None:
         self.settings = settings
@@ -337,9 +337,9 @@ A run of dots matches only as a whole, because trying all ways to divide it woul
 """
 THOUSANDS_SEPARATOR = re.compile(r"(?<=\d),(?=\d)")
 MAX_COMPOSED_CHARACTERS = 1000
-"""Longest text to which Unicode normalisation is applied as a whole, because it takes quadratic time in the
-number of combining marks. In longer tokens, which scripts without spaces have, the first rules compose
-nothing, and the second rules compose each grapheme cluster by itself."""
+"""Longest text to which Unicode normalisation is applied as a whole; its time is quadratic in the number of
+combining marks. Longer tokens occur in scripts without spaces. The first rules do not compose them, and the
+second rules compose each of their grapheme clusters separately."""
 
 DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
 TYPOGRAPHIC_APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "＇": "'"})
@@ -360,7 +360,7 @@ def strip_punctuation(word: str) -> str:
 
 
 UNKNOWN_PIECE = "\u2047"
-"""``⁇``, SentencePiece's unknown word: a word of its own, although Unicode calls it a sentence mark."""
+"""``⁇``, which SentencePiece writes for an unknown word. It is a word, though Unicode has it as a mark."""
 
 # characters that no text has once its controls are removed, in place of marks that are part of a number
 _POINT, _COMMA, _MINUS = "\x00", "\x01", "\x02"
@@ -372,11 +372,11 @@ _SENTENCE_MARKS = TERMINAL_PUNCTUATION.replace("\u2047-", "\u2048-") + OTHER_SEN
 """All sentence marks except ``UNKNOWN_PIECE``."""
 _DOUBLE_QUOTES = r"\u0022\u00ab\u00bb\u201c-\u201f"
 _APOSTROPHES = "'\u2018\u2019\u02bc\u05f3\uff07"
-"""The Hebrew geresh, U+05F3, is one of them, because most texts write it as an apostrophe."""
+"""Apostrophes. The Hebrew geresh (U+05F3) is one of them, because most texts write it as an apostrophe."""
 _CURRENCY = "$\u00a2-\u00a5\u20a0-\u20cf"
 EDGE_MARKS = "`\u00b4\u00b7\u0f0b"
-"""Marks that are removed only at the edges of a word: accents used as quotes; the Greek semicolon, which is
-part of a letter within Catalan words; and the Tibetan mark between syllables."""
+"""Marks that are removed only at the edges of a word: accents used as quotes, the Greek semicolon (within
+Catalan words, the same mark is part of a letter), and the Tibetan mark between syllables."""
 
 _ZERO_WIDTH_SPACE = "\u200b"
 _JOINERS = "\u200c\u200d"
@@ -390,7 +390,7 @@ INVISIBLE = re.compile(
 )
 _JOINER_RUN = re.compile(f"[{_JOINERS}]+")
 _ARMENIAN_INTONATION = re.compile("[\u055b\u055c\u055e]")
-"""Marks of emphasis, exclamation and question, which stand within the word."""
+"""Armenian marks of emphasis, exclamation and question, which stand within the word."""
 _GERSHAYIM = re.compile('(?<=[\u05d0-\u05ea])"(?=[\u05d0-\u05ea])')
 _GREEK_SEMICOLON = re.compile(
     "\u0387|(?<=[\u0370-\u03ff\u1f00-\u1fff])\u00b7(?=[\u0370-\u03ff\u1f00-\u1fff])"
@@ -412,7 +412,7 @@ _KNOWN_THOUSANDS = {
     decimal: re.compile(rf"(?<![\d.,])\d{{1,3}}(?:{mark}\d{{3}})+(?!\d|{mark}\d)")
     for decimal, mark in ((".", ","), (",", r"\."))
 }
-"""Numbers with separators of thousands, by a known decimal mark."""
+"""Patterns of numbers with separators of thousands, for each decimal mark."""
 _ARABIC_THOUSANDS = re.compile(r"(?<=\d)\u066c(?=\d)")
 _INITIALS = re.compile(r"(?<!\S)(?:[^\W\d_]\.){2,}(?!\S)")
 """Letters that are each followed by a dot, as in ``U.S.`` and ``a.m.``."""
@@ -429,12 +429,12 @@ _DOTTED_I = re.compile("i\u0307")
 
 
 def _edges_of(marks: str) -> re.Pattern[str]:
-    """A pattern of runs of marks at the edges of a token; each run is tried once, in linear time."""
+    """Make a pattern that matches runs of marks at both ends of a token in linear time."""
     return re.compile(f"^(?:{marks})+|(?<!{marks})(?:{marks})+$")
 
 
 class SecondRules:
-    """The words of one token under the second rules.
+    """Finds the words of one token by the second rules.
 
     >>> rules = SecondRules(NormaliserSettings())
     >>> rules.words_of("Well-known,"), rules.words_of("3,5"), rules.words_of("C++")
@@ -519,8 +519,8 @@ class SecondRules:
         return words
 
     def _whole_word(self, forms: list[str]) -> list[str] | None:
-        """The words of a token to be dropped, kept or replaced, in one of its forms; None for other
-        tokens.
+        """Return the words of a token if one of its forms is to be dropped, kept or replaced, otherwise
+        None.
         """
         if any(matches(self._drop, form) for form in forms):
             return []
@@ -533,7 +533,7 @@ class SecondRules:
         return self.settings.replace.get(word, word).split()
 
     def _separate(self, token: str) -> str:
-        """Replace the punctuation of a token by spaces; marks of numbers become placeholders."""
+        """Replace the punctuation of a token by spaces, but marks within numbers by placeholders."""
         if self._apostrophes:
             token = self._unquote(token)
         if not token.isascii():
@@ -548,7 +548,7 @@ class SecondRules:
         return self._slash.sub(" ", text) if self._slash else text
 
     def _strip(self, word: str) -> str:
-        """Remove what is not part of the word from a piece between separators."""
+        """Remove marks at the edges of a word, and separators of thousands in numbers."""
         word = self._strip_edges(word)
         if len(word) < MIN_THOUSANDS_CHARACTERS:
             return word
@@ -566,8 +566,8 @@ class SecondRules:
     def _strip_edges(self, word: str) -> str:
         """Remove quotes, dashes and marks at the edges of a word, and unify its apostrophes.
 
-        A leading apostrophe is kept (``'tis``, ``'em``) unless the word also ends with one; a leading single
-        quotation mark (U+2018) is not.
+        A leading apostrophe is kept (``'tis``, ``'em``) unless the word also ends with one. A leading single
+        quotation mark (U+2018) is removed.
         """
         opening = self._edge_marks + ("\u2018" if self._apostrophes else "")
         word = word.lstrip(opening).rstrip(self._edge_marks)
@@ -615,7 +615,8 @@ def fold_compatibility(character: str) -> str:
 
 
 def upper_case(letter: str) -> str:
-    """The upper case of a letter, unless other letters have it: ß, ı and ᾳ do not become SS, I and ΑΙ."""
+    """Return a letter in upper case, except if other letters have the same upper case, as SS, I and ΑΙ for
+    ß, ı and ᾳ."""
     if letter == "\u00df":
         return "\u1e9e"
     upper = letter.upper()
@@ -624,7 +625,7 @@ def upper_case(letter: str) -> str:
 
 
 def _keep_joiner(run: re.Match[str]) -> str:
-    """The first joiner of a run if it may change the word (UAX 31, rules A1, A2 and B); else nothing."""
+    """Return the first joiner of a run if it may change the word (UAX 31, A1, A2 and B), otherwise ""."""
     text, joiner = run.string, run[0][0]
     before, after = text[run.start() - 1 : run.start()], text[run.end() : run.end() + 1]
     if not before:
@@ -647,7 +648,7 @@ def _keep_joiner(run: re.Match[str]) -> str:
 
 
 def _remove_thousands(number: re.Match[str]) -> str:
-    """Remove separators of thousands. The last mark is the decimal mark if it differs from the first."""
+    """Remove separators of thousands from a number. A last mark that differs from the first stays."""
     text = number[0]
     if unicodedata.digit(text[0]) == 0:  # no number with thousands begins with 0
         return text
@@ -669,7 +670,7 @@ class Normaliser:
         self._replacement_growth = max_replacement_growth(self.settings.replace)
         self._cache: dict[str, tuple[str, ...]] = {}
         self._single_words: dict[str, str] = {}
-        """The words of tokens in the cache that have exactly one, as most have."""
+        """The word of each cached token that has exactly one word, as most tokens have."""
         self._cache_bytes = 0
 
     def normalise(self, text: str) -> tuple[str, ...]:
@@ -697,10 +698,10 @@ class Normaliser:
         return words
 
     def surfaces(self, text: str) -> tuple[str, ...]:
-        """Return each canonical word of a text as it is written there.
+        """Return the spelling in a text of each of its canonical words.
 
-        A word that is a whole token is written like the token, without the number of a pronunciation variant.
-        A word that is only a part of a token, such as those of ``we_did``, is written as the canonical word.
+        A word that is a whole token is spelt like the token, without the number of a pronunciation variant.
+        A word that is only a part of a token, such as ``we`` in ``we_did``, is spelt like the canonical word.
         """
         surfaces = list[str]()
         for token in text.split():
@@ -713,7 +714,7 @@ class Normaliser:
         return tuple(surfaces)
 
     def max_growth(self, text: str) -> int:
-        """Return a bound of the number of bytes of words, in UTF-8, per byte of this text."""
+        """Return the largest factor by which the words can be longer than this text, in bytes of UTF-8."""
         settings = self.settings
         if text.isascii():
             by_character = 2 if settings.has_dotless_i else 1  # I becomes ı, or i İ
@@ -733,17 +734,17 @@ class Normaliser:
 
 
 MAX_CACHE_BYTES = 60_000_000
-"""Size at which the token cache is cleared: about 200,000 ordinary words, more than most texts have."""
+"""Number of bytes at which the token cache is cleared. About 200,000 words fit, more than most texts have."""
 CACHE_ENTRY_BYTES = 160
-"""Size of the entries of a token in both caches, in addition to the strings."""
+"""Number of bytes that a token takes in both caches, in addition to its strings."""
 MAX_CACHED_CHARACTERS = 64
-"""Length of the longest token that is cached; longer ones rarely occur twice."""
+"""Length of the longest token that is cached; longer tokens rarely occur twice."""
 MAX_CHARACTER_GROWTH = {"NFC": 3, "NFKC": 11}
-"""Largest factor by which normalisation and a change of case multiply the bytes of a character in UTF-8."""
+"""Largest factor by which normalisation and a change of case can lengthen a character, in bytes of UTF-8."""
 
 
 def max_replacement_growth(replace: Mapping[str, str]) -> int:
-    """Return the largest ratio, rounded up, of a replacement's bytes in UTF-8 to the word's; at least 1."""
+    """Return how many times longer a replacement can be than its word, in bytes of UTF-8, rounded up."""
     sizes = ((utf8_bytes(word), utf8_bytes(replacement)) for word, replacement in replace.items())
     return max((ceil(after / before) for before, after in sizes if before and after), default=1)
 

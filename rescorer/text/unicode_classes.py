@@ -1,7 +1,8 @@
 """Classes of characters: for words, grapheme clusters, and scripts without spaces.
 
 ``tools/unicode_classes.py`` generates ``unicode_classes.json`` from the properties of Unicode. Each class is
-the inside of a bracket expression. Unicode's standard annex 29, UAX #29, defines grapheme clusters.
+the text between the brackets of a regular expression. Grapheme clusters are defined in Unicode's standard
+annex 29 (UAX #29).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _classes: dict[str, str] = json.loads(Path(__file__).with_suffix(".json").read_t
 
 UNICODE_VERSION = _classes["UNICODE_VERSION"]
 CONTROL = _classes["CONTROL"]
-"""Characters that stand alone."""
+"""Control characters, which do not join their neighbours in a grapheme cluster."""
 EXTEND = _classes["EXTEND"]
 """Marks that belong to the character before them."""
 SPACING_MARK = _classes["SPACING_MARK"]
@@ -21,15 +22,15 @@ SPACING_MARK = _classes["SPACING_MARK"]
 PREPEND = _classes["PREPEND"]
 """Characters that belong to the one after them."""
 REGIONAL_INDICATOR = _classes["REGIONAL_INDICATOR"]
-"""Letters, two of which are a flag."""
+"""Letters that form a flag in pairs."""
 PICTOGRAPH = _classes["PICTOGRAPH"]
 """Emoji, which zero width joiners can join."""
 CONSONANT = _classes["CONSONANT"]
 """Indic consonants that form conjuncts."""
 LINKER = _classes["LINKER"]
-"""Signs, such as the virama, that join the next consonant."""
+"""Signs, such as the virama, that join a consonant to the next one."""
 CONJUNCT_EXTEND = _classes["CONJUNCT_EXTEND"]
-"""Marks that may stand between linker and consonant."""
+"""Marks that may stand between a linker and the next consonant."""
 JAMO_L = _classes["JAMO_L"]
 """Leading consonants of Hangul."""
 JAMO_V = _classes["JAMO_V"]
@@ -45,6 +46,6 @@ DASHES = _classes["DASHES"]
 FORMAT_CHARACTERS = _classes["FORMAT_CHARACTERS"]
 """General category Cf."""
 SCRIPTS_WITHOUT_SPACES = tuple(_classes["SCRIPTS_WITHOUT_SPACES"].split(", "))
-"""Scripts without spaces between words: a line may end between letters (UAX #14); and Tibetan."""
+"""Scripts without spaces between words: Tibetan, and those with line breaks between letters (UAX #14)."""
 WITHOUT_SPACES = _classes["WITHOUT_SPACES"]
-"""Characters of these scripts, those that only they use in common with each other, and wide punctuation."""
+"""Characters of scripts without spaces, characters that only such scripts share, and wide punctuation."""

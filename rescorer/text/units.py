@@ -2,7 +2,7 @@
 
 A character is an extended grapheme cluster of Unicode (UAX #29): a letter with its accents and vowel signs, a
 syllable of Hangul however it is encoded, a conjunct such as क्ष, several emoji that joiners make one, or a
-flag. Spaces make no difference to the characters of a text.
+flag. Spaces are not counted as characters.
 
 In mixed units, text in scripts that are written without spaces (``SCRIPTS_WITHOUT_SPACES``), such as Han,
 Kana, Thai, Lao, Khmer, Myanmar and Tibetan, is counted in characters. Text in all others, including Hangul,
@@ -59,7 +59,7 @@ SYLLABLES = "\uac00-\ud7a3"
 OPEN_SYLLABLES = "".join(map(chr, range(0xAC00, 0xD7A4, 28)))
 """Syllables of Hangul without a trailing consonant."""
 MAX_COMPOSED_CHARACTERS = 1000
-"""Longest cluster to which Unicode normalisation is applied, because it takes quadratic time."""
+"""Longest grapheme cluster to which Unicode normalisation is applied, because its time is quadratic."""
 
 
 def rate_name(unit: str) -> str:
@@ -68,7 +68,7 @@ def rate_name(unit: str) -> str:
 
 
 def unit_noun(unit: str) -> str:
-    """The noun for one unit: ``word``, ``character`` or, if both are counted, ``unit``."""
+    """The noun for one unit of error: ``word``, ``character`` or, if both are counted, ``unit``."""
     return "unit" if unit == "mixed" else unit
 
 
@@ -99,12 +99,12 @@ def split_characters(text: str) -> tuple[str, ...]:
 
 
 def find_clusters(text: str) -> list[str]:
-    """Return the grapheme clusters of a text as they are encoded there."""
+    """Return the grapheme clusters of a text with their code points unchanged."""
     return _patterns().cluster.findall(text)
 
 
 def _split_mixed(text: str) -> tuple[str, ...]:
-    """Split words with single spaces between them. Spaces next to letters that need none do not count."""
+    """Split a text of words with single spaces between them. Spaces in scripts without spaces are ignored."""
     patterns = _patterns()
     if text.isascii() or not patterns.without_spaces.search(text):
         return tuple(text.split(" ")) if text else ()
@@ -115,14 +115,14 @@ def _split_mixed(text: str) -> tuple[str, ...]:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether each character is one cluster, in NFC."""
+    """Whether a text is in NFC and each of its code points is a grapheme cluster."""
     if text.isascii():
         return "\n" not in text
     return not _patterns().joining.search(text) and unicodedata.is_normalized("NFC", text)
 
 
 def _compose(unit: str) -> str:
-    """Convert a unit to NFC: a mark after a dropped space may have joined the letter before the space."""
+    """Convert a unit to NFC. When a space is dropped, a mark after it may join the letter before it."""
     return unit if len(unit) > MAX_COMPOSED_CHARACTERS else unicodedata.normalize("NFC", unit)
 
 
@@ -130,18 +130,18 @@ class _Patterns(NamedTuple):
     cluster: re.Pattern[str]
     """A grapheme cluster."""
     joining: re.Pattern[str]
-    """A character that may be part of a longer cluster; without any, each character is a cluster."""
+    """A code point that may be part of a longer cluster. In a text without any, each one is a cluster."""
     mixed: re.Pattern[str]
     """A cluster of a script without spaces, or a run of clusters of other scripts."""
     plain_mixed: re.Pattern[str]
-    """The same, for text in which each character is a cluster."""
+    """Like ``mixed``, for text in which each code point is a cluster, so that a simpler pattern will do."""
     needless_space: re.Pattern[str]
     without_spaces: re.Pattern[str]
 
 
 @cache
 def _patterns() -> _Patterns:
-    """Compile the rules of UAX #29, GB3 to GB13.
+    """Compile patterns for grapheme clusters, by rules GB3 to GB13 of UAX #29.
 
     As texts are untrusted input, all repetitions are possessive, so that matching takes linear time.
     """
@@ -178,17 +178,17 @@ COUNTING_ADVICE = "count characters with --characters, or also words of other sc
 
 @dataclass(slots=True)
 class SpacingTally:
-    """Notices texts without spaces between words, where errors are counted in words.
+    """Notices texts without spaces between words, whose errors should not be counted in words.
 
-    Text in such scripts that was divided into words, as in many corpora, is no cause for a remark.
+    In many corpora, such texts were divided into words; these texts are not remarked on.
     """
 
     texts: int = 0
     """Texts with words."""
     in_scripts: int = 0
-    """Texts with at least two characters of scripts without spaces, which a space might have divided."""
+    """Texts with at least two characters of scripts without spaces, between which a space could stand."""
     undivided: int = 0
-    """Texts of this kind without a space between two such characters."""
+    """Those of ``in_scripts`` that have no space between two such characters."""
     example: str = ""
     """The first undivided text."""
 
@@ -209,10 +209,10 @@ class SpacingTally:
 
     @property
     def is_undivided(self) -> bool:
-        """Whether much of the text has no spaces, so that its words are whole sentences.
+        """Whether many of the texts have no spaces, so that their words are whole sentences.
 
-        Half of the texts in such scripts are enough: they may be the hypotheses, while the references are
-        divided.
+        It is enough that half of the texts in such scripts are undivided. These may be the hypotheses, while
+        the references are divided.
         """
         return (
             self.in_scripts > 0
@@ -232,7 +232,7 @@ class SpacingTally:
 
 
 def remark_on_spacing(texts: Iterable[Sequence[str]]) -> str:
-    """Return a remark on the error rate in words of texts, given as canonical words; mostly empty."""
+    """Return a remark if texts have no spaces, so that their word error rate misleads; empty otherwise."""
     tally = SpacingTally()
     for words in texts:
         tally.add(words)

@@ -56,9 +56,9 @@ MIN_TRAINING_SENTENCES = 100
 MIN_HELD_OUT_SENTENCES = 20
 HELD_OUT_SHARE = 0.1
 MAX_HELD_OUT_SENTENCES = 10_000
-"""More would make the figures hardly more exact, and cost time and training text."""
+"""Largest number of held-out sentences. More would cost time and text, and hardly make figures more exact."""
 MAX_BLOCK_SENTENCES = 50
-"""Sentences that follow each other stay together, so that few dialogues or documents are on both sides."""
+"""Largest number of consecutive sentences held out as a block, so that most dialogues stay on one side."""
 MAX_UNKNOWN_SHARE = 0.5
 
 
@@ -69,11 +69,11 @@ class DomainText:
     name: str
     train: Path
     fitting: Path
-    """Held-out half on which interpolation weights are fitted, and which says when training stops."""
+    """Held-out half for fitting interpolation weights, and for stopping the training of networks early."""
     judging: Path
-    """Held-out half that is used only to measure figures."""
+    """Held-out half that is used only to measure perplexities."""
     held_out_name: str
-    """Name of the file that the held-out halves are from."""
+    """Name of the file from which both halves were held out."""
     n_sentences: int
     """Number of sentences to learn from."""
     counts: Counter[str]
@@ -84,7 +84,7 @@ class DomainText:
         return self.counts.total()
 
     def count_unknown(self, known: Collection[str]) -> tuple[int, int]:
-        """Count the distinct words to learn from that are not in ``known``, and how often they occur."""
+        """Count the distinct words to learn from that ``known`` lacks, and all occurrences of these."""
         unknown = [count for word, count in self.counts.items() if word not in known]
         return len(unknown), sum(unknown)
 
@@ -126,7 +126,7 @@ def divide_text(
 
 
 def choose_held_out(n_sentences: int, seed: int) -> tuple[list[int], list[int]]:
-    """Choose blocks of sentences to hold out; return the numbers of those for fitting and for judging."""
+    """Choose blocks of sentences to hold out; return the sentence numbers for fitting and for judging."""
     wanted = min(max(HELD_OUT_SHARE * n_sentences, MIN_HELD_OUT_SENTENCES), MAX_HELD_OUT_SENTENCES)
     blocks = cut_into_blocks(n_sentences)
     n_blocks = max(2, round(wanted / len(blocks[0])))
@@ -141,7 +141,7 @@ def cut_into_blocks(n_sentences: int) -> list[range]:
 
 
 def divide_blocks(blocks: Sequence[range]) -> tuple[list[int], list[int]]:
-    """Divide blocks of sentences in turn between two sides; return the sentences of each side."""
+    """Put blocks on two sides in turn; return the sentence numbers of each side."""
     return [i for block in blocks[0::2] for i in block], [i for block in blocks[1::2] for i in block]
 
 
@@ -152,7 +152,7 @@ def _check_count(path: Path, n_sentences: int, least: int, purpose: str) -> None
 
 
 def check_known(text: DomainText, known: Collection[str], bundle: str) -> None:
-    """Raise ConfigError if most of a text is unknown to a bundle, as if it were in another language."""
+    """Raise ConfigError if a bundle does not know most words of a text, which may be in another language."""
     n_unknown, uses = text.count_unknown(known)
     if uses > MAX_UNKNOWN_SHARE * text.n_words:
         examples = ", ".join(repr(word) for word, _ in text.counts.most_common() if word not in known)
@@ -166,7 +166,7 @@ def check_known(text: DomainText, known: Collection[str], bundle: str) -> None:
 
 
 def _read_sentences(path: Path, normaliser: Normaliser) -> list[tuple[str, Words]]:
-    """Return each line that has normalised words, with these words."""
+    """Return the lines of a text, each with its normalised words, leaving out lines without any."""
     sentences: list[tuple[str, Words]] = []
     with track(f"reading {path.name}", "lines") as task:
         for line in read_lines(path):
@@ -177,12 +177,12 @@ def _read_sentences(path: Path, normaliser: Normaliser) -> list[tuple[str, Words
 
 
 SOURCE, DOMAIN = "source", "domain"
-"""Names of the bundle's n-gram and of the domain's n-gram, which may also be added to the mixture."""
+"""Names for the bundle's n-gram and the domain's n-gram. An n-gram added as a model has the second."""
 DEFAULT_ORDER, MAX_ORDER = 4, 6
 MIN_SOURCE_SHARE = 0.01
 """Least interpolation weight of the bundle's n-gram, which knows words that the domain's text lacks.
 
-A text that is just like the domain's costs at most 0.01 nats per word more because of this weight."""
+On a text just like the domain's, this weight costs at most 0.01 nats per word."""
 
 
 @dataclass(frozen=True)
@@ -194,9 +194,9 @@ class AdaptedNgram:
     file: Path
     order: int
     shares: Mapping[str, float] = field(default_factory=dict)
-    """Interpolation weights of the bundle's n-gram and of the domain's; empty if not interpolated."""
+    """Interpolation weights of ``SOURCE`` and ``DOMAIN``; empty if the n-grams are not interpolated."""
     reason: str = ""
-    """Why the domain's n-gram is added as a model of its own; empty if it is interpolated."""
+    """Reason for adding the domain's n-gram as a separate model; empty if it is interpolated."""
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON data."""
@@ -210,7 +210,7 @@ def adapt_ngram(bundle: Bundle, text: DomainText, folder: Path) -> AdaptedNgram:
     """Estimate a Kneser-Ney model of the domain's text, and interpolate the bundle's n-gram with it.
 
     The interpolation weights are fitted by EM on held-out text. If the bundle's n-gram cannot be read back,
-    as a KenLM binary, the domain's model is added to the mixture as a further model.
+    for example because it is a KenLM binary, the domain's model is added to the mixture as a further model.
 
     Raises:
         ConfigError: the text has special words, such as ``<unk>``.
@@ -252,7 +252,7 @@ class AdaptedNetwork:
     folder: Path
     """Model for the adapted bundle: the unchanged one if training did not improve it."""
     perplexity_before: float
-    """Perplexity on the held-out half that says when training stops; unknown words count as ``<unk>``."""
+    """Perplexity on ``DomainText.fitting`` before training; unknown words count as ``<unk>``."""
     perplexity_after: float
     epochs: int
     seconds: float
@@ -322,7 +322,7 @@ BEFORE, AFTER = "before", "after"
 
 
 class Change(NamedTuple):
-    """A figure of the bundle and of the adapted bundle; None if only the other one has the model."""
+    """A figure of a model in the bundle and in the adapted bundle; None where a bundle lacks the model."""
 
     before: float | None
     after: float | None
@@ -385,7 +385,7 @@ class AdaptationReport:
     texts: Mapping[str, MeasuredText]
     """Measurements on the ``domain`` and on the ``general`` text."""
     stale_weights: Sequence[str]
-    """Weights sets that lost what was learnt with the models of the source; see ``write_settings``."""
+    """Names of weights sets that lost values learnt with the source's models; see ``write_settings``."""
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON data, as the manifest has it; pairs are before and after."""
@@ -413,8 +413,8 @@ def measure_texts(
 ) -> dict[str, MeasuredText]:
     """Measure perplexities on each text.
 
-    So that the perplexities are comparable, all models spread probability 1 over the same words. To the
-    models before, the words that only the adapted models have are unknown words.
+    So that the perplexities are comparable, all models spread probability 1 over the same words. Words
+    that only the adapted models know count as unknown words of the models before.
     """
     vocabulary = frozenset().union(*(model.vocabulary() for model in after.models.values()))
     align_vocabularies(list(before.models.values()), vocabulary)
@@ -442,14 +442,14 @@ def pair_up(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str
 
 @dataclass(frozen=True)
 class ListComparison:
-    """Comparison of the hypotheses that the first pass, the bundle and the adapted bundle choose."""
+    """Comparison of the error rates of the first pass, the bundle and the adapted bundle on lists."""
 
     results: Sequence[Result]
     """Results of the first pass, the bundle and the adapted bundle, with intervals."""
     gain: Gain
     """Reduction of the error rate from the bundle to the adapted bundle."""
     unit: str
-    """What the bootstrap draws: ``list`` or ``group``."""
+    """Unit that the bootstrap draws: ``list`` or ``group``."""
     n_units: int
     n_lists: int
     rejected: Sequence[InvalidList]
@@ -556,7 +556,7 @@ def write_settings(bundle: Bundle, shares: Mapping[str, float], folder: Path) ->
 
 @dataclass(frozen=True)
 class AdaptationInputs:
-    """The bundle, the texts and where the result goes."""
+    """The bundle, the texts and the place of the result."""
 
     bundle: Path
     text: Path

@@ -21,7 +21,7 @@ from rescorer.errors import ConfigError
 from rescorer.models.network_files import Vocabulary
 
 POOL_SENTENCES = 65_536
-"""Number of sentences to sort by length and cut into batches together; large enough to limit padding."""
+"""Number of sentences to sort by length together before batches are cut. Large pools need less padding."""
 
 
 class Batches(Protocol):
@@ -50,7 +50,7 @@ class Batches(Protocol):
 
 @dataclass(frozen=True)
 class Sentences:
-    """Encoded text with the bounds of its sentences."""
+    """Encoded text, and where its sentences start and end."""
 
     ids: np.ndarray
     """(N,) word ids, each sentence closed by ``</s>``."""
@@ -61,9 +61,9 @@ class Sentences:
     start_id: int
     """Id of ``<s>``."""
     n_truncated: int
-    """Number of sentences that were truncated because they exceed the length limit."""
+    """Number of sentences that were truncated because they were too long."""
     corpora: tuple[tuple[int, float], ...] = ()
-    """Number of sentences and weight of each corpus, in text order.
+    """For each corpus of the text, in order: its number of sentences, and its weight.
 
     An epoch draws weight × number of sentences from each corpus, and draws no sentence again before all
     others of its corpus. If empty, an epoch draws every sentence once.
@@ -95,11 +95,11 @@ class Sentences:
 
     @property
     def targets(self) -> np.ndarray:
-        """Everything that a model predicts, as one flat array of ids: here the words."""
+        """Everything that a model predicts, as one flat array: ids of words here, labels in subclasses."""
         return self.ids
 
     def count_targets(self, numbers: np.ndarray) -> int:
-        """Count the predictions in the sentences of the given numbers."""
+        """Count what a model predicts in the sentences of the given numbers."""
         return int(self.lengths[numbers].sum())
 
     def draw_epoch(self, random: np.random.Generator) -> np.ndarray:
@@ -120,7 +120,7 @@ class Sentences:
         return None if self.topics is None else self.topics[numbers][:, None]
 
     def topics_at(self, positions: np.ndarray) -> np.ndarray | None:
-        """Return the topic features of the sentences at the given positions in the text, (...) → (..., K)."""
+        """Return the topic features of the sentence at each position of the text, (...) → (..., K)."""
         if self.topics is None:
             return None
         return self.topics[np.searchsorted(self.starts, positions, side="right") - 1]
@@ -136,7 +136,7 @@ class Sentences:
         return inputs, targets
 
     def pad(self, values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Arrange values of the text, one row per sentence of the given numbers: (N,) → (B, T) int64.
+        """Arrange values for all positions of the text, (N,), in one row per given sentence, (B, T) int64.
 
         Rows are padded with -1.
         """
@@ -310,7 +310,7 @@ class StreamBatches:
     batch_rows: int
     """Number of streams, one per row of a batch."""
     bptt: int
-    """Number of words per row of a batch: back-propagation through time is truncated after so many words."""
+    """Number of words per row of a batch. Back-propagation through time is truncated after so many words."""
     offset: int = 0
     """Index in ``ids`` at which the ring begins.
 
@@ -318,7 +318,7 @@ class StreamBatches:
     """
 
     sentences: Sentences | None = None
-    """The sentences of the text, from which words take their topics; None if words have no topics."""
+    """The sentences of the text, if they have topic features to read with the words; otherwise None."""
 
     @classmethod
     def for_epoch(
@@ -367,7 +367,7 @@ class StreamBatches:
         return self.sentences.topics_at(positions % len(self.ids))
 
     def _positions(self, number: int, rows: slice) -> np.ndarray:
-        """Return the positions of a batch in the ring, (B, T); positions after the text's end are padding."""
+        """Return the ring positions of a batch's words, (B, T). Those after the text's end are padding."""
         begin = number * self.bptt
         columns = np.arange(begin, min(begin + self.bptt, self.stream_length))
         return np.arange(self.batch_rows)[rows, None] * self.stream_length + columns

@@ -50,11 +50,11 @@ def train_plain_step(
 
 
 N_PASSES = 3
-"""Number of equally expensive passes per step: forward, gradients of inputs, and gradients of weights."""
+"""A step costs as much as this many forward passes: forward, gradients of inputs, gradients of weights."""
 
 
 def list_network_products(config: NetworkConfig, n_rows: int, n_columns: int) -> list[Product]:
-    """List the forward products of a network without its output layer, for (B, T) words including padding."""
+    """List the matrix products of a network's forward pass over (B, T) words, without the output layer."""
     n, hidden, size = n_rows * n_columns, config.hidden_size, config.embedding_size
     if config.kind == "transformer":
         return transformer_products(config, n)
@@ -72,7 +72,7 @@ def list_network_products(config: NetworkConfig, n_rows: int, n_columns: int) ->
 
 
 def list_output_products(config: NetworkConfig, words: Tensor, samples: int | None = None) -> list[Product]:
-    """List the forward products of an output layer.
+    """List the matrix products of an output layer's forward pass.
 
     Args:
         words: (N,) targets.
@@ -154,11 +154,11 @@ class Speed:
     ratio: float
     """Words per second divided by those of the baseline."""
     floor_words_per_second: float
-    """Words per second if a step took only ``N_PASSES`` times the measured time of its forward products."""
+    """Words per second if a step took only ``N_PASSES`` times as long as its forward products."""
     floor_gflops_per_second: float
-    """Billions of floating-point operations per second in these products."""
+    """Billions of floating-point operations per second in the forward products alone."""
     floor_multiple: float
-    """Time of a step divided by the time of its products."""
+    """Time of a step, as a multiple of its floor."""
 
 
 def make_zipf_text(vocabulary_size: int) -> tuple[Sentences, int]:
@@ -200,7 +200,7 @@ class Candidate:
     batches: list[np.ndarray]
     """Sentence numbers of each batch."""
     products: list[Product]
-    """Forward matrix products of some typical batches."""
+    """Forward matrix products of three typical batches, to measure the floor."""
     product_words: int
     """Number of target words in the batches of ``products``."""
     clock: Callable[[], float]
@@ -322,7 +322,7 @@ def _make_candidate(
     clock: Callable[[], float],
     samples: int | None = None,
 ) -> Candidate:
-    """Make a candidate with the matrix products of a short, a medium and a long batch."""
+    """Make a candidate, and list the matrix products of a short, a medium and a long batch for its floor."""
     by_length = sorted(text_batches, key=lambda chosen: int(text.lengths[chosen].max()))
     products, n_words = list[Product](), 0
     for quarter in (1, 2, 3):

@@ -54,7 +54,7 @@ NETWORK_PREFIX, REVERSE_PREFIX = "network.", "reverse."
 
 
 def share_option(group: type, name: str) -> Any:
-    """Define a field with the default and the help of the same field in another group of options."""
+    """Define a field with the default and the help that ``name`` has in another group of options."""
     original = next(found for found in fields(group) if found.name == name)
     assert original.default is not MISSING
     return field(default=original.default, metadata=original.metadata)
@@ -93,7 +93,7 @@ class ClassifierOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClassifierTraining:
-    """The options of ``TrainingOptions`` that classifiers have."""
+    """Those options of ``TrainingOptions`` that make sense for classifiers."""
 
     epochs: int = option(5, "Number of passes over the training text.")
     batch_words: int = share_option(TrainingOptions, "batch_words")
@@ -130,7 +130,7 @@ class ClassifierConfig:
     """Names of the classes, in the order of their numbers."""
     bidirectional: bool = False
     pooling: str = "mean"
-    """``mean`` or ``last``: one label per sentence. ``none``: one per word."""
+    """``mean`` or ``last``, a vector and a label per sentence; or ``none``, a label per word."""
 
     def __post_init__(self) -> None:
         if self.pooling not in POOLINGS:
@@ -308,7 +308,7 @@ def reversed_positions(lengths: Tensor, n_columns: int) -> Tensor:
 def load_classifier(folder: Path) -> tuple[Classifier, Vocabulary]:
     """Load a classifier in float32 and evaluation mode.
 
-    Before anything is built, it is checked that the sizes in the three files agree.
+    The sizes in the three files are compared before anything is built.
 
     Raises:
         BundleError: a file is missing or damaged, the files do not fit together, or they are files of a
@@ -329,7 +329,7 @@ def load_classifier(folder: Path) -> tuple[Classifier, Vocabulary]:
 
 
 LENGTH_BOUNDS = (1, 2, 4, 7, 11, 16, 26)
-"""Smallest number of words of each group of lengths."""
+"""Groups of sentences by length, for reports: the smallest number of words of each group."""
 
 
 @dataclass(frozen=True)
@@ -374,7 +374,7 @@ class Accuracy:
         return _ratios(self.confusions.diagonal(), self.confusions.sum(axis=0))
 
     def by_length(self) -> dict[str, tuple[int, float]]:
-        """Number of sentences and share of correct predictions, by number of words."""
+        """Number of sentences and share of correct predictions, by group of lengths."""
         groups: dict[str, tuple[int, float]] = {}
         group = np.searchsorted(LENGTH_BOUNDS, self.n_words, side="right") - 1
         for number, least in enumerate(LENGTH_BOUNDS):
@@ -396,7 +396,7 @@ def _ratios(parts: np.ndarray, wholes: np.ndarray) -> list[float | None]:
 
 
 SMOOTHING = 1.0
-"""Added to the count of every word in every class (Laplace)."""
+"""Number that naive Bayes adds to the count of every word in every class (Laplace)."""
 
 
 @dataclass(frozen=True)
@@ -408,7 +408,7 @@ class NaiveBayes:
     log_probs: np.ndarray
     """(C, V) float64 ln P(word | class).
 
-    ``</s>`` counts as a word, so that a class of short sentences is recognised by its many sentence ends."""
+    ``</s>`` counts as a word, so that many sentence ends point to a class of short sentences."""
 
     @classmethod
     def fit(cls, text: LabelledSentences, n_labels: int, n_words: int) -> NaiveBayes:
@@ -455,7 +455,7 @@ class LabelledText:
     train: LabelledSentences
     validation: LabelledSentences
     split: str
-    """Where the validation sentences come from."""
+    """Description of where the validation sentences come from."""
 
 
 def prepare_text(
@@ -478,7 +478,8 @@ def prepare_text(
 
     Raises:
         ConfigError: the classes of training and validation texts differ, or the share is out of range.
-        FormatError: a text cannot be read or has no words, or a text with a single sentence must be divided.
+        FormatError: a text cannot be read or has no words, or a text with only one sentence would have to be
+            divided.
     """
     if validation and set(validation) != set(texts):
         different = ", ".join(sorted(set(validation) ^ set(texts)))
@@ -605,7 +606,7 @@ class Prediction:
     n_unknown: int
     """Number of words that the classifier does not know.
 
-    If it knows no word of a line, it can judge only by their number."""
+    If the classifier knows no word of a line, it can judge only by the number of words."""
 
 
 def predict_lines(
@@ -631,11 +632,11 @@ class RunInputs:
     texts: Mapping[str, Path]
     """The training text of each class."""
     validation: Mapping[str, Path]
-    """The validation text of each class; empty if it is a part of the training text."""
+    """The validation text of each class; empty if a part of each training text is held out instead."""
     normaliser: Normaliser
 
     def identity(self) -> dict[str, Any]:
-        """Return the inputs that must not change when the run is resumed, as plain data."""
+        """Return, as plain data, the inputs that must stay the same when the run is resumed."""
         return {
             name: [[label, path.name, pipes.find_size(path)] for label, path in texts.items()]
             for name, texts in (("texts", self.texts), ("validation_texts", self.validation))

@@ -62,7 +62,7 @@ class Question:
 
 @dataclass(frozen=True)
 class CandidateScores:
-    """Scores of one model for the candidates of Q questions."""
+    """Scores that one model gives to the candidates of Q questions."""
 
     values: np.ndarray
     """(Q, 5) float64 scores; higher is better."""
@@ -136,9 +136,10 @@ def score_sentences(models: ModelSet, questions: Sequence[Question]) -> dict[str
 
 
 ScoreRows = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""A function that scores candidates, from rows (n,) to scores (n,), by context words.
+"""A function that scores n candidates by C context words. It returns (n,) scores.
 
-Its further arguments are the rows and the distances of the context words, (C,) each."""
+Its arguments are the rows of the candidates in the matrix of vectors, (n,), the rows of the context words,
+(C,), and their distances from the blank, (C,)."""
 
 
 def score_neighbours(
@@ -212,7 +213,7 @@ def _score_question(
 
 
 STRENGTHS = (0.001, 0.01, 0.1, 1.0)
-"""Strengths from which that of the penalty is chosen."""
+"""Strengths of the penalty, from which cross-validation chooses."""
 OUTER_FOLDS, INNER_FOLDS = 10, 5
 MAX_STEPS = 100
 TOLERANCE = 1e-10
@@ -221,12 +222,12 @@ TOLERANCE = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class Combination:
-    """Combined scores of candidates, with weights that were learned without the question."""
+    """Combined scores of candidates. The weights for a question were learned without this question."""
 
     values: np.ndarray
     """(Q, C) float64 combined scores."""
     weights: np.ndarray
-    """(folds, M) weights of standardised scores with which each fold was scored."""
+    """(folds, M) For each fold, the weights of the models' standardised scores that its questions got."""
     strengths: tuple[float, ...]
     """Strength of the penalty for each fold."""
 
@@ -260,7 +261,7 @@ def cross_validate(scores: np.ndarray, answers: np.ndarray, seed: int = 1) -> Co
 
 
 def _choose_strength(scores: np.ndarray, answers: np.ndarray, generator: np.random.Generator) -> float:
-    """Choose the strength under which held-out answers are most probable."""
+    """Choose the strength of the penalty under which held-out answers are most probable."""
     folds = _split(generator.permutation(len(scores)), INNER_FOLDS)
 
     def loss(strength: float) -> float:
@@ -275,7 +276,7 @@ def _choose_strength(scores: np.ndarray, answers: np.ndarray, generator: np.rand
 
 
 def _split(order: np.ndarray, n_folds: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Divide questions into folds; return the questions of each fold, and all others."""
+    """Divide questions into folds; return, for each fold, its questions and all others."""
     folds = np.array_split(order, n_folds)
     return [(fold, np.concatenate(folds[:i] + folds[i + 1 :])) for i, fold in enumerate(folds)]
 
@@ -351,9 +352,9 @@ class Answers:
     n_questions: int
     n_correct: int
     n_unknown: int
-    """See ``CandidateScores``; 0 for the combination."""
+    """Number of unknown candidates, see ``CandidateScores``; 0 for the combination."""
     test: PairedTest | None = None
-    """Test against the combination, which is the second system of the test."""
+    """Test of these answers, as the first system, against the combination; None without a combination."""
 
     @property
     def accuracy(self) -> float:
@@ -414,7 +415,7 @@ def score_vectors(
 
 
 def combine(scores: Mapping[str, CandidateScores], questions: Sequence[Question], seed: int = 1) -> Combined:
-    """Learn to combine all models by nested cross-validation, leaving out mixtures of other models.
+    """Learn to combine models by nested cross-validation. Mixtures of the models are left out.
 
     Raises:
         ConfigError: there are fewer than two models, or too few questions.
@@ -431,7 +432,7 @@ def combine(scores: Mapping[str, CandidateScores], questions: Sequence[Question]
 def answer(
     scores: Mapping[str, CandidateScores], questions: Sequence[Question], combined: Combined | None = None
 ) -> dict[str, Answers]:
-    """Answer every question by every model and by the combination, with which each model is compared."""
+    """Answer every question by each model and by the combination, and compare each model with the latter."""
     correct = {name: row.is_correct(questions) for name, row in scores.items()}
     best = combined.scores.is_correct(questions) if combined else None
     rows = {

@@ -34,7 +34,7 @@ from rescorer_training.progress import track
 
 
 def choose_normaliser(choice: str | None, models: Iterable[Path] = ()) -> Normaliser:
-    """Return the normaliser that the user chose; say on stderr if the models were trained with another one.
+    """Return the normaliser that the user chose. Warn on stderr if the models were trained with another one.
 
     Args:
         choice: ``raw`` for a normaliser that only splits at blanks, or the path of a JSON file of normaliser
@@ -64,7 +64,7 @@ def choose_normaliser(choice: str | None, models: Iterable[Path] = ()) -> Normal
 
 
 def common_normaliser(recorded: dict[Path, Normaliser]) -> Normaliser | None:
-    """Return the one normaliser of several models; None if there are no models.
+    """Return the normaliser that several models have in common; None if there are no models.
 
     Args:
         recorded: the normaliser of each model, by the model's path.
@@ -150,11 +150,11 @@ logger = logging.getLogger(__name__)
 MAX_BUFFERED_IDS = 4_000_000
 """Number of word ids to hold in memory before writing them to disk, and to process at once (16 MB)."""
 SENTENCE_END = 0
-"""Number with which ``number_words`` closes every sentence."""
+"""Number that ``number_words`` writes after every sentence."""
 LINES_EXAMINED = 1_000
 """Number of lines of each text that are checked for spaces between words."""
 MARK = re.compile(r"(?<!\S)(?:[^\w\s]+|[\[(<]\S*[\])>])(?!\S)")
-"""A mark: a token that consists of symbols only or is in brackets, which a normaliser may drop."""
+"""Pattern of marks, which a normaliser may drop: tokens of symbols only, or in brackets like ``[NOISE]``."""
 LINES_PER_REPORT = 10_000
 """Number of lines between two progress reports."""
 
@@ -191,7 +191,7 @@ def read_sentences(
 def _normalise_lines(
     paths: Sequence[Path], normaliser: Normaliser, progress: str
 ) -> Iterator[tuple[int, str, tuple[str, ...]]]:
-    """Yield the number of each line in its text, the line, and its normalised words."""
+    """Yield each line: its number in its text, the line itself, and its normalised words."""
     with track(progress, "lines") as task:
         for path in paths:
             for number, line in enumerate(read_lines(path), start=1):
@@ -210,7 +210,7 @@ def count_words(
 def count_words_and_marks(
     paths: Sequence[Path], normaliser: Normaliser, progress: str = "counting words"
 ) -> tuple[Counter[str], Counter[str]]:
-    """Count like ``count_words``; also count each mark that the normaliser drops, such as ``[NOISE]``."""
+    """Count words like ``count_words``. Also count each mark that the normaliser drops, like ``[NOISE]``."""
     counts, marks, spacing = Counter[str](), Counter[str](), SpacingTally()
     for number, line, words in _normalise_lines(paths, normaliser, progress):
         counts.update(words)
@@ -294,7 +294,7 @@ def number_words(
 
 
 def iterate_blocks(ids: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield views of consecutive parts of a long array, to bound the size of temporary arrays."""
+    """Yield a long array in parts, as views, so that callers need only short temporary arrays."""
     for begin in range(0, len(ids), MAX_BUFFERED_IDS):
         yield ids[begin : begin + MAX_BUFFERED_IDS]
 

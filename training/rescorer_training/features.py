@@ -1,8 +1,8 @@
 """Features that networks read in addition to words: word classes, topics and parts of speech.
 
 ``docs/decisions/feature-inputs.md`` says how the input for a word is made of its embedding and its features.
-The vectors of a word's classes are added to its embedding. As these depend on the word alone, a saved model
-has the sums as its embedding and no classes. Parts of speech (tags) are induced by a hidden Markov model of
+The vectors of a word's classes are added to its embedding. Classes depend on the word alone. So a saved model
+has the sums as its embedding, and no classes. Parts of speech (tags) are induced by a hidden Markov model of
 the words of sentences (Baum et al. 1970; Merialdo 1994). At the start, each tag is a Brown cluster with a
 small share of all other words. Expectation maximisation then gives words several tags, depending on the tags
 around them.
@@ -58,7 +58,7 @@ class ClassEmbedding(nn.Embedding):
 
 
 def add_class_inputs(model: NeuralModel, classes: Tensor) -> None:
-    """Let a model also read the classes of words, (V, C). At first, its predictions stay the same.
+    """Let a model also read the classes of words, (V, C). Its predictions stay the same until it is trained.
 
     Raises:
         ConfigError: the output layer is a tree that is tied to the embedding.
@@ -73,7 +73,7 @@ def fold_class_inputs(model: SequenceModel) -> SequenceModel:
     """Return an equal model without class inputs, for scoring.
 
     A model without class inputs is returned as it is. Otherwise the result is a copy on the CPU. Its output
-    layer is not tied to the embedding, because output weights are the words' own vectors.
+    layer is not tied to the embedding, because output weights are the words' own vectors without classes.
     """
     embedding = model.network.embedding
     if not isinstance(model, NeuralModel) or not isinstance(embedding, ClassEmbedding):
@@ -91,9 +91,9 @@ def fold_class_inputs(model: SequenceModel) -> SequenceModel:
 BLOCK_WORDS = 256
 """Number of words per document."""
 MAX_BLOCK_SHARE = 0.4
-"""Words that occur in more than this share of the documents are not topical."""
+"""A word that occurs in more than this share of the documents is not topical: it gets no topics."""
 MIN_BLOCKS = 2
-"""Words that occur in fewer documents are not topical."""
+"""A word that occurs in fewer documents than this is not topical."""
 PASSES = 10
 """Number of passes over the documents."""
 
@@ -150,7 +150,7 @@ def count_blocks(ids: np.ndarray, n_words: int):  # type: ignore[no-untyped-def]
 
 
 CHUNK_SENTENCES = 64
-"""Number of sentences whose topics are inferred together. They are few, to fit into the processor cache."""
+"""Number of sentences whose topics are inferred together, so few that they fit into the processor's cache."""
 
 
 def write_sentence_topics(path: Path, reader: TopicReader, text: Sentences, progress: str = "") -> None:
@@ -169,19 +169,19 @@ def write_sentence_topics(path: Path, reader: TopicReader, text: Sentences, prog
 
 
 def find_topical_words(reader: TopicReader, text: Sentences) -> tuple[np.ndarray, np.ndarray]:
-    """Find the topical words of a text, (n,) int64, and how many of them come before each sentence, (S,)."""
+    """List the topical words of a text, (n,) int64, and count those that precede each sentence, (S,)."""
     positions = np.flatnonzero(reader.topical(text.ids))
     return text.ids[positions].astype(np.int64), np.searchsorted(positions, text.starts)
 
 
 ITERATIONS = 10
 MAX_TRAINING_WORDS = 2_000_000
-"""Tags are trained on so many words at the beginning of the text."""
+"""Number of words, from the beginning of the text, on which tags are trained."""
 BATCH_WORDS = 50_000
 OWN_SHARE = 0.9
-"""Share of a word's occurrences that the tag of its cluster gets at the start. All tags share the rest."""
+"""At first, the tag of a word's cluster gets this share of its occurrences. All tags share the rest."""
 PRIOR_TRANSITIONS, PRIOR_WORDS = 0.1, 1e-3
-"""Number of occurrences that are added to each pair of tags, and to each pair of a tag and a word."""
+"""Numbers for smoothing that are added to the count of each pair of tags, and of each tag with a word."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +256,7 @@ def make_batches(text: Sentences, chosen: np.ndarray) -> list[np.ndarray]:
 
 
 def count_tags(model: TagModel, words: np.ndarray) -> ExpectedCounts:
-    """Compute expected counts of tags under a model by the forward-backward algorithm.
+    """Compute how often a model expects each tag in sentences, by the forward-backward algorithm.
 
     Args:
         words: (B, T) ids, padded with -1 at the ends of rows.

@@ -1,7 +1,8 @@
 """Let a command read a pipe several times, by keeping the text that came through the pipe on disk.
 
 Commands read their texts several times, for example to count words and to encode them. A program therefore
-keeps pipes while a command runs (``keep_pipes``). This module imports little, so that ``--help`` is fast.
+keeps the content of pipes while a command runs (``keep_pipes``). This module imports little, so that
+``--help`` is fast.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class _Pipes:
 
     stack: ExitStack
     files: dict[object, IO[bytes]] = field(default_factory=dict)
-    """Keys are device and inode, since ``-`` and ``/dev/stdin`` may be the same pipe."""
+    """The file of each pipe, by device and inode, since ``-`` and ``/dev/stdin`` may be the same pipe."""
 
 
 _kept: ContextVar[_Pipes | None] = ContextVar("kept pipes", default=None)
@@ -36,7 +37,7 @@ _kept: ContextVar[_Pipes | None] = ContextVar("kept pipes", default=None)
 
 @contextmanager
 def keep_pipes() -> Iterator[None]:
-    """Until the end of this context, keep the content of every pipe that ``open_text`` reads."""
+    """Keep the content of every pipe that ``open_text`` reads, until the end of this context."""
     if _kept.get() is not None:
         yield
         return
@@ -59,7 +60,7 @@ def is_pipe(path: Path) -> bool:
 
 
 def check_no_pipe(model: Path) -> None:
-    """Raise ConfigError if a model comes through a pipe. The content of pipes is kept for texts only."""
+    """Raise ConfigError if a model comes through a pipe, because only texts from pipes are kept."""
     if is_pipe(model):
         raise ConfigError(f"{model}: is a pipe, but a model is read more than once; give the name of a file")
 
@@ -71,7 +72,7 @@ def find_size(path: Path) -> int:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[Source]:
-    """Yield a source to read a text from: its path or, within ``keep_pipes``, the kept content of a pipe.
+    """Yield what to read a text from: its path or, for a pipe within ``keep_pipes``, the kept content.
 
     Raises:
         FormatError: the pipe cannot be read or kept, or it is empty.

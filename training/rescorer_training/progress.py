@@ -50,7 +50,7 @@ def end_without_finalisation() -> Iterator[None]:
 
 
 class ProgressTask:
-    """One computation that reports how far it is. Displays override the methods, which here show nothing."""
+    """One computation that reports how far it is. Displays override the methods; these show nothing."""
 
     def advance(self, amount: int = 1) -> None:
         """Report that ``amount`` more units of work are done."""

@@ -51,7 +51,7 @@ def write_state_file(
 
 
 def describe_write_error(path: Path, error: Exception, position: str) -> str:
-    """Describe why a file could not be written, at which position of the run, and what the user can do."""
+    """Describe why a file could not be written, at which ``position`` of the run, and a remedy."""
     advice = "The previous version is unchanged: free disk space, then continue from it with --resume"
     if not path.exists():
         advice = "Free disk space, then start again"
@@ -104,11 +104,11 @@ def describe_changes(
     *,
     known_to_both: bool = False,
 ) -> str:
-    """Describe which options differ from the saved ones: ``x was 1, is 2``. Empty if none differs.
+    """Describe the options that differ from the saved ones, such as ``x was 1, is 2``. Empty if none does.
 
     Args:
         ignored: names of options that may differ.
-        known_to_both: compare only the options that both mappings have, as after a change of version.
+        known_to_both: compare only options that both mappings have: another version may have saved them.
     """
     before, now = _flatten(saved), _flatten(options)
     names = before.keys() & now.keys() if known_to_both else before.keys() | now.keys()

@@ -18,21 +18,21 @@ from rescorer.storage import base_name, find_objects, is_object, is_url
 from rescorer.types import NBestList
 
 Lists = Iterator[NBestList | InputError]
-"""Lists as they are read, with an error in place of each that cannot be read."""
+"""The output of readers: lists, and an error in place of each list that cannot be read."""
 SAMPLE_LINES = 50
 SAMPLE_CHARACTERS = 1 << 16
-"""Number of characters to sample of a JSON file, even if they take more than ``SAMPLE_LINES`` short lines."""
+"""Number of characters to sample from a JSON file, even if they are on more than ``SAMPLE_LINES`` lines."""
 MAX_LINES = 10_000
-"""Maximum number of lines of a sample, if it is JSON or has comments, which do not count as lines."""
+"""Maximum number of lines to read for a sample. JSON and files with many comments may need so many."""
 COMMENT = ";;"
-"""The beginning of comments in NIST's formats; a whole licence can stand before the first other line."""
+"""The beginning of comments in NIST's formats. Comments as long as a licence may precede the other lines."""
 MAX_CHARACTERS = 1 << 20
 """Maximum number of characters of a sample that are parsed as JSON."""
 MAX_DOCUMENTS = 50
 ID_AT_END = re.compile(r"\([^()]*[\d._-][^()]*\)$")
 MAGIC_BYTES = 5
 DOCUMENT_START = re.compile(r"(?:\A|(?<=\n))[ \t]*[\[{]|(?<=[\]}])\s*[\[{]")
-"""Matches the start of a document, at the start of a line or after another document."""
+"""Matches the start of a JSON document, at the start of a line or after another document."""
 TOKEN = re.compile(r'[\[\]{},]|"(?:[^"\\]|\\.)*"', re.DOTALL)
 """Matches brackets, commas and complete strings of JSON."""
 DECODER = json.JSONDecoder()
@@ -46,12 +46,12 @@ class Sample:
     names: tuple[str, ...]
     """Sorted names of a folder's entries, without ``.gz``; empty for a file."""
     lines: tuple[str, ...]
-    """The first lines of the file, or of the folder's first file, including comments; blank lines and lines
-    that are not text are left out."""
+    """The first lines of the file, or of the folder's first file. Comments are included, but blank lines and
+    lines that are not text are left out."""
     magic: bytes = b""
     """The first bytes of the file, or of the folder's first file."""
     documents: tuple[Any, ...] = ()
-    """Values of the JSON documents in the lines; the last one is incomplete if the lines end within it."""
+    """Values of the JSON documents in ``lines``. The last value is incomplete if the lines end within it."""
 
     @property
     def is_folder(self) -> bool:
@@ -92,9 +92,9 @@ def ends_with_id(line: str) -> bool:
 
 
 def read_sample(path: str | Path) -> Sample:
-    """Read the first lines of a file or an object of a storage.
+    """Read the first lines of a file, or of an object in object storage.
 
-    Of a folder, or a prefix of a storage, read the names in it and the first lines of its first file.
+    For a folder, or a prefix in object storage, read the names in it and the first lines of its first file.
 
     Raises:
         FormatError: the file cannot be opened.
@@ -107,7 +107,7 @@ def read_sample(path: str | Path) -> Sample:
 
 
 def _read_texts(path: str | Path) -> Iterator[str]:
-    """Yield the first lines that are text and not blank; more of them if they are JSON or comments."""
+    """Yield the first lines that are text and not blank. If they are JSON or comments, yield more of them."""
     n_left, n_characters, is_json = SAMPLE_LINES, 0, False
     for _, text in islice(read_lines(path), MAX_LINES):
         if isinstance(text, str) and text.strip():
@@ -121,7 +121,7 @@ def _read_texts(path: str | Path) -> Iterator[str]:
 
 
 def parse_beginnings(text: str) -> Iterator[Any]:
-    """Yield the first JSON documents of a text, which may end within a document.
+    """Yield the first JSON documents of a text. The text may end within the last document.
 
     Text that is not JSON is skipped, up to the next line that starts with a bracket.
 
@@ -148,7 +148,7 @@ def parse_beginnings(text: str) -> Iterator[Any]:
 
 
 def _complete(text: str) -> Any:
-    """Parse a JSON document whose end is missing, leaving out incomplete values; None if that fails."""
+    """Parse a JSON document whose end is missing. Leave out incomplete values. Return None if this fails."""
     closers: list[str] = []
     end, missing = 0, ""
     for token in TOKEN.finditer(text):
@@ -169,7 +169,7 @@ def _complete(text: str) -> Any:
 
 
 def _find_entries(path: str | Path) -> tuple[tuple[str, ...], str | Path | None]:
-    """Return the names in a folder or below a prefix, and its first file; of a file, only its path."""
+    """Return the names in a folder or below a prefix, and its first file. A file has no names in it."""
     if is_url(path):
         if is_object(str(path)):
             return (), path
@@ -183,7 +183,7 @@ def _find_entries(path: str | Path) -> tuple[tuple[str, ...], str | Path | None]
 
 
 def list_objects(url: str) -> list[str]:
-    """Return the URLs of the objects below a prefix.
+    """Return the URLs of the objects in object storage below a prefix.
 
     Raises:
         FormatError: there are no such objects.
@@ -203,14 +203,14 @@ def _read_magic(path: str | Path) -> bytes:
 
 
 MAX_NAME_BYTES = 240
-"""Longest id that is used as a file name; file systems allow 255 bytes, suffix included."""
+"""Maximum bytes of an id that is used as a file name. File systems allow 255 bytes, with the suffix."""
 
 MAX_NAMED_ENTRIES = 6
 """Number of entries of a folder that a message names."""
 
 
 def find_utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterator[tuple[str, Path]]:
-    """Yield the id and path of one file, or of all files in a folder in order of their names.
+    """Yield the id and the path of a file; for a folder, of each file in it, in order of their names.
 
     The id is the name of the file without ``.gz`` and without a suffix. Hidden files and nested folders are
     skipped.
@@ -242,7 +242,11 @@ def find_utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterat
 
 
 def list_entries(folder: Path, key: Callable[[str], Any] = str) -> list[Path]:
-    """Return the entries of a folder that are not hidden, sorted by a key of their names."""
+    """Return the entries of a folder that are not hidden.
+
+    Args:
+        key: returns the value by which to sort an entry, given its name.
+    """
     entries = (entry for entry in folder.iterdir() if not entry.name.startswith("."))
     return sorted(entries, key=lambda entry: key(entry.name))
 
@@ -260,7 +264,7 @@ def natural_key(name: str) -> list[tuple[int, str]]:
 def name_entries(folder: Path) -> str:
     """List the names in a folder for a message; return an empty string if the folder is empty.
 
-    Names that differ only in a number are shown as the first and the last of them: ``a.1/ … a.9/ and b.txt``.
+    Of names that differ only in numbers, the first and the last are shown: ``a.1/ … a.9/ and b.txt``.
     """
     groups: dict[str, list[str]] = defaultdict(list)
     for entry in list_entries(folder, natural_key):
@@ -274,7 +278,7 @@ def name_entries(folder: Path) -> str:
 
 
 def list_files(source: str | Path) -> list[Path]:
-    """Return the path of a file or folder; for a folder, followed by all files below it."""
+    """Return the path of a file or folder, followed for a folder by the paths of all files below it."""
     path = Path(source)
     return [path, *(filter(Path.is_file, path.rglob("*")) if path.is_dir() else ())]
 
@@ -284,7 +288,7 @@ def read_list_files(
 ) -> Lists:
     """Yield the lists of one file, or of all files in a folder.
 
-    A file that cannot be read, or whose id an earlier file has, yields an error.
+    A file yields an error if it cannot be read, or if an earlier file has the same id.
 
     Args:
         read_file: reads a file, given its id and path.
@@ -306,7 +310,7 @@ def read_list_files(
 
 
 def _extract_id(name: str, suffixes: Sequence[str]) -> str:
-    """Return a file name without its suffix, or an empty string if it has none of ``suffixes``."""
+    """Return a file name without its suffix; "" if there are ``suffixes``, and the name has none of them."""
     stem = name.removesuffix(".gz")
     if not suffixes:
         return stem
@@ -315,7 +319,7 @@ def _extract_id(name: str, suffixes: Sequence[str]) -> str:
 
 @contextmanager
 def create_files(folders: Sequence[Path], list_id: str, suffix: str = "") -> Iterator[list[TextIO]]:
-    """Create a file in each folder, named after a list; if one of them fails, delete the others.
+    """Create a file in each folder, named after a list. If one cannot be created, delete the others.
 
     Args:
         suffix: the end of the file names, which is not part of the id.

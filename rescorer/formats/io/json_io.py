@@ -1,7 +1,7 @@
 """Parse JSON lines and JSON documents, and describe JSON values in error messages.
 
 Documents are parsed incrementally: only one value of a document is in memory at a time. Python's ``json``
-decodes the values, so NaN and numbers of any length are accepted. They occur in n-best lists, and strict
+decodes the values, so NaN and numbers of any length are accepted. These occur in n-best lists, but strict
 streaming parsers reject them.
 """
 
@@ -85,12 +85,12 @@ def describe_type(value: Any) -> str:
 
 
 CHUNK_CHARACTERS = 1 << 16
-"""Number of characters to read at once; more if a value is longer."""
+"""Number of characters to read at a time; more are read if a value is longer."""
 MAX_TOKEN_CHARACTERS = 16
-"""Length of the longest token whose parse fails if its end is missing: an escaped surrogate pair.
+"""Length of the longest token whose parse fails if the text ends within it.
 
-``-Infinity`` has 9 characters. Strings do not count, because their error message says that the end is
-missing.
+This token is an escaped surrogate pair; ``-Infinity`` has 9 characters. Strings do not count, because their
+error message says that the end is missing.
 """
 BLANKS = re.compile(r"[ \t\n\r]*")
 INDENTED_START = re.compile(r"[\[{][ \t\r]*\n[ \t]+[^ \t\r\n]")
@@ -103,7 +103,7 @@ TYPE_NAMES = {
     **{'"': "a string", "[": "an array", "{": "an object"},
     **{"t": "a boolean", "f": "a boolean", "n": "nothing"},
 }
-"""Description of a value by its first character; every other value is a number."""
+"""Description of a value, by the first character of the value. With any other character, it is a number."""
 
 
 def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -123,7 +123,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=build_object)
 
 
 class JsonValue:
-    """A cursor in a value that is already parsed; it has the reading methods of ``JsonStream``."""
+    """A cursor in a value that is already parsed. It has the same reading methods as ``JsonStream``."""
 
     def __init__(self, value: Any) -> None:
         self._next: Any = value
@@ -196,8 +196,8 @@ class JsonStream:
     def skip_broken(self) -> bool:
         """Move from a syntax error to the start of the next document; return False if that is not certain.
 
-        It is certain if documents are indented, because then a line that starts with an opening bracket
-        starts a document. One of the documents before the error, or else the next document, must be indented.
+        The start is certain if documents are indented, because a line that starts with an opening bracket
+        then starts a document. They count as indented if a document up to the error is, or the next one.
         """
         if not self._is_broken or self._is_flat:
             return False
@@ -213,7 +213,7 @@ class JsonStream:
                 return False
 
     def peek(self) -> str:
-        """Skip white space; return the character that follows, without moving past it, or "" at the end."""
+        """Skip white space. Return the next character without moving past it; "" at the end of the text."""
         while True:
             match = BLANKS.match(self._text, self._at)
             self._at = match.end() if match else self._at
@@ -302,10 +302,10 @@ class JsonStream:
             self._fail(message, self._at)
 
     def _read_more(self) -> bool:
-        """Read at least as much text as is still unparsed; return False at the end.
+        """Read at least as much text as is still unparsed; return False at the end of the text.
 
-        A value that does not fit is parsed again after each read. The text doubles each time, so the total
-        time stays linear in the length of the value.
+        A value whose end has not been read is parsed again after each read. Because the text doubles each
+        time, the total time stays linear in the length of the value.
         """
         if self._ended:
             return False
@@ -359,13 +359,13 @@ class JsonStream:
 
 
 JsonCursor = JsonStream | JsonValue
-"""A place in JSON before a value; ``peek`` returns its first character, or a character for its type."""
+"""A place before a value in JSON. ``peek`` returns the first character that the value has or would have."""
 
 
 def yield_late_errors(
     read: Callable[P, Iterator[NBestList | InputError]],
 ) -> Callable[P, Iterator[NBestList | InputError]]:
-    """Decorate a reader so that it yields a FormatError, as its last item, if it has yielded lists before.
+    """Decorate a reader so that a FormatError is yielded as its last item, if it has yielded lists before.
 
     The lists before the damage are valid, so the caller should keep them. If nothing has been yielded yet,
     the error is raised.

@@ -1,8 +1,8 @@
 """Read lines of text from files, pipes and compressed streams, and write files atomically.
 
 A regular file is replaced once the new file is complete. A device, a pipe, a socket or an open descriptor
-(``/dev/stdout``) is a *stream*: it is written to, never replaced. A symbolic link stays, and the file at its
-end is replaced. A folder as target is an error.
+(``/dev/stdout``) is a *stream*: it is written to, never replaced. A symbolic link stays, and the file to
+which it leads is replaced. A folder as target is an error.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ OTHER_COMPRESSIONS = {
 }  # fmt: skip
 """Compressions that are not read, by the first bytes of a file."""
 BZIP2_BLOCKS = b"1AY&SY", b"\x17rE8P\x90"
-"""Bytes that follow ``BZh`` and a digit: a block, or the end of empty data."""
+"""Bytes that follow ``BZh`` and a digit in bzip2 data: the start of a block, or the end of empty data."""
 PARQUET_MAGIC = b"PAR1"
-"""First bytes of a parquet file; the next byte is one that texts do not have."""
+"""First bytes of a parquet file. After them comes a byte that texts do not have."""
 
 
 def is_parquet(head: bytes) -> bool:
@@ -55,7 +55,7 @@ def find_other_compression(head: bytes) -> str:
 
 
 def _may_begin_with_magic(head: bytes) -> bool:
-    """Whether more bytes are needed to recognise a compression or parquet."""
+    """Whether the first bytes of a file are too few to recognise a compression or parquet."""
     is_bzip2 = len(head) < 10 and head[3:4].isdigit() and head.startswith(b"BZh")
     magics = (PARQUET_MAGIC, *OTHER_COMPRESSIONS)
     return len(head) < len(GZIP_MAGIC) or is_bzip2 or any(magic.startswith(head) for magic in magics)
@@ -152,7 +152,7 @@ def _find_descriptor(path: str | Path) -> int | None:
 
 
 def open_stream(target: str | Path) -> BinaryIO:
-    """Open a stream for writing, or raise OSError; an open descriptor is written at its offset."""
+    """Open a stream for writing, or raise OSError. In an open descriptor, writing starts at its offset."""
     sys.stdout.flush()
     descriptor = STDOUT if str(target) == "-" else _find_descriptor(target)
     return open(target, "wb") if descriptor is None else os.fdopen(os.dup(descriptor), "wb")
@@ -160,10 +160,10 @@ def open_stream(target: str | Path) -> BinaryIO:
 
 @contextmanager
 def replace_file(target: str | Path) -> Iterator[Path]:
-    """Yield the name of a temporary file to write, whose content becomes that of the target afterwards.
+    """Yield the name of a temporary file to write. Afterwards, its content becomes that of the target.
 
-    The temporary file has the suffixes of the target, and lies in the same folder. If the target is a stream,
-    it lies in a temporary folder, and is copied.
+    The temporary file has the suffixes of the target, and is in the same folder. If the target is a stream,
+    the file is in a temporary folder, and is copied to the stream.
 
     Raises:
         FormatError: the target cannot be written.
@@ -199,14 +199,14 @@ def copy_to_stream(file: Path, target: str | Path) -> None:
 
 
 def move_over(partial: Path, path: Path) -> None:
-    """Move a complete file to a path; if the path exists, replace it and keep its permissions."""
+    """Move a complete file to a path. If there is a file already, replace it and keep its permissions."""
     with suppress(FileNotFoundError):
         shutil.copymode(path, partial)
     os.replace(partial, path)
 
 
 def remove_file(target: str | Path) -> None:
-    """Remove the regular file that an earlier run may have written to a target; links and streams stay.
+    """Remove the file that an earlier run may have written to a target. Links and streams are not removed.
 
     Raises:
         OSError: the file cannot be removed, or the target is a folder.
@@ -237,7 +237,7 @@ def check_target(target: str | Path) -> None:
 
 @contextmanager
 def explain_write_errors(target: str | Path) -> Iterator[None]:
-    """Turn an OSError into a FormatError that names the target; the error of a closed pipe is kept."""
+    """Turn an OSError into a FormatError that names the target, except the error of a closed pipe."""
     try:
         yield
     except BrokenPipeError:
@@ -277,7 +277,7 @@ def check_not_input(
 
     Args:
         option: the option that names the target, for the message.
-        what: how the message calls the inputs.
+        what: the name of the inputs in the message.
     """
     written = _status(target, STDOUT)
     if written is None or stat.S_ISCHR(written.st_mode):
@@ -299,7 +299,7 @@ Source = str | Path | BinaryIO
 """A file name, the URL of an object, ``-`` for standard input, or an open binary stream."""
 
 MAX_LINE_BYTES = 1 << 26
-"""Default limit on the length of a line; a longer line is an error, so that it cannot exhaust the memory.
+"""Default limit on the length of a line. A longer line is an error, because it might exhaust the memory.
 
 64 MiB are enough for a list of 100 000 hypotheses.
 """
@@ -322,7 +322,7 @@ class EncodingError(FormatError):
 
 
 def source_name(source: Source) -> str:
-    """Return the name of a source for error messages; a file has the name that the user gave."""
+    """Return the name of a source for error messages. For a file, this is the name that the user gave."""
     if isinstance(source, (str, Path)):
         return "<stdin>" if str(source) == "-" else str(source)
     name = getattr(source, "name", None)
@@ -344,7 +344,7 @@ def read_lines(
         first: number of the first line.
 
     Raises:
-        FormatError: the source cannot be opened, or is not text, such as a table or another archive.
+        FormatError: the source cannot be opened, or is not text, such as a parquet file or a zip archive.
         ConfigError: ``MAX_LINE_VARIABLE`` is not a number of bytes.
     """
     name, limit = source_name(source), max_line_bytes()
@@ -388,7 +388,7 @@ class NumberedLines:
 
 
 def read_lines_strict(source: Source, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """Yield each line with its 1-based number; raise the first error, for files that must be complete.
+    """Yield each line with its number, from 1. Raise the first error, because the file must be complete.
 
     Raises:
         FormatError: as for ``read_lines``, and at the first line that is not valid text.
@@ -402,9 +402,9 @@ def read_lines_strict(source: Source, encoding: str = "utf-8") -> Iterator[tuple
 def read_text_chunks(source: Source) -> Iterator[str]:
     """Yield a text in chunks of any length, for documents with long lines; otherwise like ``read_lines``.
 
-    Raises: FormatError: the source cannot be opened, or is damaged or not UTF-8; in the latter cases, all
-        readable
-            text is yielded before.
+    Raises:
+        FormatError: the source cannot be opened, is damaged, or is not UTF-8. In the last two cases, the text
+            before the damage is yielded first.
     """
     name = source_name(source)
     line = 1
@@ -484,7 +484,8 @@ def open_binary_output(target: str | Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _open_target(target: str | Path) -> Iterator[BinaryIO]:
-    """Open a stream, or a file that replaces the target once it is complete; compress it for ``.gz``."""
+    """Open a stream, or a file that replaces the target when it is complete. If the name of the target ends
+    with ``.gz``, compress the content."""
     try:
         path = find_file(target)
         partial = path and path.with_name(f".{path.name}.partial")
@@ -508,7 +509,7 @@ def _open_target(target: str | Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _compressed(stream: BinaryIO, path: Path) -> Iterator[BinaryIO]:
-    """Yield the stream itself, or, if the name ends with ``.gz``, a stream that compresses into it."""
+    """Yield the stream or, if the name ends with ``.gz``, another stream that compresses data into it."""
     if path.suffix != ".gz":
         yield stream
         return
@@ -517,7 +518,7 @@ def _compressed(stream: BinaryIO, path: Path) -> Iterator[BinaryIO]:
 
 
 def open_named(name: str | Path) -> BinaryIO:
-    """Open a file, or an object of a storage by its URL.
+    """Open a file, or an object in object storage, which is named by a URL.
 
     Raises:
         OSError: the file or object cannot be opened.
@@ -528,7 +529,7 @@ def open_named(name: str | Path) -> BinaryIO:
 
 @contextmanager
 def _open_input(source: Source) -> Iterator[BinaryIO]:
-    """Open a source; afterwards, close it unless the caller opened it."""
+    """Open a source. Afterwards, close it, unless it is a stream that the caller has opened."""
     if not isinstance(source, (str, Path)):
         yield source
     elif str(source) == "-":

@@ -13,7 +13,7 @@ from rescorer.models.network_files import END, START, UNKNOWN, Vocabulary
 from rescorer_training.classes.brown import find_brown_clusters
 
 MAX_ITERATIONS = 30
-"""Maximum number of iterations. Assignments stop changing long before."""
+"""Maximum number of iterations of k-means. Assignments stop changing long before."""
 
 
 def kmeans(vectors: np.ndarray, n_clusters: int, max_cluster_size: int | None, seed: int = 1) -> np.ndarray:
@@ -62,8 +62,8 @@ def _pick_initial_centres(points: np.ndarray, n: int, random: np.random.Generato
 def _assign(similarity: np.ndarray, max_cluster_size: int) -> np.ndarray:
     """Assign each point to its most similar cluster.
 
-    A full cluster keeps the points that are most similar to it. Each other point goes to its next best
-    cluster.
+    A full cluster keeps the points that are most similar to it. Points that it does not keep go to their
+    next best clusters.
     """
     similarity = similarity.copy()
     assigned = np.full(len(similarity), -1)
@@ -83,7 +83,7 @@ def _assign(similarity: np.ndarray, max_cluster_size: int) -> np.ndarray:
 
 
 def _fill_empty_clusters(assigned: np.ndarray, similarity: np.ndarray) -> None:
-    """Fill each empty cluster with the point that is least similar to its cluster; empty no other cluster."""
+    """Fill each empty cluster with the point that fits worst where it is, but empty no other cluster."""
     sizes = np.bincount(assigned, minlength=similarity.shape[1])
     fit = similarity[np.arange(len(assigned)), assigned]
     for empty in np.flatnonzero(sizes == 0):
@@ -141,7 +141,7 @@ def order_vocabulary(counts: Mapping[str, int], words: Iterable[str]) -> Vocabul
 
 
 def choose_class_count(n_words: int) -> int:
-    """Return √V, for which the softmax over classes and the softmax within a class have similar sizes."""
+    """Return √V: so many classes have about √V words each, and both softmaxes of a word are small."""
     return max(1, math.isqrt(n_words))
 
 

@@ -14,13 +14,13 @@ import numpy as np
 from rescorer.errors import ConfigError
 
 MIN_SIDE_SHARE = 0.1
-"""Minimum share of a decision's words that each side gets, which limits the length of paths."""
+"""Each side of a decision gets at least this share of the decision's words. It limits the length of paths."""
 MOST_PLACES = 8
 """Largest number of leaves that a learned tree gives one word."""
 MIN_SHARED_WORDS = 8
-"""Smallest set of words of which some may go to both sides."""
+"""Number of words from which on some words of a set may go to both sides of its decision."""
 SPLIT_ITERATIONS = 5
-"""Number of steps of power iteration, and of two-means, per decision. A few suffice for a good split."""
+"""Steps of power iteration per decision, and steps of two-means. A few suffice for a good split."""
 
 
 def build_huffman_tree(counts: np.ndarray) -> np.ndarray:
@@ -88,7 +88,7 @@ def build_vector_tree(
 
 
 def _number_leaves(sides: np.ndarray) -> np.ndarray:
-    """Replace each entry -1-w, which stands for the word w, by the number of the next leaf of w."""
+    """Number the leaves: replace each entry -1-w, a leaf of word w, by the next number for leaves of w."""
     children, flat = sides.copy(), sides.ravel()
     at = np.flatnonzero(flat < 0)
     children.ravel()[at[np.argsort(-flat[at], kind="stable")]] = len(sides) + np.arange(len(at))
@@ -147,7 +147,7 @@ def _responsibilities(x: np.ndarray, w: np.ndarray, first: np.ndarray, second: n
 
 
 def _squared_distances(x: np.ndarray, w: np.ndarray, side: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return each vector's squared distance from a side's mean, (n,), and its weighted sum over the side."""
+    """Return vectors' squared distances from a side's mean, (n,), and their weighted sum over the side."""
     mean = w[side] @ x[side] / w[side].sum()
     distances = ((x - mean) ** 2).sum(axis=1)
     return distances, float(w[side] @ distances[side])

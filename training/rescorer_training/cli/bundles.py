@@ -54,7 +54,7 @@ def print_report(report: AdaptationReport, target: Path) -> None:
 
 
 def format_change(change: Change) -> tuple[str, str, str]:
-    """Format a perplexity before and after, and the change in percent."""
+    """Format the perplexities before and after, and the change in percent, as three cells."""
     percent = list_errors.UNKNOWN
     if change.before and change.after:
         percent = f"{list_errors.format_signed(100 * (change.after / change.before - 1), 1)} %"
@@ -165,7 +165,7 @@ class ListsToRank:
     rejected: Rejections
 
     def compare(self, inputs: AdaptationInputs) -> ListComparison:
-        """Rank the lists by the bundle and by the adapted one; report rejected lists on stderr."""
+        """Rank the lists with both bundles, and compare the errors. Report rejected lists on stderr."""
         from rescorer.pipeline import Rescorer
         from rescorer_training.adaptation import compare_bundles
 

@@ -97,7 +97,7 @@ def evaluate_command(
 def _measure(
     run: Path, by_class: dict[str, Path], normaliser: Normaliser, *, with_baseline: bool
 ) -> dict[str, Accuracy]:
-    """Measure the classifier of a run, and the naive Bayes classifier of its training text if asked for."""
+    """Measure the classifier of a run; with ``with_baseline``, also naive Bayes of its training text."""
     model, vocabulary = classification.load_classifier(resolve_model_folder(run))
     labels = model.config.labels
     text = classification.read_labelled(by_class, labels, normaliser, vocabulary)
@@ -137,7 +137,7 @@ def print_systems(systems: dict[str, Accuracy], tests: dict[str, PairedTest]) ->
 
 
 def print_classes(accuracy: Accuracy) -> None:
-    """Print recall and precision of each class, and how often each class was taken for each other one."""
+    """Print recall and precision of each class, and how often it was taken for each other class."""
     rows = zip(
         accuracy.labels,
         (f"{n:,}" for n in accuracy.confusions.sum(axis=1)),

@@ -60,7 +60,7 @@ class AnsweringModels(MixtureOptions):
 
     @property
     def has_language_models(self) -> bool:
-        """Whether to load language models. True without any models, so that loading reports the lack."""
+        """Whether to load language models. Also true if no models are given at all: loading reports that."""
         return bool(self.bundle or self.ngram or self.neural or not self.vectors)
 
 
@@ -242,7 +242,7 @@ def show(
 def measure_past_text(
     models: ModelSet, scores: Mapping[Path, TokenScores], validation: Path, cache_words: int, *, dynamic: bool
 ) -> dict[str, dict[str, Any]]:
-    """Measure perplexities of texts, by path, under each network that learns from the past of a text."""
+    """Measure the texts under each network that learns from the past of a text. Texts are named by path."""
     texts = {str(path): read_words(models, path) for path in scores}
     others = {str(path): of_text for path, of_text in scores.items()}
     found = score_past_texts(models.models, texts, str(validation), cache_words=cache_words, dynamic=dynamic)
@@ -256,7 +256,7 @@ def measure_text_sessions(
     shares: Mapping[str, float],
     texts: Sequence[Path],
 ) -> SessionReport:
-    """Measure each text with a cache of the lines before each line, under the mixture or the only model.
+    """Measure each text with a cache of the lines before each line, added to the mixture or the only model.
 
     Args:
         shares: λ of the mixture.

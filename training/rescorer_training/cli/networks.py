@@ -199,10 +199,10 @@ def average_command(
 def finish_model(
     output: Path, sources: list[Path], test: Path | None, normaliser: str | None, device: str
 ) -> dict[str, float]:
-    """Record the normaliser of a model that was made of others; measure the perplexities of all of them.
+    """Finish a model made from others: record its normaliser, and measure all of them on the text ``test``.
 
     Returns:
-        The perplexity of each model by its folder; empty if there is no text.
+        The perplexity of each model by its folder; empty without a text.
     """
     chosen = choose_normaliser(normaliser, sources)
     record_normaliser(output, chosen)

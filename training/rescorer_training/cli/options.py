@@ -1,4 +1,4 @@
-"""What the commands share: options, opening models, checking outputs, and tables."""
+"""Parts that commands share: options, opening models, checking outputs, and tables."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def make_table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: st
 
 
 def format_test(test: PairedTest | None) -> tuple[str, str, str]:
-    """Format a comparison of two systems: answers that only the first or only the second has right, and p."""
+    """Format a test as three cells: answers that only the first, or only the second, has right; and p."""
     return (f"{test.only_first:,}", f"{test.only_second:,}", f"{test.p_value:.2g}") if test else ("", "", "")
 
 
@@ -79,7 +79,7 @@ def parse_number(value: str) -> float:
 
 
 def check_model_output(option: str, output: Path) -> None:
-    """Raise ConfigError if a model, or one of the files that are written next to it, is an input."""
+    """Raise ConfigError if the model to write, or a file that is written next to it, is one of the inputs."""
     check_not_an_input(option, output)
     if not is_stream(output):
         words = [word_list_file(output)] if output.suffix in BINARY_SUFFIXES else []
@@ -88,7 +88,7 @@ def check_model_output(option: str, output: Path) -> None:
 
 
 def check_run_output(option: str, folder: Path, files: Iterable[str]) -> None:
-    """Raise ConfigError if the folder of a new run, or one of the files written there, is an input."""
+    """Raise ConfigError if the folder of a new run, or a file that is written there, is one of the inputs."""
     check_not_an_input(option, folder)
     for name in files:
         check_not_an_input(option, folder / name)

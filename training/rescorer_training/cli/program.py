@@ -16,7 +16,7 @@ from rescorer_training.progress import ProgressTask, install_display
 
 
 def _command(function: str, help: str, cls: str = "") -> LazyCommand:
-    """A command of this folder: ``module:name`` of its function, and of its class if it has one."""
+    """Describe a command of this folder by ``module:name``: its function, and its class if it has one."""
     folder = "rescorer_training.cli."
     return LazyCommand(folder + function, help, cls and folder + cls)
 

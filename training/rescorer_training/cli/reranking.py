@@ -249,7 +249,7 @@ def read_files(
 def read_prior_lists(
     files: Sequence[str], rescorer: Rescorer, base: Weights, counting: CountingSettings, rejected: Rejections
 ) -> TrainingLists:
-    """Read and score lists of another kind, without the base weights of streams that they lack."""
+    """Read and score lists of another kind. Base weights of streams that they lack are left out."""
     lists = read_files(files, None, ListInputOptions(), rejected)
     known = {name for nbest in lists for name in nbest.streams}
     streams = {name: weight for name, weight in base.streams.items() if name in known}
@@ -353,7 +353,7 @@ class ReadingOptions:
 
 
 def check_paths(output: Path) -> None:
-    """Raise ConfigError unless a file can be written that is neither an input nor a device or pipe."""
+    """Raise ConfigError unless the output can be written, and is neither an input nor a device or pipe."""
     check_output_path("-o", output)
     if is_stream(output):
         raise ConfigError(f"-o {output}: expected the name of a file, not of a device or pipe")

@@ -133,7 +133,7 @@ class VectorRunOptions:
     resume: ResumeOption = False
 
     def check_folder(self, folder: Path, texts: Sequence[Path]) -> None:
-        """Check the folder of the run before its work.
+        """Check the folder of the run before any work is done.
 
         Raises:
             ConfigError: a new run would overwrite an input, or the run to continue has other texts.

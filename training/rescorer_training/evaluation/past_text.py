@@ -37,7 +37,7 @@ CHUNK_SENTENCES = 64
 
 
 def find_topical_histories(model: LanguageModel, sentences: Sequence[Words]) -> list[Words]:
-    """Return a history for each sentence from which a model infers the topics of all sentences before.
+    """Return a short history for each sentence. From it, a model infers the topics of all text before.
 
     A history consists of the last topical words and an end of sentence. It is empty before the first topical
     word of the text, and for models without topics.
@@ -55,9 +55,10 @@ def find_topical_histories(model: LanguageModel, sentences: Sequence[Words]) -> 
 
 
 def infer_token_topics(model: NeuralLanguageModel, sentences: Sequence[Words]) -> Tensor | None:
-    """Infer topics of the text before the sentence of each token, (T, K); None if the network reads none.
+    """Infer the topics with which each token is predicted, (T, K); None if the network reads no topics.
 
-    Tokens are all words, and one ``</s>`` for each sentence.
+    They are the topics of the text before the token's sentence. Tokens are all words, and one ``</s>`` for
+    each sentence.
     """
     if model.topics is None:
         return None
@@ -79,7 +80,7 @@ MAX_CARRIED_TOKENS = 4096
 
 @dataclass(frozen=True, slots=True)
 class TextReading:
-    """A text of T tokens after a network has read it in order."""
+    """Results of a network that has read a text of T tokens in order."""
 
     vectors: Tensor
     """(T, D) context vector from which each token was predicted."""
@@ -95,9 +96,9 @@ def carries_state(model: LanguageModel) -> TypeGuard[NeuralLanguageModel]:
 
 
 def encode_stream(model: NeuralLanguageModel, sentences: Sequence[Words]) -> tuple[Tensor, Tensor]:
-    """Return inputs and targets, (T,) each, of a text that is read in order, with ``</s>`` after sentences.
+    """Encode a text that is read in order: inputs and targets, (T,) each, with ``</s>`` after sentences.
 
-    The first sentence follows ``</s>`` like all others.
+    The first sentence also comes after an ``</s>``, like all others.
     """
     parts = [np.append(model.words.encode(words), model.words.end) for words in sentences]
     targets = torch.from_numpy(np.concatenate(parts)).to(model.device)
@@ -152,7 +153,7 @@ class CacheSettings:
     n_words: int
     """Number of past tokens in the cache."""
     flatness: float
-    """Scale θ of the similarity of states: if it is large, only very similar past states count."""
+    """Scale θ of the similarity of states. If θ is large, only very similar past states count."""
     share: float
     """Interpolation weight of the cache."""
 
@@ -196,7 +197,7 @@ def add_cache(reading: TextReading, settings: CacheSettings) -> np.ndarray:
 
 
 def fit_cache(reading: TextReading, n_words: int) -> CacheSettings:
-    """Find the θ and the share with the lowest perplexity on a validation text, on a grid."""
+    """Try a grid of θ and shares; return those with the lowest perplexity on a validation text."""
     best, best_sum = CacheSettings(n_words, FLATNESS_GRID[0], SHARE_GRID[0]), -math.inf
     for flatness in FLATNESS_GRID:
         cached = cache_log_probs(reading.vectors, reading.words, n_words, flatness)
@@ -223,7 +224,9 @@ class DynamicSettings:
     rate: float
     """Learning rate η, relative to the root mean square of each parameter's gradient."""
     decay: float = 0.0
-    """Share by which each step moves parameters back to their trained values, scaled like gradients."""
+    """Share of the way back to its trained value that each parameter moves per step, if its gradients have
+    the mean size. With smaller gradients, the share is smaller in proportion.
+    """
     segment_words: int = SEGMENT_WORDS
     """Number of tokens that are scored between two steps."""
 
@@ -287,9 +290,9 @@ def read_dynamically(
     """Read a text with a copy of the network that continues to learn. The model itself does not change.
 
     After each segment, each parameter moves by −η g / (RMS + ε), where g is its gradient and RMS the root
-    mean square of past gradients. It then moves back towards its trained value by the decay, less if its RMS
-    is small. ε is the mean RMS of all parameters. With a much smaller ε, words whose RMS is nearly 0, because
-    they were not in the text of ``measure_gradients``, would move without bounds.
+    mean square of past gradients. It then moves back towards its trained value by the share ``decay``, or
+    less if its RMS is small. ε is the mean RMS of all parameters. With a much smaller ε, words whose RMS is
+    nearly 0, because they were not in the text of ``measure_gradients``, would move without bounds.
 
     Args:
         root_mean_squares: result of ``measure_gradients``.
@@ -323,7 +326,7 @@ def _copy(model: NeuralLanguageModel) -> NeuralModel:
 
 
 def _gradients(network: NeuralModel, loss: Tensor) -> list[Tensor]:
-    """Compute the gradient of the loss with respect to each parameter."""
+    """Return the gradient of the loss for each parameter."""
     parameters = list(network.parameters())
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
     return list(gradients)
@@ -364,13 +367,13 @@ class PastTextScores:
 
     network: str
     way: str
-    """How the network learns from the past, such as ``cache of 500``."""
+    """Way in which the network learns from the past, such as ``cache of 500``."""
     settings: Mapping[str, Any]
     """Settings that were fitted on the validation text."""
     log_probs: Mapping[str, np.ndarray]
     """For each text, (T,) float64 ln P of every word and every ``</s>``.
 
-    A word that the network does not know gets its share of ``<unk>``."""
+    A word that the network does not know gets its share of P(``<unk>``)."""
 
     @property
     def name(self) -> str:
@@ -382,7 +385,9 @@ class PastTextScores:
         return {text: perplexity(values) for text, values in self.log_probs.items()}
 
     def mix_with(self, others: Mapping[str, TokenScores], validation: str) -> dict[str, float]:
-        """Return perplexities by text of the mixture with the other forward models; empty if there are none.
+        """Mix these scores with those of the other forward models; return the perplexity of each text.
+
+        The result is empty if there are no such models.
 
         Args:
             others: scores of all models, by text.
@@ -413,7 +418,7 @@ class PastTextScores:
 def score_past_texts(
     models: Mapping[str, LanguageModel], texts: Texts, validation: str, *, cache_words: int, dynamic: bool
 ) -> list[PastTextScores]:
-    """Score texts under each network that carries its state: with a cache, dynamically, and with both.
+    """Score texts under each network that carries its state: with a cache, by dynamic evaluation, by both.
 
     Args:
         validation: name of the text on which settings are fitted.
@@ -437,7 +442,7 @@ def score_past_texts(
 def _score(
     name: str, model: NeuralLanguageModel, texts: Texts, validation: str, cache_words: int, *, dynamic: bool
 ) -> Iterator[PastTextScores]:
-    """Score texts under one network in each requested way."""
+    """Score texts under one network: with a cache, by dynamic evaluation, or by both, as requested."""
     log_shares = {text: _log_shares(model, sentences) for text, sentences in texts.items()}
 
     def make_scores(
@@ -485,13 +490,13 @@ BATCH_SENTENCES = 64
 
 @dataclass(frozen=True, slots=True)
 class SessionPerplexity:
-    """Perplexities of one text under a mixture."""
+    """Perplexities of one text under a mixture, with and without a cache."""
 
     without: float
     with_session: float
-    """With the cache of the lines before each line."""
+    """Perplexity with the cache of the lines before each line."""
     wrong_session: float
-    """With the cache of the lines half the text away."""
+    """Perplexity with a wrong cache, that of lines half the text away, as a control."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,8 +541,8 @@ def read_text_sessions(sentences: Sequence[Words], away: int = 0) -> SessionCach
     """Make a session cache, with λ = 1, in which the session of each sentence is the sentences before it.
 
     Args:
-        away: instead, take the sentences before the sentence that is so many sentences later. After the end
-            of the text, counting continues at its beginning.
+        away: as a control, take a wrong session: the sentences before the one that is ``away`` sentences
+            later. After the end of the text, counting continues at its beginning.
     """
     probs, shares = [], []
     for begin in range(0, len(sentences), BATCH_SENTENCES):

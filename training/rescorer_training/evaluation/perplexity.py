@@ -32,7 +32,7 @@ from rescorer_training.pipes import check_no_pipe
 from rescorer_training.progress import ProgressTask, track
 
 TOLERANCE = 1e-6
-"""Fitting a mixture ends when the mean log-likelihood improves by less than this, in nats."""
+"""Fitting a mixture ends when an iteration improves the mean log-likelihood by less than this, in nats."""
 MAX_ITERATIONS = 200
 
 
@@ -84,7 +84,7 @@ def load_models(
     Args:
         ngrams: ARPA files or KenLM binaries, which are named ngram, ngram2, …
         neurals: folders of trained networks or of their training runs, which are named neural, neural2, …
-        normaliser: normaliser of the texts. None for the one recorded with the models, or the default one.
+        normaliser: normaliser of the texts. None for the one recorded with the models, or else the default.
         shares: interpolation weight λ by model name. If None, they are the bundle's weights if all models
             come from the bundle, and equal weights otherwise. Models of both directions are not mixed.
 
@@ -160,7 +160,7 @@ def resolve_model_folder(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class TokenScores:
-    """Scores of a text by model. Its T tokens are all words and one ``</s>`` for each of its S sentences."""
+    """Scores of a text by model. Its T tokens are all words, and ``</s>`` after each of its S sentences."""
 
     lengths: np.ndarray
     """(S,) int64 number of tokens in each sentence."""
@@ -173,7 +173,7 @@ class TokenScores:
     log_shares: Mapping[str, np.ndarray]
     """For each model, (T,) float64 ln of the word's share of P(``<unk>``); 0 for words that it knows."""
     backward: frozenset[str] = frozenset()
-    """Names of the backward models. Their last token of a sentence is its start instead of its end."""
+    """Names of the backward models. For them, the last token of a sentence is its start, not its end."""
 
     def mix(self, shares: Mapping[str, float]) -> np.ndarray:
         """Return the mixture's log-probabilities ln Σ_m λ_m · P_m, (T,), for interpolation weights λ."""
@@ -185,7 +185,7 @@ class TokenScores:
         return 0 < len(self.backward) < len(self.log_probs)
 
     def average_directions(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Average values, (T,) for each model, over the models of each direction, then over both: (T,)."""
+        """Average the models' values, (T,) each, over the models of each direction, then over both."""
         backward = [part for name, part in values.items() if name in self.backward]
         forward = [part for name, part in values.items() if name not in self.backward]
         mean: np.ndarray = (np.mean(forward, axis=0) + np.mean(backward, axis=0)) / 2
@@ -267,7 +267,7 @@ def _score_with_model(
 
 
 LOG_ZERO = (LOG10_ZERO + 1) * LN_10
-"""Largest ln P of a token without a probability. ARPA files write -99 for log10 0."""
+"""Tokens with at most this ln P count as impossible. ARPA files write -99 for log10 0."""
 BOTH_DIRECTIONS = "both directions"
 """Name of the pseudo-perplexity exp(-Σ_s ½(ln P_forward(s) + ln P_backward(s)) / T) of T tokens.
 
@@ -301,11 +301,11 @@ class Perplexity:
 
     It is lower than the others, because the hardest words are left out."""
     n_impossible: int = 0
-    """Number of tokens without a probability (SRILM's zeroprobs): their ln P is below ``LOG_ZERO``.
+    """Number of impossible tokens (SRILM's zeroprobs), whose ln P is at most ``LOG_ZERO``.
 
     A model without ``<unk>`` gives no probability to unknown words."""
     possible: float | None = None
-    """Perplexity over all tokens that have a probability; None if there are none."""
+    """Perplexity over all other tokens, which are possible; None if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,14 +362,14 @@ def perplexity(log_probs: np.ndarray) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """Contribution of one model to a mixture, on the text to which the interpolation weights are fitted."""
+    """Contribution of one model to a mixture, on the text on which the interpolation weights are fitted."""
 
     share: float
     """Interpolation weight λ."""
     alone: float
     """Perplexity of the model alone."""
     without: float | None
-    """Perplexity of the mixture of the other models, with refitted weights; None if there are no others."""
+    """Perplexity of the other models, mixed with weights fitted for them; None if there are no others."""
 
 
 def measure_contributions(scores: TokenScores, shares: Mapping[str, float]) -> dict[str, Contribution]:

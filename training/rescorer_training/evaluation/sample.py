@@ -24,7 +24,7 @@ from rescorer_training.progress import option
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """How the next word and the end of a sentence are chosen.
+    """Settings by which the next word and the end of a sentence are chosen.
 
     If ``<unk>`` is not allowed, its probability goes to the other words.
     """
@@ -100,7 +100,7 @@ class Sampler:
 
 
 def choose_word(log_probs: np.ndarray, options: SamplingOptions, random: np.random.Generator) -> int:
-    """Return the index of a randomly chosen word; ``log_probs``: (V,), not necessarily normalised."""
+    """Choose a word at random; return its index. ``log_probs``, (V,), need not be normalised."""
     if options.temperature == 0:
         return int(log_probs.argmax())
     order = np.argsort(-log_probs, kind="stable")
@@ -116,7 +116,7 @@ def choose_word(log_probs: np.ndarray, options: SamplingOptions, random: np.rand
 
 
 def _make_predictor(model: LanguageModel, words: Sequence[str]) -> _NGramPredictor | _NeuralPredictor:
-    """Return an object that computes ln P of each word, (V,), from the state after the words so far."""
+    """Make an object that computes ln P of each next word, (V,), from a state: that of the words so far."""
     if isinstance(model, NgramModel):
         return _NGramPredictor(model, words)
     if isinstance(model, NeuralLanguageModel):

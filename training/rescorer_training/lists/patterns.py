@@ -1,4 +1,4 @@
-"""What made lists consist of: sentences, pronunciations, probabilities in context, and patterns of errors.
+"""The parts of made lists: sentences, pronunciations, probabilities in context, and patterns of errors.
 
 A pattern describes the errors of a list without its words. Every hypothesis is aligned with the reference. At
 each word of the reference, a hypothesis either has the word, or lacks it, or has one of several wrong words.
@@ -38,7 +38,7 @@ PHONE_CLASSES = (
     "M N NG",
     "L R W Y",
 )
-"""Phones of the CMU dictionary that are confused more often with one another than with others."""
+"""Classes of phones of the CMU dictionary. Phones of one class are confused more often than others."""
 
 
 class Pronunciations:
@@ -94,7 +94,7 @@ def phone_numbers(pronunciation: str) -> np.ndarray:
 
 
 class PhoneCosts:
-    """Costs of replacing, losing or adding a phone: −ln of probabilities learned from pronunciations.
+    """Costs of replacing, losing or adding a phone: −ln of probabilities, learned from pronunciations.
 
     Counts are smoothed: every phone counts as ``PRIOR_RIGHT`` times right and a few times wrong, more often
     for another phone of the same class.
@@ -103,7 +103,7 @@ class PhoneCosts:
     PRIOR_RIGHT, PRIOR_CLASS, PRIOR_OTHER, PRIOR_GAP = 20.0, 2.0, 0.5, 4.0
 
     def __init__(self, phones: list[str], pairs: Iterable[tuple[str, str, float]] = ()) -> None:
-        """Count which phones correspond to each other in pairs of pronunciations: (right, heard, weight)."""
+        """Count which phones correspond in pairs of pronunciations. ``pairs`` has (right, heard, weight)."""
         size = len(phones)
         class_of = {phone: index for index, group in enumerate(PHONE_CLASSES) for phone in group.split()}
         classes = np.array([class_of.get(phone, -1) for phone in phones])
@@ -149,7 +149,7 @@ class PhoneCosts:
 
 
 DELETED = -1
-"""Outcome at a reference word that a hypothesis lacks.
+"""Number of the outcome at a reference word if a hypothesis lacks the word.
 
 0 stands for the word itself, and 1, 2, … for distinct wrong words. In a gap, 0 stands for nothing, and 1, 2,
 … for distinct insertions.
@@ -176,9 +176,9 @@ class Pattern:
         return self.words.shape[1]
 
     def stretch(self, n_words: int) -> Pattern:
-        """Fit the pattern to a reference of another length, repeating or leaving out words at even distances.
+        """Fit the pattern to a reference of another length: repeat or leave out words at even distances.
 
-        The insertions before a word are not repeated with the word.
+        If a word is repeated, the insertions before it are not.
         """
         n_gaps = self.n_words
         source = (np.arange(n_words) * 2 + 1) * self.n_words // (2 * n_words)
@@ -221,7 +221,7 @@ def find_pattern(reference: Words, hypotheses: Sequence[Words]) -> Pattern:
 def apply_pattern(
     pattern: Pattern, reference: Words, wrong: Sequence[Words], inserted: Sequence[Sequence[Words]]
 ) -> list[Words]:
-    """Make the hypotheses of a pattern, with other words: the inverse of ``find_pattern``.
+    """Make hypotheses by a pattern from the words of another reference: the inverse of ``find_pattern``.
 
     Args:
         wrong: for each reference word, as many wrong words as the pattern has there.
@@ -253,7 +253,7 @@ def apply_pattern(
 
 
 class CountModel:
-    """Relative counts of words, regardless of their context. A word without a count has the count 1."""
+    """Relative counts of words, whatever the context. A word without a count is counted once."""
 
     def __init__(self, counts: Mapping[str, int]) -> None:
         total = sum(counts.values()) + 1
@@ -319,7 +319,7 @@ class Choice:
 def choose_sentences(
     paths: Sequence[Path], normaliser: Normaliser, choice: Choice, excluded: Collection[tuple[str, ...]]
 ) -> list[Sentence]:
-    """Draw distinct sentences at random. A larger number of them includes those of a smaller number.
+    """Draw distinct sentences at random. With the same seed, a larger draw includes every smaller one.
 
     Sentences with digits are left out, because they can be read aloud in several ways.
 

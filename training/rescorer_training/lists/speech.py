@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 class Journal:
-    """The file of finished tasks of a run, as a context manager. No other run can use it meanwhile."""
+    """The file with a run's finished tasks, as a context manager that keeps other runs from using it."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         """Open a journal, or start one.
@@ -158,7 +158,7 @@ class _Worker(Generic[Task, Result]):
         self.connection.send(task)
 
     def take(self) -> Result | TaskError | None:
-        """Return the result of the task, or None if it is not ready; stop after a crash or a timeout."""
+        """Return the task's result; None if it is not ready. Stop the process after a crash or timeout."""
         try:
             if self.connection.poll():
                 result: Result = self.connection.recv()
@@ -211,8 +211,7 @@ def run_tasks(
     """Yield each task with its result, in the order of completion.
 
     Args:
-        make: function that is called in each new process and returns the function that computes results. It
-            must be picklable.
+        make: makes, in each new process, the function that computes results. ``make`` must be picklable.
         timeout_s: time after which the process of a task is killed. For the first task of a process, it
             includes the time for ``make``.
     """
@@ -250,7 +249,7 @@ SAMPLE_RATE_HZ = 16_000
 COMMANDS = {"flite": "flite", "espeak-ng": "espeak-ng", "festival": "text2wave"}
 """Program of each package."""
 FLITE_PITCHES_HZ = {"awb": 130.0, "kal": 95.0, "kal16": 95.0, "rms": 95.0, "slt": 165.0}
-"""Voices of flite with their usual mean pitch. The voice kal has 8 kHz, so it sounds like a telephone."""
+"""Voices of flite with their usual mean pitch. The voice kal has 8 kHz, like a telephone."""
 ESPEAK_ACCENTS = ("en-us", "en-gb", "en-gb-scotland", "en-gb-x-rp", "en-us-nyc")
 ESPEAK_VARIANTS = ("m1", "m2", "m3", "m4", "m7", "f1", "f2", "f3", "f4", "klatt2", "klatt4", "steph", "john")
 FESTIVAL_VOICES = {
@@ -327,7 +326,7 @@ def list_festival_voices() -> set[str]:
 def draw_rendering(
     random: np.random.Generator, voices: Sequence[str], snr_range_db: tuple[float, float]
 ) -> Rendering:
-    """Draw a program, then one of its voices, speed (log-uniform), pitch and noise (uniform)."""
+    """Draw a program and one of its voices; then speed (log-uniform), pitch and noise (uniform)."""
     programs = sorted({voice.partition(":")[0] for voice in voices})
     program = programs[random.integers(len(programs))]
     own = [voice for voice in voices if voice.startswith(f"{program}:")]
@@ -414,12 +413,13 @@ def to_int16(signal: np.ndarray) -> np.ndarray:
 
 LATTICE_LM_SCALE, SEARCH_LM_SCALE = 9.5, 6.5
 SCALES = Scales(LATTICE_LM_SCALE, LATTICE_LM_SCALE / SEARCH_LM_SCALE * math.log(0.65))
-"""PocketSphinx's defaults: ``bestpathlw``, and the word insertion penalty ``wip`` rescaled from ``lw``."""
+"""PocketSphinx's defaults: the scale ``bestpathlw``, and the penalty ``wip``, rescaled from ``lw`` to it."""
 
 MIN_POSTERIOR = 1e-5
-"""Smallest posterior of a link that is kept.
+"""Smallest posterior of a lattice's link that is kept.
 
-Without the others, the search is ten times as fast and mostly finds 97 or more of the 100 best hypotheses."""
+Without the other links, the search is ten times as fast and mostly finds 97 or more of the 100 best
+hypotheses."""
 BEAM = 100.0
 """Beam in nats for the search; see ``ExpandedLattice``."""
 POSTERIOR = re.compile(r"J=.*\bp=(\S+)")
@@ -511,7 +511,7 @@ class PocketSphinx:
 SYNTHESIS_TIMEOUT_S = 30.0
 ACOUSTIC_DECIMALS, LM_DECIMALS = 4, 4
 MAX_REASONS = 3
-"""Number of reasons to name if no sentence gave a list."""
+"""Number of reasons that the error message names if no sentence gave a list."""
 METHOD = "speech"
 
 
@@ -519,12 +519,12 @@ class Recogniser(Protocol):
     """A speech recogniser."""
 
     def recognise(self, samples: np.ndarray, depth: int, folder: Path) -> list[Candidate]:
-        """Find the ``depth`` best hypotheses of (S,) int16 samples at 16 kHz; may write files to a folder."""
+        """Find the ``depth`` best hypotheses of (S,) int16 samples at 16 kHz. May write to the folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechSettings:
-    """Settings that, together with the sentence, determine a list."""
+    """Settings of a run. A list depends only on these and on its sentence."""
 
     seed: int
     depth: int
@@ -586,7 +586,7 @@ class Summary:
     rejected: Counter[str]
     """Number of sentences without a list, by reason."""
     n_kept: int
-    """Number of finished sentences that this run does not need, which are kept next to the output."""
+    """Number of sentences of an earlier run that this run does not need. They are kept next to the output."""
 
 
 def unfinished_folder(output: Path) -> Path:

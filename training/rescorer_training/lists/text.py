@@ -1,8 +1,8 @@
 """Make training lists from text alone, in imitation of real lists; and search lattices with a trigram model.
 
-A made list takes the pattern of a real list of about the same length: which hypotheses are right or wrong at
-which words. So made lists resemble real ones in their lengths, their numbers of errors, and in how much their
-hypotheses have in common.
+A made list takes the pattern of a real list of about the same length. The pattern says, for each word of the
+reference, which hypotheses are right there and which are wrong. So made lists resemble real ones in their
+lengths, their numbers of errors, and in how much their hypotheses have in common.
 
 Wrong words are drawn. After the words c, the word h replaces the word r with a probability proportional to
 exp(−a · phone cost(r, h) + b · ln P(h | c)), where a and b are fitted to the substitutions of real lists.
@@ -81,7 +81,7 @@ class Candidate(NamedTuple):
 
 
 class _Transition(NamedTuple):
-    """An arc, with one entry in each array per history of the node that it leaves."""
+    """An arc. Its arrays have one entry for each of the H histories of the node that the arc leaves."""
 
     target: int
     word: str
@@ -89,9 +89,9 @@ class _Transition(NamedTuple):
     acoustic: float
     penalty: float
     lm: np.ndarray
-    """(H,) float64 language model score of the word after each history."""
+    """(H,) float64 language model score of the arc's word after each history."""
     histories: np.ndarray
-    """(H,) int64 index of each resulting history among those of the target, or their number if left out."""
+    """(H,) int64 index of each history after the word among those of the target; their number if left out."""
 
 
 class ExpandedLattice:
@@ -101,8 +101,8 @@ class ExpandedLattice:
         """Score all arcs.
 
         Args:
-            beam: a history is left out if its best total is lower than that of the best history of the same
-                node by more than so many nats.
+            beam: a history is left out if its best total is more than so many nats below that of the node's
+                best history.
 
         Raises:
             ValueError: the lattice has a cycle.
@@ -150,7 +150,7 @@ class ExpandedLattice:
         }
 
     def _query(self, ngrams: np.ndarray) -> np.ndarray:
-        """Return log-probabilities of trigrams of word numbers. The model computes each of them once."""
+        """Return log-probabilities of trigrams, each packed into a number. The model computes each once."""
         known, size = self._log_probs, len(self._vocabulary)
         codes = ngrams.tolist()
         for code in codes:
@@ -162,7 +162,7 @@ class ExpandedLattice:
         return np.array([known[code] for code in codes])
 
     def _complete(self) -> dict[int, np.ndarray]:
-        """Compute the best total from each history of each node to the end; -inf if there is no path."""
+        """Compute for each history of each node the best total from there to the end; -inf without a path."""
         completions: dict[int, np.ndarray] = {}
         for node in reversed(self._order):
             best = np.full(self._n_histories[node] + 1, -math.inf)  # the last: histories that were left out
@@ -175,7 +175,7 @@ class ExpandedLattice:
 
 
 def _find(histories: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the index of each wanted value in a sorted array, or the array's length if it is not there."""
+    """Return the index of each wanted value in a sorted array; the array's length if it lacks the value."""
     index = np.searchsorted(histories, wanted)
     found = histories[np.minimum(index, len(histories) - 1)] == wanted
     return np.where(found, index, len(histories))
@@ -233,7 +233,7 @@ def find_candidates(
 
 
 RIDGE = 1e-3
-"""Penalty on weights, relative to the variance of their facts."""
+"""Penalty on the weights of ``ScoreModel``, relative to the variance of their facts."""
 
 
 def describe(hypotheses: Sequence[Words], errors: np.ndarray, model: ContextModel) -> np.ndarray:
@@ -249,7 +249,7 @@ class ScoreModel:
     """Linear model of the scores of S streams."""
 
     weights: np.ndarray
-    """(6, S) float64 change of each stream with each fact."""
+    """(6, S) float64 change of each stream's score if a fact grows by 1."""
 
     @classmethod
     def fit(cls, facts: Sequence[np.ndarray], scores: Sequence[np.ndarray]) -> ScoreModel:
@@ -265,13 +265,13 @@ class ScoreModel:
         return cls(np.linalg.solve(gram + np.diag(RIDGE * np.diag(gram) + 1e-9), x.T @ y))
 
     def transfer(self, scores: np.ndarray, facts: np.ndarray, new_facts: np.ndarray) -> np.ndarray:
-        """Correct the scores, (H, S), of the imitated list for hypotheses with other facts."""
+        """Correct the scores of an imitated list, (H, S), for the new facts of the made hypotheses."""
         result: np.ndarray = scores + (new_facts - facts) @ self.weights
         return result
 
 
 N_NEIGHBOURS = 40
-"""Number of words with the most similar phones that may replace a word."""
+"""Number of words that may replace a word: those whose phones are most like its phones."""
 MAX_VOCABULARY = 30_000
 PHONE_WEIGHTS, LM_WEIGHTS = (0.1, 0.2, 0.4, 0.8, 1.6), (0.0, 0.25, 0.5, 0.75, 1.0)
 """Values from which a and b are chosen."""
@@ -327,7 +327,7 @@ class Confusions:
         self.phone_weight, self.lm_weight = self._fit(substitutions)
 
     def _fit(self, substitutions: Sequence[Substitution]) -> tuple[float, float]:
-        """Choose a and b by the likelihood of substitutions, if the wrong word is among the neighbours."""
+        """Choose a and b by the likelihood of the substitutions with a wrong word among the neighbours."""
         seen = []
         for right, heard, context in dict.fromkeys(substitutions):
             words, costs = self.neighbours(right)
@@ -345,7 +345,7 @@ class Confusions:
         return max(grid, key=lambda weights: log_likelihood(*weights))
 
     def neighbours(self, word: str) -> tuple[list[str], np.ndarray]:
-        """Return other words that sound like a word, and their phone costs."""
+        """Return the ``N_NEIGHBOURS`` other words that sound most like a word, and their phone costs."""
         if word not in self._neighbours:
             phones = self._pronunciations[word]
             distances = process.cdist([phones], self._heard, scorer=Levenshtein.distance, dtype=np.uint8)[0]
@@ -356,7 +356,7 @@ class Confusions:
         return self._neighbours[word]
 
     def draw_wrong(self, word: str, context: Words, n_words: int, random: np.random.Generator) -> Words:
-        """Draw wrong words for a word, distinct if there are enough."""
+        """Draw ``n_words`` words to replace a word, distinct ones if it has enough neighbours."""
         words, costs = self.neighbours(word)
         logits = self.lm_weight * self._model.log_probs(context, words) - self.phone_weight * costs
         # the largest logits with Gumbel noise are a draw without replacement
@@ -373,7 +373,7 @@ class Confusions:
 
 METHOD = "text"
 N_TEMPLATES = 5
-"""Number of real lists, those with the nearest reference lengths, from which a template is drawn."""
+"""A template is drawn from so many real lists: those whose references are closest in length."""
 SCORE_DECIMALS = 4
 
 
@@ -385,7 +385,7 @@ class Template:
     hypotheses: tuple[Words, ...]
     pattern: Pattern
     facts: np.ndarray
-    """(H, 6) facts of its hypotheses; see ``describe``."""
+    """(H, 6) facts of the list's hypotheses; see ``describe``."""
     scores: np.ndarray
     """(H, S) float64 scores of its streams."""
 
@@ -405,7 +405,7 @@ class ListImitator:
 
         Args:
             counts: number of occurrences of words in texts.
-            model: language model to use in place of the recogniser's.
+            model: language model that stands for the recogniser's own.
 
         Raises:
             ConfigError: no list can be used, or lists have different streams.
@@ -473,7 +473,7 @@ class ListImitator:
 
 
 def find_kept(hypotheses: Sequence[Words], originals: Sequence[Words]) -> list[int]:
-    """Return the indices of hypotheses, except of those that became equal though their originals differ."""
+    """Return the indices of hypotheses, except those equal to an earlier one that has another original."""
     first_original: dict[Words, Words] = {}
     pairs = zip(hypotheses, originals, strict=True)
     return [row for row, (made, real) in enumerate(pairs) if first_original.setdefault(made, real) == real]

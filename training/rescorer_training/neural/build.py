@@ -44,12 +44,12 @@ WORD_TOPICS_FILE = "word_topics.npy"
 """File of P(topic | word), (V, K) float32."""
 DEFAULT_TOPIC_DECAY = 0.98
 MAX_CLUSTERS = 128
-"""Number of Brown clusters that are joined to a tree; fewer for small vocabularies."""
+"""Number of Brown clusters that are joined to a tree for class inputs; small vocabularies have fewer."""
 MAX_DEPTH = 64
 
 
 def parse_depths(depths: str | None) -> list[int]:
-    """Parse the depths of classes in the tree of clusters, such as ``4,8,16``. None means no depths.
+    """Parse the depths in the tree of clusters at which words get classes: ``4,8,16``. None: no depths.
 
     Raises:
         ConfigError: a depth is not an integer from 1 to ``MAX_DEPTH``.
@@ -63,7 +63,7 @@ def parse_depths(depths: str | None) -> list[int]:
 
 
 def prepare_class_inputs(folder: Path, text: PreparedText, options: NetworkOptions) -> None:
-    """If the options ask for class inputs, find the classes of each word of a prepared run, and write them.
+    """Find the classes of each word of a prepared run, and write them, if the options ask for class inputs.
 
     ``<s>`` is not in Brown clusters, so it gets the classes of ``</s>``.
     """
@@ -77,7 +77,7 @@ def prepare_class_inputs(folder: Path, text: PreparedText, options: NetworkOptio
 
 
 def prepare_tags(folder: Path, text: PreparedText, options: NetworkOptions) -> None:
-    """If the options ask for parts of speech, induce them from the text of a prepared run, and write them."""
+    """Induce parts of speech from the text of a prepared run, and write them, if the options ask for them."""
     (folder / TAGS_FILE).unlink(missing_ok=True)
     if options.pos_tags:
         model = fit_tags(text.train, len(text.vocabulary), options.pos_tags)
@@ -108,7 +108,7 @@ def load_tags(folder: Path, tags: TagFilter) -> None:
 def prepare_topics(
     folder: Path, text: PreparedText, options: NetworkOptions, inherited: TopicReader | None
 ) -> None:
-    """If the network reads topics, infer those of the text before each sentence, and write them.
+    """Infer the topics of the text before each sentence, and write them, if the network reads topics.
 
     Args:
         inherited: topics of the network from which training starts. None to fit as many topics to the text as
@@ -132,7 +132,7 @@ def prepare_topics(
 
 
 def load_word_topics(folder: Path, n_topics: int) -> Tensor:
-    """Load the P(topic | word) of a run, (V, K).
+    """Load P(topic | word) of a run, (V, K).
 
     Raises:
         ConfigError: the file is missing, or was made for another number of topics.
@@ -153,7 +153,7 @@ def _load(path: Path) -> Tensor:
 
 
 CLASSES_FILE = "classes.json"
-"""File of class sizes. It exists only if the vocabulary is ordered by learned classes, not by frequency."""
+"""File of class sizes. It exists only if words are ordered by learned classes instead of by frequency."""
 CLASS_POWERS = {"sqrt": 0.5, "mass": 1.0}
 CLASS_METHODS = (*CLASS_POWERS, "brown", "kmeans")
 TREES = ("huffman", "learned")
@@ -163,7 +163,7 @@ DEFAULT_ATTENTION_WINDOW = 128
 """Default number of words to which each layer of a transformer attends."""
 DEFAULT_HEADS = 4
 CHANGEABLE = frozenset({"carried", "locked_dropout", "weight_dropout", "embedding_dropout"})
-"""Options besides dropout that may change when training starts from another run: they have no weights."""
+"""Options that, like dropout, may change when training starts from another run: none of them has weights."""
 MAX_CLASS_RATIO = 3
 """Maximum size of a learned class, as a multiple of the mean size.
 
@@ -171,7 +171,7 @@ The limit saves time and does not increase perplexity."""
 
 
 def order_by_classes(folder: Path, text: PreparedText, options: NetworkOptions) -> None:
-    """If word classes are learned, order the vocabulary and the encoded text of a prepared run by class.
+    """Order the vocabulary and the encoded text of a prepared run by class, if word classes are learned.
 
     Raises:
         ConfigError: options contradict each other, or the classes cannot be formed.
@@ -228,9 +228,9 @@ def make_network(
     Args:
         folder: folder of the run. It has a file of class sizes if the word classes are learned.
         start_from: folder of the run to load the network from; None to make a new network.
-        objective: objective of the training. For all except ``ml``, the default output layer is a full
-            softmax.
-        resumed: whether a saved state will replace the weights; then the saved tree is loaded, not built.
+        objective: objective of the training. With any other than ``ml``, the default output layer is a
+            full softmax.
+        resumed: whether a saved state will replace the weights. Then the saved tree is loaded, not built.
 
     Raises:
         ConfigError: network options are given for a loaded network, or options contradict each other.
@@ -316,7 +316,7 @@ def _make_config(
 
 
 def set_window_defaults(settings: dict[str, Any]) -> None:
-    """Add the default window and number of heads to the settings of a network whose kind has them."""
+    """Add the default window and number of heads to ``settings``, if the network's kind has these."""
     if settings.get("kind") in WINDOWED_KINDS:
         settings.setdefault("window", DEFAULT_WINDOW)
     if settings.get("kind") == "transformer":

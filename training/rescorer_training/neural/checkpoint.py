@@ -1,4 +1,4 @@
-"""Save and restore training runs exactly, share a run among processes, and convert trained networks.
+"""Save and restore training runs exactly, divide a run among processes, and convert trained networks.
 
 ``torchrun`` can start several processes for one run. Each process has the whole model and computes some rows
 of every batch. The gradients of all processes are summed, so that all apply the same updates.
@@ -46,14 +46,14 @@ FILE_WAIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessGroup:
-    """Rank of this process in a group, and size of the group. A single process exchanges nothing."""
+    """The processes of a run: rank of this one, and their number. A single process exchanges nothing."""
 
     rank: int = 0
     size: int = 1
 
     @classmethod
     def join(cls) -> ProcessGroup:
-        """Join the processes that ``torchrun`` has started; without ``torchrun``, be a group of one.
+        """Join the processes that ``torchrun`` has started. Without ``torchrun``, the group has one process.
 
         Gloo exchanges tensors on CPUs, and nccl those on GPUs.
         """
@@ -73,7 +73,7 @@ class ProcessGroup:
     def prepare(self, run: RunOptions, seed: int) -> torch.device:
         """Set threads and random seed, and return the device to compute on.
 
-        If the device is ``cuda``, each process of a machine gets a GPU of its own.
+        If the device is ``cuda``, each process of a machine gets another GPU.
 
         Raises:
             ConfigError: the device is not available.
@@ -163,7 +163,7 @@ class ProcessGroup:
             time.sleep(0.1)
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the values of all processes in rank order; in all processes but the first, an empty list."""
+        """Collect the values of all processes in the first one, in rank order. Others get an empty list."""
         if self.size == 1:
             return [value]
         gathered: list[Any] | None = [None] * self.size if self.is_first else None
@@ -185,7 +185,7 @@ class ProcessGroup:
 
 @contextmanager
 def _name_lost_processes() -> Iterator[None]:
-    """Turn an error of torch into a ScoringError that says that another process has ended."""
+    """Turn torch's error about a lost connection into a ScoringError: another process has ended."""
     try:
         yield
     except RuntimeError as error:
@@ -205,7 +205,7 @@ class Progress:
 
     epoch: int = 0
     batch: int = 0
-    """Number of batches of this epoch already trained on."""
+    """Number of batches of the current epoch that are done."""
     step: int = 0
     best_perplexity: float = math.inf
     validations_without_gain: int = 0
@@ -225,7 +225,7 @@ class Progress:
 
 @dataclass
 class TrainingState:
-    """Everything that changes during training, except ``Progress``."""
+    """Everything besides ``Progress`` that changes during training."""
 
     model: SequenceModel
     optimiser: torch.optim.Optimizer
@@ -233,7 +233,7 @@ class TrainingState:
     random: list[dict[str, Tensor]]
     """One entry per process, in rank order: the states of its random generators; see ``get_random_state``."""
     carried: State | None
-    """Recurrent state that is carried to the next batch, for all rows of a batch."""
+    """Recurrent state of each row of a batch, which is carried to the next batch; None without one."""
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all tensors, keyed by their names in the file."""
@@ -275,7 +275,7 @@ def save_state(folder: Path, state: TrainingState, options: Mapping[str, Any], p
 
 
 def save_best(folder: Path, model: SequenceModel, vocabulary: Vocabulary, step: int) -> None:
-    """Write the model to ``folder``/best. Files are replaced one by one, so that none is ever incomplete.
+    """Write the model to ``folder``/best. Files are replaced one by one, and none is ever incomplete.
 
     Raises:
         ScoringError: writing fails, for example because the disk is full; the previous model is unchanged.
@@ -378,7 +378,7 @@ def quantise(folder: Path, output: Path, precision: str) -> tuple[int, int]:
 
 
 def find_precision(folder: Path) -> str:
-    """Find the precision in which a model is stored, as a name of ``PRECISIONS``."""
+    """Return the precision in which a model is stored, by its name in ``PRECISIONS``."""
     with safe_open(folder / WEIGHTS_FILE, framework="pt") as file:
         stored = {file.get_tensor(name).dtype for name in file.keys()}  # noqa: SIM118 (not a mapping)
     smallest = ("int8", "float16")

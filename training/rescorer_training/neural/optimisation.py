@@ -1,10 +1,10 @@
 """Optimise a network: losses, penalties, learning rates, averages of the weights and signs of divergence.
 
-The default objective is maximum likelihood. Three further objectives score only a sample of the words in
-training: k + 1 scores per word instead of V. They need a full softmax, the only output layer in which every
-word has its own score. By default a whole batch shares one sample of k words, so that the scores of the batch
-are a single matrix product (N, D) × (D, k). The learning rate warms up; afterwards it decays by a cosine, is
-reduced at plateaus, or is constant.
+The default objective is maximum likelihood. In training, three further objectives score only a sample
+of the words: k + 1 scores per target word instead of V. They need a full softmax, the only output layer in
+which every word has its own score. By default a whole batch shares one sample of k words, so that the scores
+of the batch are a single matrix product (N, D) × (D, k). The learning rate warms up; afterwards it decays by
+a cosine, is reduced at plateaus, or is constant.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.neural.prepare import iterate_contexts
 
 STALL_VALIDATIONS = 5
-"""The uniform average starts after so many consecutive validations without a new best perplexity."""
+"""Number of consecutive validations without a new best perplexity after which the uniform average starts."""
 
 
 class WeightAverage:
-    """Averaged weights for validation and for the saved model. Training updates the raw weights.
+    """Averages of the weights, with which a model is validated and saved. Training updates the raw weights.
 
     ``ema`` is Polyak's exponential moving average. Its decay rises as (1 + n) / (10 + n), so that the random
     initial weights are soon forgotten. ``uniform`` is the mean over steps (Polyak & Juditsky 1992). It starts
@@ -99,7 +99,7 @@ class WeightAverage:
 
 
 MARGIN_NATS = math.log(10.0)
-"""Training counts as diverged if the mean loss per word exceeds the unigram entropy by more than this."""
+"""Training has diverged if the mean loss per word exceeds the unigram entropy by more than this."""
 GRACE_STEPS = 100
 """Number of steps at the start of a run in which a high loss does not count as divergence."""
 
@@ -133,9 +133,9 @@ def check_loss(mean_loss: float, step: int, options: TrainingOptions, limit: flo
 
 
 MAX_CHUNK_SCORES = 1 << 24
-"""Maximum number of scores in memory at the same time, if all words are scored (64 MB)."""
+"""Maximum number of scores in memory at once, where all words are scored (64 MB)."""
 UNSEEN_COUNT = 0.5
-"""Count that stands for 0, so that every word can be drawn and has a finite ln q."""
+"""Count that a word without occurrences gets, so that it can be drawn and has a finite ln q."""
 
 
 class Objective(Protocol):
@@ -162,7 +162,7 @@ class MaximumLikelihood:
     """
 
     bfloat16: bool = False
-    """Compute the products of a full softmax in bfloat16. Those of other output layers are small."""
+    """Compute the products of a full softmax in bfloat16. Other output layers have only small products."""
 
     def loss(self, output: OutputLayer, hidden: Tensor, words: Tensor) -> Tensor:
         if self.bfloat16 and isinstance(output, FullSoftmax):
@@ -175,12 +175,12 @@ class Noise:
 
     Power 1 gives the unigram distribution (Mnih & Teh 2012), 0.75 the distribution of word2vec (Mikolov et
     al. 2013b), and 0 the uniform distribution. Words are drawn with replacement by torch's global generator
-    of the device. A checkpoint contains the state of the generator, so that a resumed run draws the same
-    words as an uninterrupted one.
+    for the device. Checkpoints contain its state, so that a resumed run draws the same words as an
+    uninterrupted one.
 
     Args:
         counts: (n_words,) in vocabulary order; words that never occur count as one half.
-        device: device of the drawn words, which is that of the model.
+        device: device for the drawn words, the same as that of the model.
 
     Raises:
         ConfigError: ``counts`` is not one finite number ≥ 0 per word, or ``power`` is outside 0 … 1.
@@ -225,9 +225,9 @@ class _SampledObjective:
 
     noise: Noise
     samples: int = 512
-    """Number k of noise words. If a batch shares them, many are cheap; if drawn per word, 20 are usual."""
+    """Number k of noise words. Many are cheap if a batch shares them; 20 are usual if drawn per word."""
     per_word: bool = False
-    """Draw k words for every position instead of once per batch, which is less correlated but far slower."""
+    """Draw k words for every position instead of k per batch: less correlated samples, but far slower."""
 
     def __post_init__(self) -> None:
         if self.samples < 1:
@@ -361,7 +361,7 @@ def _require_full_softmax(output: OutputLayer) -> FullSoftmax:
 
 
 def check_penalties(options: TrainingOptions, config: SequenceConfig) -> None:
-    """Raise ConfigError if dropout would be penalised as a change of the context vectors."""
+    """Raise ConfigError if the penalty of changes would also count the changes that dropout causes."""
     if options.change_penalty and config.dropout and not config.locked_dropout:
         raise ConfigError(
             "--change-penalty needs --locked-dropout: with a mask per word, the vectors change from word to "
@@ -370,7 +370,7 @@ def check_penalties(options: TrainingOptions, config: SequenceConfig) -> None:
 
 
 def penalise_activations(hidden: Tensor, is_word: Tensor, options: TrainingOptions) -> Tensor | None:
-    """Compute activation regularisation (AR) and temporal activation regularisation (TAR).
+    """Compute the penalties of activation regularisation (AR) and temporal activation regularisation (TAR).
 
     The penalty of a word is α times the mean square of its context vector, plus β times the mean square of
     the change from the context vector before (Merity et al. 2017, "Revisiting Activation Regularization for
@@ -418,5 +418,5 @@ def compute_learning_rate(
 
 
 def has_stalled(options: TrainingOptions, perplexity: float, best_perplexity: float) -> bool:
-    """Whether the perplexity has improved so little that the plateau schedule reduces the learning rate."""
+    """Whether the perplexity improved so little that the plateau schedule must reduce the learning rate."""
     return options.schedule == "plateau" and perplexity > best_perplexity * (1 - options.plateau_gain)

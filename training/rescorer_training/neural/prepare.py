@@ -27,7 +27,7 @@ from rescorer_training.corpus import count_ids, number_words, read_encoded, read
 from rescorer_training.pipes import find_size
 
 MAX_LOG_PERPLEXITY = 700.0
-"""Limit on the mean loss in nats. The perplexity of a larger loss may not fit into a float64."""
+"""Largest mean loss in nats of which a perplexity is computed. With more, it may not fit into a float64."""
 
 
 def print_status(message: str) -> None:
@@ -40,9 +40,9 @@ class Monitor:
 
     Args:
         folder: folder of the run.
-        quiet: report nothing, for all processes of a group except the first.
+        quiet: report nothing. All processes of a group except the first are quiet.
         tensorboard: also write scalars to ``folder/tensorboard``.
-        unit: name of what the network predicts, in the plural.
+        unit: name, in the plural, for what the network predicts: ``words``.
 
     Raises:
         ConfigError: ``tensorboard`` is set and TensorBoard is not installed.
@@ -100,7 +100,7 @@ class Monitor:
             self.scalars.add_scalar("validation/perplexity", entry["validation_perplexity"], entry["step"])
 
     def rewind(self, reports: Sequence[dict[str, Any]]) -> None:
-        """Write the log again without the validations after the checkpoint, which will be repeated.
+        """Remove from the log the validations after a checkpoint, because they will be repeated.
 
         Args:
             reports: validations before the checkpoint.
@@ -127,10 +127,10 @@ def make_summary_writer(folder: Path) -> Any:
 
 
 NO_LIMIT = 1 << 30
-"""Maximum length of sentences of the validation text, which no sentence reaches: none is truncated."""
+"""Maximum length of validation sentences. No sentence is so long, so that none is truncated."""
 VOCABULARY_FILE, TRAIN_FILE, VALIDATION_FILE = "vocabulary.txt", "train.ids", "validation.ids"
 TRAIN_TOPICS_FILE, VALIDATION_TOPICS_FILE = "train.topics.npy", "validation.topics.npy"
-"""Files of the topic features of each sentence. They exist if the network of the run reads topics."""
+"""Files of topic features, one row per sentence. They exist if the network of the run reads topics."""
 CORPORA_FILE = "corpora.json"
 """File with the sentence count and weight of each training text. It exists unless all weights are 1."""
 
@@ -148,10 +148,10 @@ class RunInputs:
     start_from: Path | None = None
     """Folder of another run; training starts from its best model and its vocabulary."""
     weights: tuple[float, ...] = ()
-    """For each text, how often a sentence is drawn per epoch on average. If empty, each is drawn once."""
+    """For each text, the mean number of times per epoch that a sentence is drawn. Empty: once each."""
 
     def identity(self) -> dict[str, Any]:
-        """Return the inputs that must not change when the run is resumed, as plain data."""
+        """Return, as plain data, the inputs that must stay the same when the run is resumed."""
         return {
             "texts": [[path.name, find_size(path)] for path in self.texts],
             "text_weights": list(self.weights),
@@ -177,7 +177,8 @@ class PreparedText:
     def unigram_perplexity(self) -> float:
         """Return the perplexity of the validation text under the word frequencies of the training text.
 
-        Every network should do much better, because word frequencies (with add-one smoothing) use no context.
+        Every network should do much better, because these frequencies, with add-one smoothing, use no
+        context.
         """
         smoothed = self.counts() + 1
         occurrences = count_ids(self.validation.ids, len(self.vocabulary))[:-1]
@@ -233,7 +234,7 @@ def prepare_text(
 
 
 def encode_numbered(path: Path, words: Sequence[str], vocabulary: Vocabulary, text: str) -> None:
-    """Replace the word numbers in a file of ``number_words`` by the ids of a vocabulary.
+    """Replace the numbers in a file that ``number_words`` wrote by the ids of a vocabulary.
 
     Args:
         words: the words in the order of their numbers.
@@ -295,7 +296,7 @@ def load_prepared(folder: Path, longest: int) -> PreparedText:
 
 
 MAX_COLUMNS = 64
-"""Maximum number of columns to compute in one pass, which limits the memory for long sentences."""
+"""Maximum number of columns to compute in one pass. It limits the memory for long sentences."""
 BATCH_WORDS = 8192
 """Maximum number of words per batch of sentences, including padding."""
 N_STREAMS = 16
@@ -303,7 +304,7 @@ N_STREAMS = 16
 WARM_UP_WORDS = 256
 """Number of words that a network reads before each stream, without scoring them.
 
-They suffice to approximate the state after all of the preceding text."""
+So many suffice to approximate the state after all of the preceding text."""
 MIN_STREAM_WORDS = 2048
 """Minimum number of words per stream. Short texts have fewer streams, so that the warm-up stays cheap."""
 
@@ -312,8 +313,8 @@ MIN_STREAM_WORDS = 2048
 def perplexity(model: SequenceModel, text: Sentences, streams: int = N_STREAMS) -> float:
     """Return exp of the mean −ln P per word, including ``</s>``. P is always exactly normalised.
 
-    A network with carried state has a different perplexity in n-best rescoring: there, a sentence starts from
-    the start state and ``</s>`` unless the request has the text before.
+    In n-best rescoring, a network with carried state has another perplexity: unless the request has the text
+    before, a sentence starts there from the start state and ``</s>``.
     """
     total, n = 0.0, 0
     for hidden, words in iterate_contexts(model, text, streams):
@@ -373,7 +374,7 @@ def _iterate_rows(
     topics: np.ndarray | None,
     state: State | None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Process (B, T) inputs and targets, and (B, T or 1, K) topics.
+    """Yield context vectors and targets of (B, T) inputs and targets, with (B, T or 1, K) topics.
 
     If the model is causal, chunks of columns are processed one after another.
     """

@@ -1,7 +1,7 @@
 """Train a network: epochs of updates, validation, early stopping and resumption.
 
 Back-propagation through time (Williams & Peng 1990) is truncated at the end of a sentence. If the recurrent
-state is carried across sentences, it is truncated after ``bptt`` words. The folder of a run contains
+state is carried across sentences, it is truncated after ``bptt`` words instead. The folder of a run contains
 ``best/``, the model with the lowest validation perplexity; ``state.safetensors``, from which a killed run
 continues exactly; and ``log.jsonl``, with one line per validation.
 
@@ -54,7 +54,7 @@ class TrainingRun:
     processes: checkpoint.ProcessGroup = field(default_factory=checkpoint.ProcessGroup)
     """Group of processes that share the run."""
     monitor: prepare.Monitor | None = None
-    """Receiver of progress reports. None for one that shows a bar and writes ``log.jsonl``."""
+    """Receives progress reports. None for the default, which shows a bar and writes ``log.jsonl``."""
 
 
 class Trainer:
@@ -87,7 +87,7 @@ class Trainer:
         self.states: list[State | None] = [None] * options.accumulate
         """Carried recurrent state for each part of a batch that this process computes."""
         self.started = 0.0
-        """Time at which training would have started if there had been no interruptions."""
+        """Time at which training would have started without interruptions, on the monotonic clock."""
         self.losses: list[tuple[Tensor, int]] = []
         """Summed objective (on the device) and number of words of each step since the last check."""
         torch.manual_seed(options.seed + run.processes.rank)
@@ -211,7 +211,7 @@ class Trainer:
     def _compute_loss(
         self, inputs: np.ndarray, targets: np.ndarray, topics: np.ndarray | None, state: State | None
     ) -> tuple[Tensor, Tensor | None, State]:
-        """Return the objective and the penalty, summed over (B, T) words, and the next recurrent state."""
+        """Return the objective and the penalty, both sums over (B, T) words, and the next recurrent state."""
         positions = torch.from_numpy(np.flatnonzero(targets >= 0)).to(self.device)  # without padding
         words = torch.from_numpy(targets[targets >= 0]).to(self.device)  # (N,)
         hidden, state = self.model.context_vectors(
@@ -227,7 +227,7 @@ class Trainer:
         return self.objective.loss(self.model.output, hidden, words), penalty, state
 
     def _check_losses(self, limit: float) -> None:
-        """Sum up the losses since the last check and raise ScoringError if training has diverged."""
+        """Add up the losses since the last check; raise ScoringError if training has diverged."""
         progress = self.progress
         if not self.losses:
             return
@@ -242,7 +242,7 @@ class Trainer:
 
     @property
     def _has_perplexity(self) -> bool:
-        """Whether the mean loss is the logarithm of a perplexity."""
+        """Whether the objective's mean loss is the logarithm of a perplexity."""
         return isinstance(self.objective, optimisation.MaximumLikelihood)
 
     def _validate(self, validation: Sentences) -> None:
@@ -274,7 +274,7 @@ class Trainer:
         self.monitor.report_validation(entry)
 
     def _summarise_training_loss(self) -> dict[str, float]:
-        """Return the perplexity since the last validation, or the mean loss for a sampled objective."""
+        """Return the perplexity since the last validation; if the objective has none, the mean loss."""
         mean_loss = self.progress.loss / self.progress.loss_words
         if self._has_perplexity:
             return {"training_perplexity": round(math.exp(mean_loss), 3)}
@@ -400,7 +400,7 @@ def write_facts(
     inputs: prepare.RunInputs,
     text: prepare.PreparedText,
 ) -> dict[str, Any]:
-    """Write metadata for the bundle's manifest to ``training.json`` in the best model's folder; return it."""
+    """Write ``training.json`` next to the best model: facts for a bundle's manifest. Return the facts."""
     unigram_perplexity = text.unigram_perplexity()
     if progress.best_perplexity > LEARNT_SHARE * unigram_perplexity:
         prepare.print_status(

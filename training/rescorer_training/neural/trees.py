@@ -1,6 +1,6 @@
 """Make or load the tree of words of a training run, and the word vectors from which trees are learned.
 
-The vector of a word may be the mean of its context vectors in a trained network.
+The vector of a word may be the mean of the context vectors from which a trained network predicts it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rescorer_training.neural.prepare import PreparedText, iterate_contexts
 from rescorer_training.vectors.runs import read_known_vectors
 
 PRIOR_OCCURRENCES = 2.0
-"""Weight of the mean of all context vectors in the vector of a word, as a number of occurrences."""
+"""The mean of all context vectors counts in a word's vector like so many occurrences of the word."""
 
 
 def compute_context_vectors(
@@ -85,7 +85,7 @@ def load_or_make_tree(
 
 
 def _get_tree_vectors(text: PreparedText, options: NetworkOptions) -> np.ndarray:
-    """Return the vectors from which a tree is learned, (V - 1, D); of a network, its mean context vectors."""
+    """Return vectors to learn a tree from, (V - 1, D). From a network, they are mean context vectors."""
     if options.vectors and (source := Path(options.vectors)).is_dir():
         return compute_context_vectors(*load_model(source / "best"), text.train, text.vocabulary)
     return get_word_vectors(text, options)
@@ -124,7 +124,7 @@ def load_word_vectors(source: Path, vocabulary: Vocabulary) -> np.ndarray:
 
 
 def _take_weights(run: Path, vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
-    """Take the vectors of the words that a run knows: ids, (K,), and vectors, (K, D)."""
+    """Return the ids, (K,), of the words that a run knows, and the run's vectors of them, (K, D)."""
     model, words = load_model(run / "best")
     has_tree = model.config.output == "tree"
     weight = model.network.embedding.weight if has_tree else model.output.word_weight

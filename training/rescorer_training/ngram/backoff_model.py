@@ -1,4 +1,4 @@
-"""Back-off n-gram models as flat arrays, and the ARPA files and tables that they come from and go to.
+"""Back-off n-gram models as flat arrays, read from ARPA files and tables, and written to ARPA files.
 
 The arrays form a trie that can be followed for many contexts in parallel. P(w | h) is stored for some pairs
 (h, w). For all others it is backoff(h) · P(w | h without its first word), as in Katz (1987).
@@ -24,11 +24,11 @@ from rescorer_training.ngram.smoothing import NGramProbabilities, pack_keys
 from rescorer_training.progress import track
 
 NGRAMS_PER_BLOCK = 200_000
-"""Number of n-grams to format in memory before writing them."""
+"""Number of n-grams that are formatted in memory before they are written."""
 GZIP_LEVEL = 4
 """Compression level: twice as fast as gzip's default of 6 on these files, and a few per cent larger."""
 MIN_LOG10 = -99.0
-"""Number that stands for log10 0 in ARPA files."""
+"""Least log10 probability that is written. In ARPA files it stands for log10 0."""
 
 
 def write_arpa(path: Path, model: Sequence[NGramProbabilities], vocabulary: Sequence[str]) -> None:
@@ -61,7 +61,7 @@ def open_output(path: Path) -> BinaryIO:
 def _format_ngrams(
     tables: Sequence[NGramProbabilities], vocabulary: Sequence[str], with_backoff: bool
 ) -> Iterator[str]:
-    """Yield the lines of the last table's n-grams in blocks. The other tables supply the prefixes."""
+    """Yield the lines of the last table's n-grams in blocks. Their prefixes are in the other tables."""
     top = tables[-1]
     words = np.array(vocabulary, dtype=object)
     line_format = "%.6f\t" + " ".join(["%s"] * len(tables)) + ("\t%.6f\n" if with_backoff else "\n")
@@ -76,7 +76,7 @@ def _format_ngrams(
 
 
 def clamped_log10(probs: np.ndarray) -> np.ndarray:
-    """Return base-10 logarithms as in ARPA files, at least ``MIN_LOG10``."""
+    """Return base-10 logarithms for ARPA files; those below ``MIN_LOG10`` are replaced by it."""
     with np.errstate(divide="ignore"):
         return np.maximum(np.log10(probs), MIN_LOG10)
 
@@ -120,7 +120,7 @@ def read_table_arrays(path: Path) -> ArpaModel:
 
 
 MIN_BACKOFF_MASS = 1e-7
-"""Minimum probability mass to leave for backing off.
+"""Minimum probability mass that a context leaves for backing off.
 
 Six decimals of a logarithm, as in ARPA files, cannot distinguish a smaller mass from zero.
 """
@@ -221,7 +221,7 @@ class BackoffModel:
         return weight * self.prob[row], row
 
     def compute_lower_order_probs(self, order: int) -> np.ndarray:
-        """Compute P(w_n | w_2 … w_{n-1}) for every n-gram of one order, (N,)."""
+        """Compute P(w_n | w_2 … w_{n-1}), with a shorter context, for every n-gram of an order, (N,)."""
         rows = self.trie.rows(order)
         return self.follow(self.trie.suffix[self.trie.prefix[rows]], self.trie.word[rows])[0]
 
@@ -274,8 +274,8 @@ def load_backoff_model(path: Path, progress: str = "") -> BackoffModel:
     """Read an ARPA file, compressed or plain, or an n-gram table.
 
     Raises:
-        FormatError: the model lacks ``<s>``, ``</s>`` or ``<unk>``, or has an n-gram without its prefix or
-            twice.
+        FormatError: the model lacks ``<s>``, ``</s>`` or ``<unk>``, has an n-gram twice, or lacks the prefix
+            of an n-gram.
         BundleError: the file is neither an ARPA file nor a table, or is damaged.
     """
     content = read_table_arrays(path) if is_table(path) else read_arpa_arrays(path, progress)

@@ -42,7 +42,7 @@ from rescorer_training.ngram.smoothing import (
 )
 
 STATISTICS_LINE = re.compile(r"^\d+ (\d+)(?:/(\d+))? D1=(\S+) D2=(\S+) D3\+=(\S+)$", re.MULTILINE)
-"""Line that lmplz prints for each order: n-grams kept; n-grams counted, if these are more; and discounts."""
+"""Line that lmplz prints for each order: n-grams kept, n-grams counted if these are more, discounts."""
 
 
 def find_tool(name: str) -> str:
@@ -67,7 +67,7 @@ def run_lmplz(
 
     Args:
         arpa: file to write, gzip if its name ends in ``.gz``.
-        cutoffs: for each order, the raw count up to which n-grams are pruned.
+        cutoffs: for each order, the largest raw count with which n-grams are pruned.
         vocabulary: words to predict; None for all words.
         memory: memory for sorting, in the format of lmplz's option ``-S``.
 
@@ -97,7 +97,7 @@ def run_lmplz(
 def _pipe_sentences(
     command: Sequence[str], sentences: Iterable[Sequence[str]], arpa: Path, stderr: Path
 ) -> tuple[str, int]:
-    """Feed sentences to lmplz and write its output; return its messages and the number of sentences."""
+    """Feed sentences to lmplz, and write its model to ``arpa``; return messages, and number of sentences."""
     n_sentences = 0
     with (
         open(stderr, "wb") as error_stream,
@@ -189,7 +189,7 @@ def write_records(output: Path, words: Iterable[str], normaliser: Normaliser, *,
 
 @contextmanager
 def staged_output(output: Path) -> Iterator[Path]:
-    """Yield the path at which to write a model and the files next to it, which is usually ``output``.
+    """Yield the path to write a model to, with the files next to it. Usually this is ``output`` itself.
 
     If ``output`` is a stream (a device, a pipe or standard output), the path is in a temporary folder. At the
     end, the model is copied to the stream, without the files next to it.
@@ -239,7 +239,7 @@ class UnitText(NamedTuple):
     """A text in the units of a model."""
 
     ids: np.ndarray
-    """(T,) int32 ids of units. Units with ids from ``n_kept`` on are not in the model."""
+    """(T,) int32 ids of units. A unit whose id is ``n_kept`` or more is not in the model."""
     names: tuple[str, ...]
     """Name of each unit, the word or the name of the class."""
     n_kept: int
@@ -251,13 +251,13 @@ def divide_into_classes(
 ) -> UnitText:
     """Replace the words of a text by their classes.
 
-    Special words, and words that are not in the model, remain units of their own. P(word | class) is the
+    Special words, and words that are not in the model, each remain a unit. P(word | class) is the
     word's share of the occurrences of its class.
 
     Args:
         ids: (T,) word ids. Words with ids below ``n_special`` or from ``n_kept`` on get no class.
         words: the word of each id.
-        class_of: (n_kept - n_special,) class of the other words, any whole numbers.
+        class_of: (n_kept - n_special,) class of each other word, any whole number.
     """
     counts = np.bincount(ids, minlength=len(words))[n_special:n_kept]
     numbers, classes = np.unique(class_of, return_inverse=True)
@@ -339,13 +339,13 @@ class NGramOptions:
 
     order: int = 4
     cutoffs: tuple[int, ...] = (0,)
-    """For orders 1, 2, …: raw count up to which n-grams are pruned. The last holds for higher orders, too."""
+    """For orders 1, 2, …: largest raw count that is pruned. The last number holds for all higher orders."""
     vocabulary: Path | None = None
     """File of the words to predict, one per line. Words that do not occur in the text are ignored."""
     vocabulary_size: int | None = None
     """Number of words to predict, the most frequent ones; None for all words."""
     count_unknown: bool = False
-    """Count ``<unk>``, which stands in the text or for out-of-vocabulary words, like any other word.
+    """Count ``<unk>`` like any other word, whether it is in the text or replaces out-of-vocabulary words.
 
     Otherwise ``<unk>`` must not occur in the text. N-grams with an out-of-vocabulary word are counted and
     then pruned, as by lmplz with ``--limit_vocab_file``, and ``<unk>`` gets the probability of a word that
@@ -359,7 +359,7 @@ class NGramOptions:
     skip: int = 0
     """Number of words between a context and the word that it predicts."""
     backward: bool = False
-    """Count the n-grams of reversed sentences: the model then predicts a word from those after it."""
+    """Count the n-grams of reversed sentences, so that the model predicts a word from those after it."""
 
     def __post_init__(self) -> None:
         if self.smoothing not in SMOOTHINGS:
@@ -411,7 +411,7 @@ class NGramSummary:
     """Number of words in the text, excluding ``</s>``."""
     n_sentences: int
     n_unknown: int
-    """Number of words in the text that are ``<unk>`` or out of the vocabulary."""
+    """Number of words in the text that are ``<unk>`` or that the vocabulary lacks."""
     vocabulary_size: int
     """Number of words in the model, including ``<unk>``, ``<s>`` and ``</s>``."""
     seconds: float
@@ -489,7 +489,7 @@ def train_ngram(
 
 
 def choose_words(counts: Mapping[str, int], options: NGramOptions) -> tuple[list[str], list[str]]:
-    """Divide the words of a text into those that the model will have and all others.
+    """Divide the words of a text into those that will be in the model and all others.
 
     Returns:
         Two lists without special words, by falling count.

@@ -5,8 +5,8 @@ backoff language models"). The cost of removing (h, w) is P(h) times the diverge
 without the n-gram. Stolcke computes P(h) as a product of lower-order probabilities. This is wrong for
 Kneser-Ney models, whose lower orders are estimated from counts of contexts rather than of occurrences, and
 ruins them (Chelba et al. 2010, "Study on interaction between entropy pruning and Kneser-Ney smoothing"). Two
-estimates of P(h) are right for all models: counts of the training text, and the stationary distribution of
-the model, which needs no text.
+estimates of P(h) are right for all models: counts of the training text; and the stationary distribution of
+the model, for which no text is needed.
 
 Interpolation is static, as with SRILM's ``ngram -mix-lm`` (Stolcke 2002): the resulting model has the n-grams
 of all models, each with its probability under the mixture. For all other n-grams, the model backs off with
@@ -44,7 +44,7 @@ class PruningResult:
     """Threshold and size of a pruned model."""
 
     threshold: float
-    """An n-gram was kept if its removal would raise the perplexity by at least this relative amount."""
+    """N-grams were kept if their removal would raise the perplexity by at least this share."""
     kept: tuple[int, ...]
     """Number of n-grams of each order."""
 
@@ -82,8 +82,8 @@ def compute_perplexity_changes(model: BackoffModel, history: np.ndarray) -> tupl
     """Compute how much the removal of each n-gram would raise the perplexity.
 
     Returns:
-        (R,) relative rise e^D - 1, which is infinite for unigrams, because they are always kept; and (R,) for
-        each row as a context, the probability mass left for backing off, 1 - Σ P over the stored n-grams.
+        (R,) relative rise e^D - 1, infinite for unigrams, which are always kept; and (R,) the probability
+        mass that each row, as a context, leaves for backing off, 1 - Σ P over the stored n-grams.
     """
     changes = np.full(len(model.prob), np.inf)
     left_over = np.ones(len(model.prob))
@@ -203,8 +203,8 @@ def compute_stationary_history(model: BackoffModel, progress: str = "") -> np.nd
     """Compute P(h) in an endless text that the model generates: the stationary distribution of its states.
 
     A state is the longest stored suffix of the words so far; ``</s>`` leads to ``<s>``. One round moves the
-    text on by one word: the probability of a state goes to the states that its stored n-grams lead to, and
-    the rest is backed off to the shorter context, for the words without a stored n-gram.
+    text on by one word: the probability of a state goes to the states that its stored n-grams lead to. The
+    rest, for words without a stored n-gram, goes to the state of the shorter context, as in backing off.
 
     Returns:
         (R,) float64.
@@ -232,7 +232,7 @@ def _advance_one_word(model: BackoffModel, states: np.ndarray, lower: list[np.nd
     """Compute the probabilities of all states one word later, (R,).
 
     Args:
-        lower: for each order, the lower-order probabilities of its n-grams.
+        lower: for each order, the result of ``compute_lower_order_probs``.
     """
     trie = model.trie
     here, after = states.copy(), np.zeros_like(states)
@@ -270,8 +270,8 @@ def interpolate_files(
     """Interpolate ARPA files or n-gram tables; the result knows all their words.
 
     Args:
-        models: the same n-gram models, loaded, with aligned vocabularies.
-        shares: interpolation weight λ of each.
+        models: the models of these files, loaded for scoring, with aligned vocabularies.
+        shares: interpolation weight λ of each model.
 
     Raises:
         FormatError: a file cannot be read as a back-off model.
@@ -289,8 +289,8 @@ def interpolate(
 
     Args:
         shares: interpolation weight λ of each model.
-        log_shares: for each model, ln of the share of its P(``<unk>``) that ``<unk>`` and each word unknown
-            to the model get. See ``compute_unknown_log_shares``.
+        log_shares: for each model, its shares of P(``<unk>``), the result of
+            ``compute_unknown_log_shares``.
     """
     trie = merge_tries([model.trie for model in models])
     prob = np.zeros(len(trie.word))

@@ -15,8 +15,8 @@ the same kind of model, in which n-grams have a probability and contexts a back-
 - interpolated modified Kneser-Ney (Chen & Goodman 1999, "An empirical study of smoothing techniques for
   language modeling");
 - interpolated Witten-Bell (Witten & Bell 1991; Chen & Goodman 1999, section 2.6): a context h that occurred
-  c(h) times, before T(h) distinct words, leaves T(h) / (c(h) + T(h)) of its mass to the shorter context:
-  every distinct word was something new once.
+  c(h) times, before T(h) distinct words, leaves T(h) / (c(h) + T(h)) of its mass to the shorter context,
+  because every distinct word was new once.
 
 Counts can be cut off as in Heafield et al. (2013), "Scalable modified Kneser-Ney language model estimation":
 an n-gram is pruned by its raw count, discounts are estimated from all n-grams, and the mass of a pruned
@@ -47,7 +47,7 @@ class NGramCounts:
     word: np.ndarray
     """(N,) int32: id of w_n."""
     count: np.ndarray
-    """(N,) int64: occurrences in the text; 0 for n-grams that are only contexts, as in models with a gap."""
+    """(N,) int64: occurrences in the text. 0 for n-grams that are only contexts, in models with a gap."""
     starts_sentence: np.ndarray
     """(N,) bool: True if w_1 is ``<s>``."""
 
@@ -121,7 +121,7 @@ def insert_sentence_starts(
 
 
 def find_contexts(position: np.ndarray, n: int, skip: int) -> np.ndarray:
-    """Find the tokens at which n words end that are the context of a later word, over the gap."""
+    """Find the last tokens of all contexts of n words. A word of the sentence must follow after the gap."""
     ahead = 1 + skip
     is_context = (position[:-ahead] >= n - 1) & (position[ahead:] == position[:-ahead] + ahead)
     return np.flatnonzero(is_context).astype(np.int32)
@@ -138,9 +138,9 @@ def _count_one_order(
     """Make the table of one order from the n-grams at M places of the text.
 
     Args:
-        prefix: (M,) row of each n-gram's prefix in the table ``lower``; ``suffix``: (M,) row of its suffix.
+        prefix, suffix: (M,) row of each n-gram's prefix, and of its suffix, in the table ``lower``.
         words: (M,) last word of each n-gram.
-        n_counted: number of places, from the first one, at which n-grams are counted.
+        n_counted: number of places at which n-grams are counted. They come first.
 
     Returns:
         The table, and the row of the n-gram at each place, (M,).
@@ -163,7 +163,7 @@ def _count_one_order(
 
 
 def pack_keys(prefix: np.ndarray, word: np.ndarray, n_words: int) -> np.ndarray:
-    """Pack each pair of prefix and word into one int64. The keys sort in the same order as the pairs."""
+    """Pack each pair of prefix and word into one int64, a key. Keys sort in the same order as pairs."""
     keys = np.asarray(prefix).astype(np.int64)
     keys *= n_words
     keys += word
@@ -171,7 +171,7 @@ def pack_keys(prefix: np.ndarray, word: np.ndarray, n_words: int) -> np.ndarray:
 
 
 MIN_UNSEEN_MASS = 1e-12
-"""Least probability of the words that were not seen in a context; a smaller one is a rounding error."""
+"""Least total probability of the words not seen in a context. A smaller one is a rounding error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class MassSplit:
     counts: np.ndarray
     """(N,) counts of the n-grams, either raw or adjusted."""
     reduced: np.ndarray
-    """(N,) float64: rest of each count that the n-gram itself gets."""
+    """(N,) float64: part of each count that the n-gram itself keeps."""
     taken: np.ndarray
     """(N,) float64: part of each count that is left to the shorter context, ``counts - reduced``."""
     discounts: tuple[float, ...] = ()
@@ -231,10 +231,10 @@ class MassSplit:
         return self.reduced[keep] / total[context[keep]], left
 
     def extra_counts(self, context: np.ndarray, total: np.ndarray, left: np.ndarray) -> np.ndarray | float:
-        """Return counts that each context has in addition and leaves to the shorter context.
+        """Return extra counts, one per context, that are added to its total and left to the shorter context.
 
         Args:
-            context: (N,), see above.
+            context: (N,) context of each n-gram, as for ``__call__``.
             total: (n_contexts,) sum of the counts of each context.
             left: (n_contexts,) part of the total that is left to the shorter context.
         """
@@ -242,7 +242,7 @@ class MassSplit:
 
 
 class Smoothing(NamedTuple):
-    """A smoothing method, applied to the counts of one text."""
+    """Result of applying a smoothing method to the counts of a text."""
 
     splits: Sequence[MassSplit]
     """One per order."""
@@ -317,7 +317,7 @@ def check_cutoffs(cutoffs: Sequence[int], order: int) -> None:
 
 
 def count_raw(table: NGramCounts, start_id: int) -> np.ndarray:
-    """Return raw counts of one order, (N,); 0 for n-grams that end in ``<s>``, which is never predicted."""
+    """Return raw counts, (N,). N-grams that end in ``<s>`` have 0, because ``<s>`` is never predicted."""
     return np.where(table.word == start_id, 0, table.count)
 
 
@@ -337,7 +337,7 @@ def _join_mass(
     """Join the shares of an order's n-grams with the probabilities of the shorter contexts.
 
     Args:
-        share: (kept,) and ``left``: (n_contexts,), as ``MassSplit`` returns them.
+        share, left: (kept,) and (n_contexts,), the results of a ``MassSplit``.
         context: (kept,) context of each kept n-gram.
         lower: (kept,) probability of each kept n-gram's last word after the shorter context.
         n_words: number of words that can be predicted.
@@ -358,14 +358,14 @@ def _join_mass(
 logger = logging.getLogger(__name__)
 
 MAX_DISCOUNTED = 5
-"""Largest count k that is discounted; larger counts are reliable."""
+"""Largest count k that Katz's method discounts. Larger counts are reliable."""
 
 
 class KatzSplit(MassSplit):
     """Multiplies small counts by discounts.
 
     If this leaves nothing to the shorter context, because all words of a context are frequent, the context
-    gets one more occurrence, which it leaves (Doug Paul's remedy, as in SRILM).
+    gets one more occurrence, which goes to the shorter context (Doug Paul's remedy, as in SRILM).
     """
 
     __slots__ = ()
@@ -392,8 +392,8 @@ def estimate_good_turing(counts: np.ndarray, n: int) -> tuple[float, ...]:
         d_r = (r*/r - a) / (1 - a),  r* = (r + 1) n_{r+1} / n_r,  a = (k + 1) n_{k+1} / n_1
 
     where n_r n-grams occur r times, and k is 5. In small or unusual texts, some of these discounts may not
-    lie between 0 and 1. Then k is the largest number below 5 for which all do, or nothing is discounted; a
-    warning names order n.
+    lie between 0 and 1. Then k is the largest number below 5 for which all do; without one, nothing is
+    discounted. A warning names order n.
     """
     of_count = np.bincount(np.minimum(counts, MAX_DISCOUNTED + 2), minlength=MAX_DISCOUNTED + 3).tolist()
     for k in range(MAX_DISCOUNTED, 1, -1):
@@ -411,7 +411,7 @@ def estimate_good_turing(counts: np.ndarray, n: int) -> tuple[float, ...]:
 
 
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
-"""Discounts of adjusted counts 1, 2 and 3 or more for texts too small or unusual to estimate them from.
+"""Discounts of adjusted counts 1, 2 and 3 or more, for texts too small or unusual to estimate discounts.
 
 lmplz is run with the same values.
 """

@@ -1,4 +1,4 @@
-"""Make bundles from trained models: name the models, fit their mixture, copy, measure and publish them."""
+"""Make bundles from trained models: name and copy the models, fit their mixture, measure, and publish."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RESERVED = {
     **dict.fromkeys((MIXTURE, WORDS, OOV, EMPTY), "another component of a total"),
     **dict.fromkeys((WEIGHTS, RERANKERS), "a folder of every bundle"),
 }
-"""Names that a model cannot have, and what they stand for."""
+"""Names that a model cannot have, each with the reason: what it stands for."""
 
 
 def name_models(kind: str, values: Sequence[str]) -> dict[str, Path]:
@@ -89,7 +89,8 @@ def check_model_name(name: str, streams: Collection[str]) -> None:
 def check_shares(given: Mapping[str, float], names: Sequence[str], backward: Collection[str] = ()) -> None:
     """Check the given interpolation weights λ.
 
-    They are either complete, or only zeros, which leave models out of the mixture.
+    Either they are all weights of a mixture, and sum to 1; or all are 0, which leaves these models out of the
+    mixture, and the other λ will be fitted.
 
     Args:
         backward: names of the backward models.
@@ -109,9 +110,9 @@ def choose_shares(
 ) -> dict[str, float]:
     """Choose the interpolation weight λ of every model of one direction.
 
-    If any λ above 0 is given, the given λ are used, and the other models get 0. Otherwise, the λ of all
-    models without a given λ are fitted by EM. The direction is that of the models above 0. If none is given,
-    it is forward, unless only backward models are left.
+    If any λ above 0 is given, the given λ are used, and the other models get 0. The direction is that of the
+    models with a λ above 0. Otherwise, the λ of all models without a given λ are fitted by EM. The direction
+    is then forward, unless only backward models are left.
 
     Args:
         given: λ that have passed ``check_shares``.
@@ -129,7 +130,7 @@ def choose_shares(
 def divide_weight(
     mixture_weight: float, mixture: Collection[str], backward: Collection[str]
 ) -> dict[str, float]:
-    """Divide the weight of the mixture between both directions, so that scores of sentences are averaged.
+    """Divide the weight of the mixture, so that the sentence scores of both directions are averaged.
 
     The mixture gets half of the weight, and the backward models outside the mixture share the other half. If
     there are none, the mixture gets all of it.
@@ -248,7 +249,7 @@ class BundleParts:
     rerankers: Sequence[Path] = ()
     """Folders of rerankers that were trained with the same models. Each is named after its folder."""
     tables: bool = False
-    """Store n-grams as tables, which are mapped into memory, instead of copying ARPA files."""
+    """Convert ARPA files to n-gram tables, which are mapped into memory, instead of copying them."""
     half: bool = False
     """Store networks in half precision instead of copying their weights."""
     facts: Mapping[str, Any] | None = None
@@ -402,7 +403,7 @@ def _copy_ngram(source: Path, folder: Path, as_table: bool) -> dict[str, Any]:
 
 
 def describe_direction(backward: bool) -> dict[str, bool]:
-    """Return the direction of a model for its manifest entry. Forward models have no such field."""
+    """Return the field ``backward`` for a model's manifest entry; nothing for forward models."""
     return {"backward": True} if backward else {}
 
 
@@ -410,7 +411,7 @@ def describe_slots(ngram: NgramModel) -> dict[str, list[str]]:
     """Return the slots of an n-gram, words like ``$name``, for its manifest entry. Backward models have none.
 
     Raises:
-        ConfigError: there are too many.
+        ConfigError: there are too many slots.
     """
     slots = [] if ngram.backward else sorted(filter(SLOT.fullmatch, ngram.vocabulary()))
     if len(slots) > MAX_SLOTS:

@@ -76,7 +76,7 @@ def parse_vectors(tables: Mapping[str, Any], file: str) -> dict[str, VectorsReci
 
 
 def check_embeddings(vectors: Mapping[str, VectorsRecipe], options: NetworkOptions) -> None:
-    """Raise ConfigError if the embeddings that a network names do not exist, or do not fit its size."""
+    """Raise ConfigError if a network names vectors that do not exist, or that do not fit its size."""
     name = options.embeddings
     if name is None or (name not in vectors and Path(name).is_file()):
         return
@@ -96,15 +96,15 @@ class RunSettings:
     note: str = ""
     """Description for the report."""
     start_from: str = ""
-    """Name of an earlier network of the recipe, from whose best model and vocabulary training starts."""
+    """Name of an earlier network of the recipe. Training starts from its best model and vocabulary."""
     train: tuple[str, ...] = ()
     """Training texts of this network, relative to the data folder. If empty, those of the recipe are used."""
     weights: tuple[float, ...] = ()
-    """For each text, how often a sentence is drawn per epoch on average. If empty, each is drawn once."""
+    """For each text, the mean number of times per epoch that a sentence is drawn. Empty: once each."""
     longest: int = 200
     """Maximum number of words per training sentence; longer sentences are truncated."""
     extends: str = ""
-    """Name of an earlier network, whose settings are used unless they are set here. Its note is not used."""
+    """Name of an earlier network. Its settings, except for its note, are the defaults of this one."""
     seeds: tuple[int, ...] = ()
     """Seeds with which to train the network. With seeds 1 and 2, ``x`` becomes ``x-1`` and ``x-2``."""
 
@@ -124,7 +124,7 @@ class NetworkRecipe:
     training: TrainingOptions
     run: RunSettings
     group: str = ""
-    """Name of the network in the recipe, if the network is trained with several seeds."""
+    """Name of the network in the recipe, if it is trained with several seeds; otherwise empty."""
 
 
 def parse_networks(tables: Mapping[str, Any], file: str) -> dict[str, NetworkRecipe]:
@@ -158,7 +158,7 @@ def _extend(table: Any, above: Mapping[str, dict[str, Any]], location: str) -> d
 
 
 def _parse_network(table: dict[str, Any], location: str) -> NetworkRecipe:
-    """Divide a network's flat table into network options, training options and settings of the run."""
+    """Divide the table of a network into network options, training options and settings of the run."""
     kinds = (NetworkOptions, TrainingOptions, RunSettings)
     kind_of = {item.name: kind for kind in kinds for item in fields(kind)}
     check_keys(table, sorted(kind_of), location)
@@ -173,7 +173,7 @@ def _parse_network(table: dict[str, Any], location: str) -> NetworkRecipe:
 def _with_seed(
     recipe: NetworkRecipe, name: str, seed: int | None, above: Mapping[str, NetworkRecipe], location: str
 ) -> NetworkRecipe:
-    """Make the network for one seed. It starts from networks with the same seed, if these have several."""
+    """Make the network for one seed. It starts from the same seed of another network, if that has several."""
     run, network = recipe.run, recipe.network
     start_from = _member(run.start_from, seed, above)
     if start_from and start_from not in above:
@@ -193,7 +193,7 @@ def _with_seed(
 
 
 def _member(name: str, seed: int | None, above: Mapping[str, NetworkRecipe]) -> str:
-    """Return the name of the network with this seed, if ``name`` is trained with several seeds."""
+    """Return the name of a network's variant with this seed; ``name`` itself if it has only one seed."""
     member = f"{name}-{seed}"
     return member if member in above and above[member].group == name else name
 
@@ -213,9 +213,9 @@ class TextRecipe:
     held_out_lines: int = 0
     """Number of lines at the end of the first training text that are used only for validation."""
     first_share: float = 1.0
-    """Share of the lines of each training text to use, from its beginning, after removing held-out lines."""
+    """Share of the lines of each training text to use, from its start. Held-out lines are removed before."""
     tests: tuple[str, ...] = ()
-    """Texts on which models are evaluated. The report has their file names."""
+    """Texts on which models are evaluated. In the report, they have the names of their files."""
     normaliser: str = ""
     """``raw``, the name of shipped settings, or a file of settings, relative to the recipe; empty for the
     default normaliser."""
@@ -265,7 +265,7 @@ class BundleRecipe:
     lm_weight: float = 1.0
     word: float = 0.0
     weight_sets: tuple[str, ...] = ()
-    """Further weight sets: names of shipped sets, or files relative to the recipe, which name their sets."""
+    """Further weight sets: names of shipped sets, or files relative to the recipe. A file names its set."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """Notes for the manifest, such as the origin and the licence of the text."""
 
@@ -285,9 +285,9 @@ class Recipe:
     ngrams: Mapping[str, NGramOptions] = field(default_factory=dict)
     """N-gram models other than the first, by name."""
     mixtures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Models to measure together, by the name of their mixture."""
+    """The models of each mixture to measure, by the name of the mixture."""
     comparisons: Mapping[str, str] = field(default_factory=dict)
-    """For networks, the names of the networks with whose perplexities theirs are compared."""
+    """For each network that is compared with another one by perplexity, the name of the other."""
     past_text: PastTextRecipe = PastTextRecipe()
     vectors: Mapping[str, VectorsRecipe] = field(default_factory=dict)
     """Word vectors to train before the networks, by name."""
@@ -329,7 +329,7 @@ class Recipe:
         """Load the normaliser of the recipe's texts.
 
         Args:
-            models: models that a run has made so far. If the recipe names no normaliser, theirs is used.
+            models: models that a run has made so far. Their normaliser is used if the recipe names none.
 
         Raises:
             ConfigError: the normaliser does not exist, or the models were trained with different ones.
@@ -416,7 +416,7 @@ def make_recipe(values: dict[str, Any], path: Path) -> Recipe:
 
 
 def _check_names(recipe: Recipe) -> None:
-    """Check that names of models are distinct, and that each name stands for a model."""
+    """Check that the names of models are distinct, and that each reference names a model of the recipe."""
     path, bundle = recipe.file, recipe.bundle
     if taken := sorted({"ngram", "ngram-backward", "neural", *recipe.networks}.intersection(recipe.ngrams)):
         raise ConfigError(f"{path}: [ngrams.{taken[0]}] has the name of another model; choose another one")

@@ -18,7 +18,7 @@ from rescorer.errors import ConfigError
 
 REPORT_FILE, FIGURES_FILE, CURVES_FILE = "report.md", "report.json", "curves.png"
 LINE_STYLES, N_COLOURS = ("-", "--", ":", "-."), 10
-"""Line styles and number of colours. Their combinations distinguish 40 networks."""
+"""Line styles and number of colours of curves. Their combinations distinguish 40 networks."""
 TICK_MULTIPLES = (1, 1.2, 1.5, 2, 3, 4, 5, 6, 8)
 """Multiples of powers of ten that are labelled on the axis of perplexities."""
 
@@ -40,7 +40,7 @@ class MeasuredModel:
     words_per_s: float | None = None
     note: str = ""
     members: tuple[str, ...] = ()
-    """For a mean over seeds: names of the rows that are averaged."""
+    """Names of the rows that are averaged, if this row is a mean over seeds; otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Comparison:
     name: str
     base: str
     relative: Mapping[str, tuple[float, ...]]
-    """For each text, relative differences, one per seed: 0.02 if the perplexity is 2 % higher."""
+    """For each text, the relative difference with each seed, such as 0.02 if the perplexity is 2 % higher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def plot_curves(curves: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -
 
 
 def add_means(rows: Sequence[MeasuredModel], groups: Mapping[str, str]) -> list[MeasuredModel]:
-    """Add a row with the mean over seeds after the rows of each group.
+    """Add a row with the mean after the rows of each group. A group is a network with several seeds.
 
     Args:
         groups: for each network, the name of its group; empty for a network without a group.
@@ -227,7 +227,7 @@ def _mean(values: Sequence[float]) -> float:
 def compare(rows: Sequence[MeasuredModel], bases: Mapping[str, str]) -> tuple[Comparison, ...]:
     """Compare the perplexities of models with those of other models.
 
-    If both are groups with equally many seeds, they are compared seed by seed.
+    Two groups of networks with equally many seeds are compared seed by seed.
 
     Args:
         bases: for each model, the name of the model to compare it with. Names may be those of groups.

@@ -89,7 +89,7 @@ class RecipeRun:
         return tuple(self.data / name for name in self.recipe.text.tests)
 
     def training_text(self, name: str) -> Path:
-        """Return the path of a training text, without its held-out lines and those after its first share."""
+        """Return the path of a training text or, for a text of the whole recipe, of the part that is used."""
         names = self.recipe.text.train
         return self.train[names.index(name)] if name in names else self.data / name
 
@@ -99,7 +99,7 @@ class RecipeRun:
 
     @cached_property
     def texts(self) -> dict[str, list[Words]]:
-        """Sentences of the validation and the test texts, by their file names."""
+        """The sentences of the validation text and of each test text, by the name of the text's file."""
         paths = (self.validation, *self.tests)
         return {path.name: list(read_sentences([path], self.normaliser)) for path in paths}
 
@@ -152,7 +152,7 @@ def split_held_out(train: tuple[Path, ...], n_lines: int, folder: Path) -> tuple
 
 
 def take_first(path: Path, share: float, first: Path) -> Path:
-    """Write the first lines of a text to the file ``first``, and return that.
+    """Write the first lines of a text to the file ``first``, and return its path.
 
     Raises:
         ConfigError: the share is less than a line.
@@ -199,7 +199,7 @@ def estimate_ngrams(run: RecipeRun) -> None:
 
 
 def describe_source(texts: Sequence[Path], options: NGramOptions | Word2VecOptions) -> dict[str, Any]:
-    """Describe what a model is made from: its options, and the name and size of each text, as plain data."""
+    """Describe the origin of a model as plain data: its options, and the name and size of each text."""
     sizes = [[path.name, path.stat().st_size] for path in texts]
     source: dict[str, Any] = json.loads(json.dumps({**asdict(options), "texts": sizes}, default=str))
     return source
@@ -342,7 +342,7 @@ def vectors_file(run: RecipeRun, name: str) -> Path:
 
 
 def train_vectors(run: RecipeRun) -> None:
-    """Train the vectors that do not exist yet, or resume their training; by default with one thread."""
+    """Train the vectors that are not finished, or resume their training, by default with one thread."""
     for name, recipe in run.recipe.vectors.items():
         output = vectors_file(run, name)
         texts = [run.data / text for text in recipe.train]
@@ -388,7 +388,7 @@ def measure_past_text(run: RecipeRun) -> list[MeasuredModel]:
 
 
 def _measure_ways(run: RecipeRun, name: str) -> dict[str, dict[str, Any]]:
-    """Fit and measure each way to use the past, alone and mixed with the n-gram model."""
+    """Fit and measure each way of learning from the past, alone and mixed with the n-gram model."""
     recipe, validation = run.recipe.past_text, run.validation.name
     models, scores = load_and_score(run, [FIRST, name])
     found = score_past_texts(
@@ -425,7 +425,7 @@ def measure_models(run: RecipeRun) -> Report:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Return the validations of a run, keeping the last of several entries for the same step.
+    """Return the validations of a run. If a step has several entries, only the last one is kept.
 
     A step has several entries if the run was killed after logging a validation, before saving it.
     """
@@ -435,7 +435,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 VOCABULARY_FILE, BUNDLES_FOLDER = "vocabulary.txt", "bundle"
 FOUND_ELSEWHERE = {"start_from", "vectors", "embeddings", "vocabulary"}
-"""Saved options of a run that need not match: they are paths, or follow from the other options."""
+"""Saved options of a finished run that may differ: they are paths, or follow from the other options."""
 
 
 def run_recipe(
@@ -460,7 +460,7 @@ def run_recipe(
 
 
 def check_networks(run: RecipeRun) -> None:
-    """Count the vocabulary, and raise ConfigError if a network cannot be built, before any work."""
+    """Raise ConfigError, before any training, if a network cannot be built. Counts the words for this."""
     if not run.recipe.networks:
         return
     vocabulary = choose_vocabulary({}, write_vocabulary(run), run.recipe.vocabulary.size)

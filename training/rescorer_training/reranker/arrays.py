@@ -1,4 +1,4 @@
-"""Arrays that rerankers are trained on, losses that training minimises, and candidates to choose from.
+"""Arrays for training rerankers, losses that are minimised, and candidates: the rerankers to choose from.
 
 Arrays hold the features, encodings and errors of every hypothesis of every list. A loss is the plain sum of
 the losses of lists. With expected errors and with pairs, a list therefore counts more if more errors are at
@@ -37,14 +37,14 @@ from rescorer.trie import ENCODING, WordEncoder
 from rescorer.types import NBestList
 
 MIN_SCALE = 1e-9
-"""Standard deviation within lists below which a feature counts as constant.
+"""A feature counts as constant if its standard deviation within lists is below this.
 
-For features with values above 1, it is relative to the largest value."""
+If a feature has values above 1, the limit is relative to its largest value."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingArrays:
-    """L lists with F features per hypothesis. Arrays hold the H hypotheses of all lists one after another."""
+    """L lists with F features per hypothesis. Arrays have the H hypotheses of all lists, list after list."""
 
     features: tuple[str, ...]
     """(F,) names."""
@@ -57,7 +57,7 @@ class TrainingArrays:
     empty: np.ndarray
     """(H,) bool: True for a hypothesis without words in a list in which others have words."""
     offsets: np.ndarray
-    """(L + 1,) int64 index of the first hypothesis of each list, and H."""
+    """(L + 1,) int64 index of the first hypothesis of each list, and H at the end."""
 
     @property
     def n_lists(self) -> int:
@@ -71,7 +71,7 @@ class TrainingArrays:
         return self._select_rows(rows, offsets)
 
     def drop_empty(self) -> TrainingArrays:
-        """Copy the hypotheses that have words, and lists in which no hypothesis has words."""
+        """Copy without empty hypotheses; lists in which all hypotheses are empty stay whole."""
         rows = np.flatnonzero(~self.empty)
         return self._select_rows(rows, np.searchsorted(rows, self.offsets))
 
@@ -81,7 +81,7 @@ class TrainingArrays:
         )
 
     def keep_features(self, names: Sequence[str]) -> TrainingArrays:
-        """Copy the features of the given names, in the order of the arrays."""
+        """Copy with only the features of the given names. They stay in the order of the arrays."""
         columns = [index for index, name in enumerate(self.features) if name in names]
         features = tuple(self.features[index] for index in columns)
         return replace(
@@ -89,7 +89,7 @@ class TrainingArrays:
         )
 
     def choose(self, scores: np.ndarray) -> np.ndarray:
-        """Return the index in ``scores``, (H,), of the best hypothesis of each list; the first if equal."""
+        """Return for each list the index in ``scores``, (H,), of the best hypothesis; the first if equal."""
         return first_maximum_per_list(np.round(scores, TIE_DECIMALS), self.offsets)
 
     def list_errors(self, scores: np.ndarray) -> np.ndarray:
@@ -97,7 +97,7 @@ class TrainingArrays:
         return self.errors[self.choose(scores)].astype(np.int64)
 
     def least_errors(self) -> np.ndarray:
-        """Return whether each hypothesis has the fewest errors of its list, (H,) bool."""
+        """Return whether each hypothesis has as few errors as any of its list, (H,) bool."""
         least: np.ndarray = -maximum_per_list(-self.errors, self.offsets)
         return self.errors == spread_over(least, self.offsets)
 
@@ -106,7 +106,7 @@ class TrainingArrays:
         return float(_measure(_centre(scores[:, None], self.offsets))[0])
 
     def claims(self, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return how sure scores are of the best-scored hypothesis of each list, and whether they are right.
+        """Return the posterior of the best-scored hypothesis of each list, and whether this choice is right.
 
         Returns:
             (L,) float64 posterior of the hypothesis, and (L,) bool, whether no other one has fewer errors.
@@ -170,12 +170,12 @@ def _measure(centred: np.ndarray) -> np.ndarray:
 
 ObjectiveName = Literal["expected errors", "cross entropy", "pairwise"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
-"""Names of the objectives. The first one is evaluated in the end; the others are convex."""
+"""Names of the objectives. The first one is what matters in the end; the others are convex."""
 MAX_PAIR_DISTANCE = 16
-"""Largest distance, in the list, of the two hypotheses of a pair. It keeps the number of pairs linear."""
+"""Largest distance between the ranks of a pair's hypotheses. The number of pairs then grows linearly."""
 
 Loss = Callable[[np.ndarray], tuple[float, np.ndarray]]
-"""A function from scores, (H,), to the loss and its gradient, (H,)."""
+"""A function that returns the loss of scores, (H,), and its gradient, (H,)."""
 
 
 def make_loss(objective: ObjectiveName, arrays: TrainingArrays) -> Loss:
@@ -267,7 +267,7 @@ _LOSSES: dict[ObjectiveName, Callable[[TrainingArrays], Loss]] = {
 
 
 TOTAL = "total"
-"""The feature that holds the base totals. Its weight in the prior is 1."""
+"""Name of the feature with the totals under the base weights. Its weight in the prior is 1."""
 EMPTY = "empty"
 EMPTY_PRIOR = -1000.0
 """Prior weight of the feature ``empty``, before scaling, if empty hypotheses are left out.
@@ -278,9 +278,9 @@ TEMPERATURE_STEPS = (0.125, 0.25, 0.5, 1.0, 2.0)
 MIDDLE_STEPS = (0.25, 1.0)
 STRENGTHS = (10.0, 3.0, 1.0)
 PRIOR_LIST_STRENGTHS = (100.0, 10.0)
-"""Strengths of the penalty towards the reranker of prior lists. The first nearly keeps its weights."""
+"""Strengths of the penalty that keeps weights close to the reranker of prior lists; 100 nearly fixes them."""
 NETWORK_STRENGTH, N_HIDDEN, N_MEMBERS, N_LAYERS = 1.0, 6, 3, 1
-"""Settings of perceptrons and transformers."""
+"""Settings of perceptrons and transformers: penalty, hidden units, networks to average, layers."""
 MIN_LISTS_FOR_NETWORKS = 500
 """Smallest number of lists for which perceptrons, transformers and encodings of words are tried.
 
@@ -288,7 +288,7 @@ Fewer lists cannot show that they differ from linear networks."""
 START, START_EMPTY_OUT = "base weights", "base weights, empty left out"
 """Feature sets that are not fitted: the base weights, and the base weights without empty hypotheses."""
 WITH_ENCODING = "all features and encoding"
-"""The feature set that ends with an encoding of the words."""
+"""Name of the feature set that has all features, followed by an encoding of the words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +299,7 @@ class Candidate:
     """Name of the feature set."""
     objective: ObjectiveName = "cross entropy"
     strength: float = 1.0
-    """Strength of the penalty: a weight moves by 1 only if this saves so many errors, or nats."""
+    """Strength of the penalty. A weight moves by 1 only if this saves as much: so many errors, or nats."""
     n_hidden: int = 0
     """Hidden units of each perceptron; 0 for other networks."""
     n_layers: int = 0
@@ -340,7 +340,7 @@ class Average:
 
     @property
     def from_prior_lists(self) -> bool:
-        """Whether the weights of any candidate keep close to those of prior lists."""
+        """Whether any candidate keeps its weights close to those of a reranker of prior lists."""
         return any(candidate.from_prior_lists for candidate in self.candidates)
 
     def __str__(self) -> str:
@@ -429,9 +429,9 @@ def make_feature_sets(
 MAX_COMPONENTS = 96
 """Largest number of principal components."""
 N_SAMPLE_LISTS = 500
-"""Largest number of lists from which the components are computed. These lists are evenly spaced."""
+"""Largest number of lists from which components are computed, chosen at even distances."""
 MIN_VARIANCE = 1e-9
-"""A component is left out if its variance is below this share of the largest one."""
+"""A component is left out if its variance is below this share of the largest variance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,7 +445,7 @@ class EncodedLists:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the C components as features in training."""
+        """Names that the C components have as features in training."""
         return tuple(f"{ENCODING}{self.encoder.model}:{k}" for k in range(self.encoder.projection.shape[1]))
 
     def append_to(self, arrays: TrainingArrays) -> TrainingArrays:
@@ -465,9 +465,9 @@ def is_encoding(feature: str) -> bool:
 
 
 def encode_lists(rescorer: Rescorer, lists: Sequence[NBestList]) -> EncodedLists | None:
-    """Encode lists by that network of a bundle that has the longest context vectors.
+    """Encode the words of lists by the network of a bundle with the longest context vectors.
 
-    All components are scaled by the same number, so that their variance within lists is 1 on average.
+    All components are scaled by the same number, so that their mean variance within lists is 1.
 
     Returns:
         None if the bundle has no network, or if there are too few lists to try encodings.
@@ -498,7 +498,7 @@ def find_components(centred: np.ndarray) -> np.ndarray:
 
 
 def compress_encoding(ensemble: Ensemble, encoder: WordEncoder) -> tuple[Ensemble, WordEncoder]:
-    """Replace the last C inputs of networks, the components, by the combinations of them that they use.
+    """Replace the components, the last C inputs of the networks, by the combinations that the networks use.
 
     The combinations span the columns of all matrices by which the components are multiplied, so that scores
     change only by rounding. Linear weights are averaged over the members first.

@@ -64,7 +64,7 @@ from rescorer_training.reranker.arrays import (
 
 MAX_ITERATIONS = 60
 TOLERANCE = 1e-6
-"""The search ends when the loss decreases by less than this, relative to its value."""
+"""Fitting ends when a step lowers the loss by less than this, relative to the loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def linear_parameters(weights: np.ndarray) -> NetworkParameters:
 
 
 def draw_parameters(weights: np.ndarray, n_hidden: int, seed: int) -> NetworkParameters:
-    """Make a network with random hidden units that scores like the linear network with these weights."""
+    """Make a network with random hidden units. At first, it scores like a linear network with ``weights``."""
     hidden = np.random.default_rng(seed).normal(size=(len(weights), n_hidden)) / np.sqrt(len(weights))
     return NetworkParameters(weights, hidden, np.zeros(n_hidden), np.zeros(n_hidden))
 
@@ -186,11 +186,11 @@ class Batch:
     """B lists, padded to H hypotheses each."""
 
     inputs: Tensor
-    """(B, H, I) features; 0 where a list has ended."""
+    """(B, H, I) inputs of each hypothesis; 0 after the end of a list."""
     is_present: Tensor
-    """(B, H) bool; False where a list has ended."""
+    """(B, H) bool, True for hypotheses; False after the end of a list."""
     loss: Loss
-    """Loss as a function of the scores of all hypotheses that are present, list by list."""
+    """Loss as a function of scores, those of the hypotheses that are present, list by list."""
 
 
 def fit_transformer(
@@ -210,7 +210,7 @@ def fit_transformer(
         start: (F,) weights from which the linear part starts.
 
     Returns:
-        Parameters in float64, by name, of the shapes of one member of an ``Ensemble``.
+        The parameters of one member of an ``Ensemble``, by name, in float64.
     """
     sizes = TransformerSizes(arrays.x.shape[1], 0, n_layers, WIDTH, HEADS, UNITS)
     random = np.random.default_rng(seed)
@@ -244,7 +244,7 @@ def make_transformer_ensemble(members: list[dict[str, np.ndarray]]) -> Ensemble:
 def draw_transformer(
     sizes: TransformerSizes, linear: np.ndarray, random: np.random.Generator
 ) -> dict[str, Tensor]:
-    """Make a transformer with random layers that scores like the linear network with these weights."""
+    """Make a transformer with random layers. At first, it scores like a linear network with ``linear``."""
     drawn = {}
     for name, (_, *shape) in sizes.parameter_shapes(1).items():
         if name == "linear":
@@ -280,7 +280,7 @@ def score_batch(
 
 
 def _attend(projected: Tensor, is_present: Tensor, heads: int) -> Tensor:
-    """Let all hypotheses of a list attend to those that are present, (B, H, W)."""
+    """Compute attention, (B, H, W): each hypothesis attends to those of its list that are present."""
     n_lists, n, width = projected.shape[0], projected.shape[1], projected.shape[2] // 3
     parts = projected.view(n_lists, n, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
     queries, keys, values = parts.unbind()  # (B, heads, H, W / heads) each
@@ -341,13 +341,14 @@ def _seeded(seed: int) -> Iterator[None]:
 MIN_PRIOR_LISTS = 20
 """Smallest number of prior lists to train on. With fewer, the prior is the base total."""
 ORDER_FEATURES = ("log_rank", "first")
-"""Features that replace the streams that prior lists lack.
+"""Features that stand for streams that prior lists lack.
 
-Without them, the language models would have to explain the order that these streams have caused."""
+These streams decided the order of the hypotheses. Without the features, weights of language models would be
+fitted to explain this order."""
 
 
 class ListKeys(NamedTuple):
-    """Properties by which lists are recognised as related: parallel sequences, with one entry per list."""
+    """Keys that related lists have in common. Each field is a sequence with one entry per list."""
 
     ids: Sequence[str]
     groups: Sequence[str]
@@ -358,7 +359,7 @@ class ListKeys(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PriorLists:
-    """Lists of another kind on which a first reranker is trained, and how they relate to the other lists."""
+    """Lists of another kind, to train a first reranker on, and their relations to the lists to train on."""
 
     arrays: TrainingArrays
     """Features and errors of the prior lists, scaled by their own standard deviations."""
@@ -370,13 +371,13 @@ class PriorLists:
     """Keys of the lists to train on."""
 
     def find_allowed(self, lists: np.ndarray) -> np.ndarray:
-        """Find the prior lists that may be used if the reranker is trained on some of the lists to train on.
+        """Find the prior lists that may be used while some of the lists to train on are held out.
 
-        All other lists to train on are held out: a prior list must not share an id, a group or a reference
+        Held out are all that are not in ``lists``. A prior list must not share an id, a group or a reference
         with any of these.
 
         Args:
-            lists: indices of the lists that the reranker is trained on.
+            lists: indices of the lists that are not held out.
 
         Returns:
             Indices of the prior lists.
@@ -387,7 +388,7 @@ class PriorLists:
         return np.flatnonzero(~np.any(is_shared, axis=0))
 
     def describe(self) -> str:
-        """Say how many prior lists there are, and how many of them are left out for some held-out lists."""
+        """Say how many prior lists there are, and how many are left out where related lists are held out."""
         n_lists, n_free = self.arrays.n_lists, len(self.find_allowed(np.zeros(0, dtype=np.int64)))
         return (
             f"{n_lists:,} lists of another kind; {n_lists - n_free:,} share an id, a group or a reference "
@@ -401,12 +402,12 @@ class PriorLists:
 
 
 class Fitter:
-    """Fit candidates on the same lists, deterministically.
+    """Fits candidates on the same lists, deterministically.
 
     Args:
         folds: folds of these lists. Each network of an ensemble is trained without one of the folds.
         feature_sets: features of each set, by the name of the set.
-        prior: fitter for the prior lists, for candidates that take their prior from them.
+        prior: fitter on prior lists, for candidates with the prior of a first reranker; None without any.
     """
 
     def __init__(
@@ -447,7 +448,7 @@ class Fitter:
         return Fitted(features, make_ensemble([linear_parameters(weights / len(fitted))]))
 
     def _fit_linear(self, candidate: Candidate) -> NetworkParameters:
-        """Fit a linear network, starting from an easier fit: a stronger penalty or a convex objective."""
+        """Fit a linear network, starting from an easier fit: a stronger penalty, or a convex objective."""
         if candidate not in self._linear:
             arrays = self._select_features(candidate.feature_set)
             prior = self._make_prior(arrays, candidate)
@@ -460,7 +461,7 @@ class Fitter:
         return self._linear[candidate]
 
     def _fit_members(self, candidate: Candidate) -> Ensemble:
-        """Fit networks, each without one fold, from their own random hidden units or layers."""
+        """Fit the networks of an ensemble, each without another fold, and from other random hidden values."""
         arrays = self._select_features(candidate.feature_set)
         objective, strength = candidate.objective, candidate.strength
         prior = self._make_prior(arrays, candidate)
@@ -481,7 +482,8 @@ class Fitter:
         """Return the weights that fitting keeps close to, (F,).
 
         They are those of the base total or of the reranker that was trained on prior lists, scaled to scores
-        with a standard deviation of 1 within lists. If empty hypotheses are left out, a penalty is added.
+        with a standard deviation of 1 within lists. If the candidate leaves out empty hypotheses, their
+        penalty is added.
         """
         scale_of = dict(zip(arrays.features, arrays.scales.tolist(), strict=True))
         weights = {TOTAL: 1.0}
@@ -511,7 +513,7 @@ class Fitted:
 
     @property
     def linear(self) -> np.ndarray:
-        """Mean over the networks of the linear weight of each feature, (F,)."""
+        """Linear weight of each feature, averaged over the networks, (F,)."""
         return self.ensemble.parameters["linear"].mean(axis=0)
 
     def score(self, arrays: TrainingArrays) -> np.ndarray:
@@ -525,7 +527,7 @@ class Fitted:
 
 
 def is_better_without_empty(arrays: TrainingArrays) -> bool:
-    """Whether the base weights make no more errors if they leave out empty hypotheses.
+    """Whether the base weights make fewer or equally many errors if empty hypotheses are left out.
 
     Empty hypotheses are unlike all others, and language models favour them strongly. If a weight for them is
     learnt from few examples, it can cost more errors than all other weights save.
@@ -545,7 +547,7 @@ OnProgress = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class CrossValidation:
-    """Scores of lists by rerankers that were chosen and trained without the scored list."""
+    """Scores of lists. Each list was scored by a reranker that was chosen and trained without it."""
 
     chosen: tuple[Choice, ...]
     """What was chosen for each fold."""
@@ -556,13 +558,13 @@ class CrossValidation:
 
 
 class NestedTraining:
-    """Train and judge candidates on the same lists.
+    """Trains and judges candidates on the same lists, by cross-validation.
 
     Args:
         feature_sets: features of each set, by the name of the set.
         candidates: candidates to choose from, the most cautious first.
         seed: random seed of perceptrons and transformers.
-        prior_lists: lists of another kind, for candidates that take their prior from them.
+        prior_lists: lists of another kind, for candidates with the prior of a first reranker.
     """
 
     def __init__(
@@ -585,7 +587,7 @@ class NestedTraining:
     def cross_validate_candidate(self, candidate: Choice, without: Sequence[str] = ()) -> CrossValidation:
         """Hold out each fold in turn, and train one candidate on the other folds.
 
-        If the candidate was chosen on the same lists, the errors are optimistic.
+        The errors are optimistic (too few) if the candidate was chosen on the same lists.
 
         Args:
             without: features to leave out.
@@ -628,7 +630,7 @@ class NestedTraining:
         return self._fitter(np.arange(self.arrays.n_lists)).fit(candidate)
 
     def fit_folds(self, candidate: Choice) -> list[Fitted]:
-        """Fit a candidate without each fold in turn."""
+        """Fit a candidate several times, each time without another fold."""
         parts = (self.folds.split(fold)[0] for fold in range(self.folds.n_folds))
         return [self._fitter(lists).fit(candidate) for lists in parts]
 

@@ -69,14 +69,14 @@ class System:
     words: np.ndarray
     """(L,) int64 number of reference words."""
     held_out: bool
-    """Whether the system was tuned without the list in which it chooses."""
+    """Whether each list was decided by a system that was tuned without this list."""
     is_rule: bool = True
-    """Whether a reranker must beat this system."""
+    """Whether this is one of the rules that a reranker must beat."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureWeight:
-    """The weight of a feature in the linear part; features have a spread of 1 within lists."""
+    """The weight of a feature in the linear part. Features are scaled to a spread of 1 within lists."""
 
     name: str
     weight: float
@@ -88,7 +88,7 @@ class FeatureWeight:
 
 @dataclass(frozen=True, slots=True)
 class FeatureWorth:
-    """Increase of the held-out error rate if a reranker of the same kind is trained without some features."""
+    """Worth of some features: by how much the held-out error rate grows if training leaves them out."""
 
     name: str
     """Kind of the features; or the stream or the model from whose scores they are computed."""
@@ -108,11 +108,11 @@ class RerankerReport:
     best_rule: str
     """Name of the simple rule with the fewest errors."""
     judgement: Judgement
-    """Comparison of the reranker with the best simple rule."""
+    """Result of comparing the reranker with the best simple rule."""
     candidate: Choice
     """Candidate of the reranker, chosen by cross-validation on all lists."""
     fold_candidates: tuple[Choice, ...]
-    """Candidate for each fold, chosen without the lists of the fold."""
+    """For each fold, the candidate that was chosen without the lists of the fold."""
     folds: str
     """Description of how the lists were divided into folds."""
     weights: tuple[FeatureWeight, ...]
@@ -120,12 +120,12 @@ class RerankerReport:
     calibration_error: float
     """Expected calibration error of held-out posteriors of first-ranked hypotheses.
 
-    A posterior is taken as the probability that no other hypothesis of the list has fewer errors."""
+    A posterior claims to be the probability that no other hypothesis of the list has fewer errors."""
     mean_posterior: float
     share_right: float
-    """Share of the lists whose first-ranked hypothesis has the fewest errors, held out."""
+    """Share of the held-out lists whose first-ranked hypothesis has as few errors as any other."""
     n_seen: int = 0
-    """Number of lists on which the base weights were tuned. For the base weights they are not held out."""
+    """Number of lists on which the base weights were tuned: for these weights, they are not held out."""
     prior_lists: str = ""
     """Description of the prior lists; empty without any."""
 
@@ -259,7 +259,7 @@ def _describe_weights(
 def summarise_weights(fitted: fitting.Fitted, arrays: TrainingArrays) -> dict[str, float]:
     """Return the linear weight of each feature.
 
-    For an encoding, it is the standard deviation within lists that the encoding gives to scores.
+    An encoding of the words has one entry: the standard deviation within lists of its part of the scores.
     """
     linear, columns = fitted.linear, [is_encoding(feature) for feature in fitted.features]
     weights = {
@@ -277,7 +277,7 @@ def summarise_weights(fitted: fitting.Fitted, arrays: TrainingArrays) -> dict[st
 def _measure_worth(
     training: fitting.NestedTraining, candidate: Choice, fitted: fitting.Fitted, words: np.ndarray
 ) -> tuple[FeatureWorth, ...]:
-    """Measure the worth of each group of features of ``group_features`` by leaving the group out."""
+    """Measure the worth of each group that ``group_features`` finds, by training without the group."""
     if len(fitted.features) < 2:
         return ()
     groups = group_features(fitted.features)
@@ -290,7 +290,7 @@ def _measure_worth(
 
 
 def group_features(features: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    """Group the features that are left out together.
+    """Group features. Those of a group are left out together to measure their worth.
 
     Features of the same stream or model form a group, as do the components of an encoding. Other features are
     grouped by kind. The base total and the penalty of empty hypotheses, from which training starts, are never
@@ -306,7 +306,7 @@ def group_features(features: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
 
 
 PAGE = "README.md"
-"""File with figures in the folder of the reranker."""
+"""Name of the page with figures in the folder of the reranker."""
 MAX_NAME_BYTES = 200
 """Maximum length of a name in UTF-8. File systems allow 255 bytes including a suffix."""
 
@@ -386,7 +386,7 @@ class TrainingLists:
 
     scored: Sequence[MeasuredList]
     base: Weights
-    """Complete weights of the base totals, including the λ of the mixture."""
+    """Complete base weights, including the λ of the mixture. Base totals are totals under these weights."""
     models: Sequence[str]
     """Names of the language models."""
 
@@ -431,7 +431,7 @@ class TrainingLists:
             )
 
     def check_scores(self) -> None:
-        """Raise ConfigError if the lists are unfit for training a reranker."""
+        """Raise ConfigError if the scores of the lists are unfit for training a reranker."""
         if any(self.base.rerankers.values()):
             raise ConfigError(
                 f"weights {quote(self.base.name)} use a reranker; training starts from weights of scores: "
@@ -472,7 +472,7 @@ def compare_rules(
     """Judge the simple rules that a reranker must beat, on the folds of ``TrainingLists.make_folds``.
 
     Args:
-        first_pass: weights by which the recogniser ranked; None if the lists are in its order.
+        first_pass: weights by which the recogniser ranked; None if the lists are in the recogniser's order.
     """
     scored = lists.scored
     if share_references:  # folds then take the lists for different ones
@@ -543,8 +543,8 @@ def train_reranker(
 def compute_features(lists: TrainingLists) -> tuple[Mapping[str, tuple[str, ...]], TrainingArrays]:
     """Compute all features of all lists; also return the feature sets to choose from.
 
-    Scales and temperatures depend on the features of all lists, even of lists that are held out later, but
-    not on their references.
+    Scales and temperatures depend on the features of all lists, even of those that are held out later. They
+    do not depend on references.
 
     Raises:
         ConfigError: the base weights give all hypotheses of each list the same total.
@@ -563,7 +563,7 @@ def compute_features(lists: TrainingLists) -> tuple[Mapping[str, tuple[str, ...]
 
 
 def compute_arrays(lists: TrainingLists, feature_sets: Mapping[str, Sequence[str]]) -> TrainingArrays:
-    """Compute all features of some sets, of all lists."""
+    """Compute, for all lists, the features that any of the sets has."""
     features = tuple(dict.fromkeys(feature for names in feature_sets.values() for feature in names))
     matrices = [
         feature_matrix(features, ListView(item.components, item.words, item.context, total))
@@ -582,10 +582,10 @@ def compute_prior_features(
     feature_sets: Mapping[str, Sequence[str]],
     share_references: bool,
 ) -> fitting.PriorLists:
-    """Compute the features of prior lists, and find what relates them to the lists to train on.
+    """Compute the features of prior lists, and the keys that relate them to the lists to train on.
 
-    Only features that prior lists can have are computed. If they lack a stream, features of the order of the
-    hypotheses replace it.
+    Features of streams that the prior lists lack cannot be computed. Features of the order of the hypotheses
+    (``ORDER_FEATURES``) replace them.
     """
     known = prior.scored[0].components
     lacks_stream = not set(lists.streams) <= set(known)

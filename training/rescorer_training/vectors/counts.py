@@ -37,7 +37,7 @@ CELL = np.dtype([("key", "<i8"), ("weight", "<f8")])
 """A cell: the key i·V + j of two words i ≤ j, and the total weight of their co-occurrences."""
 
 COPIES_IN_MERGE = 5
-"""Memory that merging needs, including temporary arrays, as a multiple of the size of the blocks it reads."""
+"""Merging needs so many times the memory of the blocks that it reads, including temporary arrays."""
 
 
 def sum_cells(keys: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -67,8 +67,8 @@ def read_cells(path: Path, cells_per_block: int) -> Iterator[np.ndarray]:
 def merge_runs(runs: Sequence[Path], memory_bytes: int) -> Iterator[np.ndarray]:
     """Merge sorted files of cells, adding up equal keys; yield cells in ascending order of distinct keys.
 
-    Each file is read in blocks. Cells up to the smallest last key of the blocks in memory are complete,
-    because no block on disk has such a key.
+    Each file is read in blocks. Take the last keys of the blocks in memory: cells up to the smallest of these
+    are complete, because no block on disk has such a key.
     """
     cells_per_block = max(1, memory_bytes // (COPIES_IN_MERGE * CELL.itemsize * max(1, len(runs))))
     streams = [read_cells(run, cells_per_block) for run in runs]
@@ -91,9 +91,9 @@ CELLS_PER_BLOCK = 4_000_000
 
 
 def mirror_cells(cells: np.ndarray, n_words: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows, columns (int32) and weights (float64) of the entries X_ij and X_ji of cells.
+    """Return the entries X_ij and X_ji of cells: rows and columns (int32), and weights (float64).
 
-    A pair of equal words counts twice, because each of them is in the window of the other.
+    A pair of equal words counts twice, because each word is in the window of the other.
     """
     low, high = np.divmod(cells["key"], n_words)
     differ = low != high
@@ -115,7 +115,7 @@ def load_matrix(path: Path, n_words: int) -> csr_array:
 MAX_WINDOW = 100
 MIN_MEMORY_MB = 16
 BYTES_PER_PAIR = 80
-"""Memory that counting needs per pair of words, including temporary arrays."""
+"""Bytes that counting needs per pair of words, including temporary arrays."""
 MAX_BLOCK_IDS = 4_000_000
 
 
@@ -181,7 +181,7 @@ def check_memory(memory_mb: int) -> None:
 def _count_blocks(
     text: EncodedText, window: int, by_distance: bool, memory_bytes: int
 ) -> Iterator[np.ndarray]:
-    """Yield the sorted cells of consecutive blocks of the text. A block is as large as the memory allows."""
+    """Yield the sorted cells of one block of the text after another. Blocks are as large as memory allows."""
     size = max(1, min(MAX_BLOCK_IDS, memory_bytes // (BYTES_PER_PAIR * (window + 1))))
     previous = np.empty(0, dtype=np.int64)
     with track("counting co-occurrences", "words", len(text.ids)) as task:
@@ -285,7 +285,7 @@ def compute_ppmi(counts: csr_array, shift: float = 1.0, smoothing: float = 0.75)
 
 
 def decompose(words: tuple[str, ...], counts: csr_array, options: SvdOptions) -> WordVectors:
-    """Compute vectors from co-occurrences. The first dimensions are those of the largest singular values.
+    """Compute vectors from co-occurrences. The dimensions are ordered by falling singular value.
 
     Raises:
         ConfigError: there are not more words than dimensions, or no value is above 0 after the shift.
@@ -304,7 +304,7 @@ def decompose(words: tuple[str, ...], counts: csr_array, options: SvdOptions) ->
 
 
 def compute_singular_vectors(matrix: csr_array, n: int, power: float, seed: int) -> np.ndarray:
-    """Compute U Σ^p for a matrix ≈ U Σ Vᵀ. The columns of the largest singular values come first.
+    """Compute U Σ^p for a matrix ≈ U Σ Vᵀ. The columns are ordered by falling singular value.
 
     The sign of a column is such that its largest value is positive.
 
@@ -330,7 +330,7 @@ def compute_singular_vectors(matrix: csr_array, n: int, power: float, seed: int)
 
 
 def analyse(text: EncodedText, dimensions: int, document_sentences: int = 1, seed: int = 1) -> WordVectors:
-    """Compute vectors by latent semantic analysis. The first dimensions have the largest singular values.
+    """Compute vectors by latent semantic analysis. The dimensions are ordered by falling singular value.
 
     Raises:
         ConfigError: a number is out of range, or the text has no more words or documents than dimensions.
@@ -361,7 +361,7 @@ def count_documents(text: EncodedText, document_sentences: int) -> csr_array:
 
 
 def weigh_entries(counts: csr_array) -> csr_array:
-    """Replace each count n by ln(1 + n) g; see the module docstring."""
+    """Replace each count n by ln(1 + n) g, where g is the word's weight; see the module docstring."""
     from scipy.sparse import csr_array
 
     rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))

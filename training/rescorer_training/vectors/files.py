@@ -80,7 +80,7 @@ def report_full_disk(folder: Path, content: str, advice: str = "") -> Iterator[N
     """Turn an error in writing to a folder into one that tells the user what to do.
 
     Args:
-        content: name of what is written, in the plural: ``co-occurrences``.
+        content: name, in the plural, for what is written: ``co-occurrences``.
         advice: text after "choose another folder" in the message.
 
     Raises:
@@ -96,7 +96,7 @@ def report_full_disk(folder: Path, content: str, advice: str = "") -> Iterator[N
 
 
 MAX_DIMENSIONS = 1 << 16
-"""Largest number of values per word. A file whose header announces more counts as damaged."""
+"""Largest number of values per word. A file is damaged if its header announces more."""
 MAX_WORD_BYTES = 1 << 12
 """Maximum length of a word in a binary file."""
 
@@ -110,7 +110,7 @@ class VectorFormat(StrEnum):
 
 
 class Encoding(StrEnum):
-    """Encoding of the words of a file. Windows programs may have written cp1252."""
+    """Encoding of the words of a file. Programs on Windows may have written cp1252."""
 
     UTF_8 = "utf-8"
     WINDOWS = "cp1252"
@@ -134,12 +134,12 @@ def parse_header(line: bytes) -> Header | None:
 
 
 def detect_format(head: bytes) -> VectorFormat:
-    """Detect the format from the start of a file, its first two lines or more.
+    """Detect the format of a file from its start, which must have at least two lines.
 
     If the first line is two whole numbers, the format is one of word2vec's: text if the second line ends in
-    as many numbers as the first line announces, and binary otherwise. If not, the format is GloVe's. A GloVe
-    file whose first line is a number as a word and one value is detected wrongly, so its format must be
-    given.
+    as many numbers as the first line announces, and binary otherwise. If not, the format is GloVe's. One kind
+    of GloVe file is detected wrongly, so that its format must be given: that whose first word is a number and
+    has a single value.
     """
     first, _, rest = head.partition(b"\n")
     header = parse_header(first)
@@ -260,7 +260,7 @@ class VectorReader:
             raise self._error(f"{found} values per word; {expected}", line)
 
     def _count_values(self, fields: list[str], number: int) -> int:
-        """Count the numbers at the end of the first line. At least one word must come before them."""
+        """Count the numbers at the end of the first line. A word must come before them."""
         last_text = max((place for place, field in enumerate(fields) if not is_number(field)), default=0)
         n_values = len(fields) - 1 - last_text
         if not n_values:
@@ -319,7 +319,7 @@ class VectorReader:
 
 
 def write_text(path: Path, vectors: WordVectors, *, has_header: bool) -> None:
-    """Write word2vec's or GloVe's text format. Every value has as many digits as its float32 needs.
+    """Write word2vec's or GloVe's text format. Values have so many digits that each float32 can be read back.
 
     Raises:
         FormatError: a word cannot be read back from such a line, or the file cannot be written.
@@ -382,7 +382,7 @@ def _explain_end(number: int, n_words: int, start: int, stream: _ByteStream) -> 
 
 
 class _ByteStream:
-    """A stream over chunks of bytes, from which one reads a number of bytes, or all bytes up to a mark."""
+    """A stream of bytes that come in chunks. One can read a number of bytes, or all bytes up to a mark."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
@@ -406,7 +406,7 @@ class _ByteStream:
 
     @property
     def n_received(self) -> int:
-        """Number of bytes received from the file so far, whether they have been read or not."""
+        """Number of bytes that have come from the file so far, including those that wait to be read."""
         return self.position + len(self._pending)
 
     def _take(self, n_bytes: int) -> bytes:
@@ -442,7 +442,7 @@ OTHER_ENCODING = (
     "rescorer-train vectors convert FILE OUTPUT --to glove --encoding cp1252"
 )
 HEAD_BYTES = 1 << 20
-"""Number of bytes from which the format is detected, enough for two lines of the widest vectors."""
+"""Number of bytes from which the format is detected: enough for two lines of the longest vectors."""
 
 
 def read_vectors(
@@ -462,12 +462,12 @@ def read_vectors(
         limit: number of words to read from the start of the file, where the most frequent words usually are.
             The rest of the file is not checked.
         encoding: encoding of the words.
-        dimensions: expected number of values per word, the size of an embedding; None for any number.
+        dimensions: expected number of values per word, such as the size of an embedding; None for any.
 
     Raises:
         FormatError: the file cannot be read, is empty, incomplete or damaged, or has none of the words to
-            keep; or a word occurs twice, has another number of values than expected, or a value that is not
-            finite. The error names the line, word or byte.
+            keep; or a word occurs twice, has another number of values than expected, or has a value that is
+            not finite. The message names the line, word or byte.
     """
     if format is None:
         format = detect_format(_read_head(path))

@@ -108,7 +108,7 @@ def open_entries(path: Path, n_words: int, n_entries: int) -> np.ndarray:
 
 
 BYTES_PER_ENTRY = 64
-"""Memory that shuffling needs per entry, including temporary arrays."""
+"""Bytes that shuffling needs per entry, including temporary arrays."""
 
 
 def shuffle_entries(cells: Path, output: Path, *, n_words: int, memory_mb: int, seed: int) -> int:
@@ -159,7 +159,7 @@ def _make_entries(cells: np.ndarray, n_words: int) -> np.ndarray:
 
 
 MAX_GRADIENT = 100.0
-"""Maximum absolute value of each component of a vector's gradient, as in the original program."""
+"""Components of a vector's gradient are clipped to ± this value, as in the original program."""
 
 
 @dataclass
@@ -206,7 +206,7 @@ def train_block(
     by the learning rate. Biases move at a rate of 1, because they have to grow to the logarithms of counts.
 
     The original program handles entries one by one. Here, all gradients of a block are computed with the
-    parameters before the block, which is the same if a block has one entry.
+    parameters before the block. With one entry per block, both are the same.
 
     Args:
         rows: (n,) int64 rows of words.
@@ -230,12 +230,11 @@ def train_block(
 
 
 def _step(values: Tensor, squares: Tensor, rows: Tensor, steps: Tensor) -> None:
-    """Update sums of squares by the squares of steps, and move values by the scaled steps, as in AdaGrad.
+    """Take AdaGrad steps: scale steps by sums of squares, move values by them, and update the sums.
 
-    A step is divided by the root of the sum of squares and subtracted from its values.
-    The sum for a step has the squares of all steps before the block, as in the original program, and of all
-    other steps of the same row in the block. Without these others, the steps of a frequent word would add up
-    to one that is far too long.
+    A step is divided by the root of the sum of squares and subtracted from its values. The sum for a step has
+    the squares of all steps before the block, as in the original program, and of all other steps of the same
+    row in the block. Without the latter, the steps of a frequent word would add up to one far too long.
     """
     index = rows[:, None].expand(-1, values.shape[1])
     own = steps.square()
@@ -248,7 +247,7 @@ def _step(values: Tensor, squares: Tensor, rows: Tensor, steps: Tensor) -> None:
 
 @dataclass
 class GloveState:
-    """Everything that changes in training, and the size of the training data."""
+    """Everything that changes in training, and the number of entries to train on."""
 
     parameters: GloveParameters
     n_entries: int
@@ -277,9 +276,9 @@ def load_state(folder: Path, n_words: int, options: GloveOptions) -> GloveState:
 
 
 PART_ENTRIES = 1 << 18
-"""Number of entries that one thread trains on before it takes the next part."""
+"""Number of entries per part. A thread trains on one part after another."""
 MAX_REPEATS = 4
-"""Maximum expected number of entries of one word in a block. More would move the word too far."""
+"""Maximum expected number of entries of one word per block. More would move the word too far at once."""
 
 
 class GloveTrainer(runs.PartTrainer):
@@ -328,12 +327,12 @@ class GloveTrainer(runs.PartTrainer):
         self.state.losses[epoch] += loss / len(self.entries)
 
     def finish_round(self, parts: range) -> str:
-        """Return the mean loss per entry, so far, of the epoch to which a round belongs."""
+        """Return, for the progress bar, the mean loss per entry in the current epoch so far."""
         epoch, place = divmod(parts[-1], self.parts_per_epoch)
         return f"loss {self.state.losses[epoch] * self.parts_per_epoch / (place + 1):.4f}"
 
     def _first_entry(self, part: int) -> int:
-        """Return the index of a part's first entry. Each epoch takes the parts in another random order."""
+        """Return the index of the first entry of a part. Parts come in another random order in each epoch."""
         epoch, place = divmod(part, self.parts_per_epoch)
         order = np.random.default_rng([self.options.seed, epoch]).permutation(self.parts_per_epoch)
         return int(order[place]) * PART_ENTRIES
@@ -349,8 +348,8 @@ def start_run(
 
     Raises:
         FormatError: a text cannot be read or has no words.
-        ConfigError: the folder has a run, an option is out of range, the vocabulary has fewer words than
-            vectors have dimensions, or no two words occur together.
+        ConfigError: the folder has a run, an option is out of range, there are fewer words than
+            dimensions, or no two words occur together.
         ScoringError: the disk is full.
     """
     counts.check_memory(memory_mb)
@@ -374,7 +373,7 @@ def run(folder: Path, options: GloveOptions, threads: int) -> tuple[WordVectors,
     """Train the run of a folder from its saved state to the end.
 
     Returns:
-        The vectors, each the sum of a word's two vectors, and the last state.
+        The vectors, and the last state. A vector is the sum of a word's vectors as word and as context.
 
     Raises:
         ConfigError: the folder has no run, or one with other options.

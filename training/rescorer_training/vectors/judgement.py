@@ -1,4 +1,4 @@
-"""Judge word vectors by nearest neighbours, by analogies, and by word similarities that people have judged.
+"""Judge word vectors by nearest neighbours, by analogies, and by similarities of words that people judged.
 
 Questions and pairs with a word that has no vector are left out, and counted. Words are compared in lower
 case, as in ``compute-accuracy.c`` of word2vec and in gensim, because the usual test sets capitalise names and
@@ -41,7 +41,7 @@ from rescorer_training.vectors.files import WordVectors, is_number
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """Questions of one kind: the first word is to the second as the third is to the fourth."""
+    """Questions of one kind. Each has four words: the first is to the second as the third to the fourth."""
 
     name: str
     questions: tuple[tuple[str, ...], ...]
@@ -57,7 +57,7 @@ class SimilaritySet:
     """(N,) float64 similarities; higher is more similar, on a scale that differs between sets."""
 
     def is_part_of(self, other: SimilaritySet) -> bool:
-        """Whether all pairs are in another, larger set; the order and the case of words do not matter."""
+        """Whether ``other`` is larger and has all pairs. The order and the case of words do not matter."""
         return self._unordered() < other._unordered()
 
     def _unordered(self) -> set[frozenset[str]]:
@@ -117,7 +117,7 @@ def read_similarities(path: Path) -> SimilaritySet:
 
 
 class FoldedVectors:
-    """Vectors of length 1 that are looked up by the lower case of their words."""
+    """Vectors scaled to length 1, which are looked up by their words in lower case."""
 
     def __init__(self, vectors: WordVectors) -> None:
         self._words = vectors.words
@@ -126,7 +126,7 @@ class FoldedVectors:
 
     @cached_property
     def rows(self) -> dict[str, list[int]]:
-        """Rows of each lower-cased word, the most frequent first."""
+        """Rows of the words that have the same lower case, by this lower case, the most frequent first."""
         rows = defaultdict(list)
         for row, word in enumerate(self._words):
             rows[word.lower()].append(row)
@@ -149,7 +149,7 @@ class FoldedVectors:
 
 DRAWS = 1000
 TAIL = 0.025
-"""Share of the draws that an interval leaves out at each end."""
+"""Share of the draws that a bootstrap interval leaves out at each end."""
 
 
 def accuracy_interval(n_right: int, n_questions: int) -> tuple[float, float]:
@@ -165,12 +165,15 @@ def accuracy_interval(n_right: int, n_questions: int) -> tuple[float, float]:
 
 
 def spearman(first: np.ndarray, second: np.ndarray) -> float:
-    """Compute Spearman's rank correlation. Ties have mean ranks. NaN if all values of a side are equal."""
+    """Compute Spearman's rank correlation; ties have mean ranks. NaN if all values of a side are equal."""
     return float(_correlate_ranks(first[None], second[None])[0])
 
 
 def draw_spearman(first: np.ndarray, second: np.ndarray, seed: int | Sequence[int]) -> np.ndarray:
-    """Compute the rank correlation of each draw of pairs, (DRAWS,); NaN if all values of a side are equal."""
+    """Draw pairs with replacement ``DRAWS`` times, and compute the rank correlation of each draw, (DRAWS,).
+
+    It is NaN if all values of a side are equal.
+    """
     generator = np.random.default_rng(seed)
     drawn = []
     chunk = max((1 << 20) // len(first), 1)
@@ -200,7 +203,7 @@ def _correlate_ranks(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 SIGNS = {"+": 1, "-": -1}
 MAX_SUGGESTIONS = 20_000
-"""Number of most frequent words among which a similarly spelt word is looked for."""
+"""Number of most frequent words among which error messages look for a similarly spelt word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +268,7 @@ def find_neighbours(
 
 
 EPSILON = 1e-6
-"""Number ε that keeps the quotient of 3CosMul finite, as in gensim."""
+"""Number ε in 3CosMul that keeps the quotient finite, as in gensim."""
 MAX_SCORES = 1 << 22
 """Largest number of scores (questions times words) in memory at once: 16 MiB as float32."""
 
@@ -279,7 +282,7 @@ class Method(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Number of right answers to the questions of one category, or of several categories."""
+    """Numbers of right answers to the questions of one category, or of several together."""
 
     name: str
     n_questions: int
@@ -303,7 +306,7 @@ def answer_analogies(vectors: WordVectors, categories: Iterable[Category]) -> li
 
 
 def sum_answers(name: str, answers: Sequence[Answers]) -> Answers:
-    """Add up several categories. Every question counts the same, as in published totals."""
+    """Add up the answers of several categories. Every question counts the same, as in published totals."""
     return Answers(
         name,
         sum(item.n_questions for item in answers),
@@ -339,7 +342,7 @@ def score_answers(unit_rows: np.ndarray, questions: np.ndarray, method: Method) 
         questions: (Q, 3) rows of the words a, b and c.
 
     Returns:
-        (Q, V) float32; only the order of the words matters.
+        (Q, V) float32. Scores serve only to order the words.
     """
     a, b, c = unit_rows[questions.T]
     if method is Method.ADD:
@@ -349,7 +352,7 @@ def score_answers(unit_rows: np.ndarray, questions: np.ndarray, method: Method) 
 
 
 def summarise(categories: Sequence[Category], answers: Sequence[Answers]) -> list[Answers]:
-    """Return the sums over semantic, over syntactic and over all questions; if there is one kind, over all.
+    """Add up answers: for semantic, for syntactic and for all questions; if there is one kind, only for all.
 
     Raises:
         ConfigError: no question has vectors for all of its words.
@@ -384,7 +387,7 @@ class Correlation:
     part_of: str
     """Name of a larger set that contains all pairs; empty if there is none."""
     spearman: float | None
-    """Correlation; None if fewer than ``MIN_PAIRS`` pairs have vectors, or all have the same similarity."""
+    """Rank correlation; None if fewer than ``MIN_PAIRS`` pairs have vectors, or all are equally similar."""
     interval: tuple[float, float] | None
 
     @property
@@ -399,7 +402,7 @@ class Similarities:
 
     sets: tuple[Correlation, ...]
     mean: float
-    """Mean over the sets that count. All have the same weight."""
+    """Mean correlation over the sets that count. All have the same weight."""
     interval: tuple[float, float]
 
 

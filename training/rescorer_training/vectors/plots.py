@@ -28,11 +28,11 @@ from rescorer.formats.io import text_io
 from rescorer_training.vectors.files import WordVectors
 
 MAX_GROUPS = 7
-"""Maximum number of groups: people with any colour vision can tell so many colours apart."""
+"""Maximum number of groups. People with any colour vision can tell so many colours apart."""
 MIN_WORDS = 4
 """Smallest number of words in a picture."""
 MAX_WORDS = 20_000
-"""Largest number of words in a picture. The time for it grows with the square of this number."""
+"""Largest number of words in a picture. The time to make it grows with the square of the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def project(unit_rows: np.ndarray, projection: Projection, seed: int) -> np.ndar
 
 
 def project_to_components(unit_rows: np.ndarray) -> np.ndarray:
-    """Return the first two principal components, (N, 2). Vectors with one value have zeros as the second."""
+    """Return the first two principal components, (N, 2). If vectors have one value, the second is zero."""
     from sklearn.decomposition import PCA
 
     n_components = min(2, unit_rows.shape[1])
@@ -156,7 +156,7 @@ class Picture:
     points: dict[Projection, np.ndarray]
     """(N, 2) coordinates in -1 … 1."""
     neighbours: np.ndarray
-    """(N, K) indices of the words in the picture whose vectors have the highest cosines, best first."""
+    """(N, K) For each word, the indices of the other drawn words with the highest cosines, best first."""
     cosines: np.ndarray
     """(N, K) cosines of these words."""
 
@@ -164,7 +164,7 @@ class Picture:
 def make_picture(
     vectors: WordVectors, selection: Selection, projections: Sequence[Projection], seed: int, title: str
 ) -> Picture:
-    """Project the selected words, and find the nearest other selected words of each."""
+    """Project the selected words, and find for each the nearest among the others."""
     rows = list(selection.rows)
     unit_rows = WordVectors(tuple(vectors.words[row] for row in rows), vectors.matrix[rows]).normalised()
     neighbours, cosines = find_nearest(unit_rows, min(N_NEIGHBOURS, len(rows) - 1))
@@ -229,7 +229,7 @@ def draw_png(picture: Picture, projection: Projection, stream: BinaryIO) -> int:
 
 
 def _label(picture: Picture, points: np.ndarray, figure: Any, axes: Any) -> int:
-    """Write each word at the first free place around its point, if there is one; return their number."""
+    """Write each word at the first free place around its point, if any; return the number of labels."""
     figure.set_layout_engine("none")  # what has been measured must not move
     scale = 72 / figure.dpi
     pixels = axes.transData.transform(points) * scale

@@ -1,4 +1,4 @@
-"""Training runs of word vectors: encoded texts, saved states and the training loop; and vectors of networks.
+"""Training runs of word vectors: encoded texts, states and the training loop. Also, embeddings of networks.
 
 The text of a run is encoded once. A run can continue exactly from its saved state, after its texts, its
 options and all files in its folder have been checked.
@@ -43,7 +43,7 @@ SOURCES_FILE = "sources.json"
 
 @dataclass(frozen=True)
 class SourceText:
-    """Name, size and hash of a text at the time when a run was started.
+    """Name, size and hash of a text when a run was started, to notice later whether it has changed.
 
     Size and hash of a pipe are None, because it can be read only once. A pipe counts as equal to every text.
     """
@@ -131,7 +131,7 @@ def check_sources(folder: Path, texts: Sequence[Path], normaliser: Normaliser | 
 
 
 def _describe_changes(before: Sequence[SourceText], now: Sequence[SourceText]) -> str:
-    """Describe the first difference between two sequences of texts; empty if there is none."""
+    """Describe the first difference between the texts before and now; empty if there is none."""
     if len(before) != len(now):
         return f"there were {len(before)} texts, now {len(now)}"
     for number, (old, new) in enumerate(zip(before, now, strict=True), start=1):
@@ -168,12 +168,12 @@ class Run(NamedTuple):
         shapes: Mapping[str, tuple[int, ...]],
         described: str,
     ) -> State:
-        """Restore a state.
+        """Restore a saved state, after checking it.
 
         Args:
             make: makes a state from tensors and progress; raises KeyError or TypeError if these do not fit.
             shapes: expected shape of each tensor.
-            described: name of what the run trains, for errors.
+            described: name for what the run trains, for errors.
 
         Raises:
             ConfigError: there is no saved state, or the run was started with other options. Only the number
@@ -212,7 +212,7 @@ IDS_FILE, VOCABULARY_FILE = "text.ids", "vocabulary.json"
 MIN_WORDS = 2
 """Smallest number of words in a vocabulary. With a single word there is nothing to predict."""
 MAX_COUNT = 1 << 48
-"""Upper bound of the occurrences of a word, so that sums of counts are exact."""
+"""Largest accepted count of a word. With this bound, sums of counts are exact."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ def prepare_text(texts: Sequence[Path], normaliser: Normaliser, folder: Path, mi
 
 
 def _choose_vocabulary(found: Sequence[str], ids: Path, min_count: int) -> list[tuple[str, int]]:
-    """Renumber the words of a text by frequency; return frequent words and their counts, in this order."""
+    """Renumber the words of a text by falling frequency; return the words to keep, and their counts."""
     counts = corpus.count_ids(corpus.read_encoded(ids), len(found) + 1)[1:]
     by_count = np.argsort(-counts, kind="stable")
     kept = by_count[: int((counts >= min_count).sum())]
@@ -337,7 +337,7 @@ def _damaged(path: Path, problem: str) -> BundleError:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How many words of a vocabulary have a vector in a file."""
+    """Number of words of a vocabulary that have a vector in a file."""
 
     n_covered: int
     """Number of words of the vocabulary that have a vector."""
@@ -351,14 +351,14 @@ class Coverage:
 def read_known_vectors(
     path: Path, vocabulary: Vocabulary, dimensions: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Read the vectors that a file has for words of a vocabulary; see ``read_vectors``.
+    """Read those vectors of a file that belong to words of a vocabulary; see ``read_vectors``.
 
     Returns:
         (K,) int64 ids of these words, and their (K, D) float32 vectors, in file order.
 
     Raises:
-        FormatError: the file is invalid, has no vector of a word of the vocabulary, or vectors of other
-            dimensions than the given ones.
+        FormatError: the file is invalid, has no vector of a word of the vocabulary, or has vectors with
+            another number of dimensions.
     """
     vectors = read_vectors(path, keep=vocabulary.ids, dimensions=dimensions)
     return np.array([vocabulary.ids[word] for word in vectors.words]), vectors.matrix
@@ -373,7 +373,7 @@ def initialise_embedding(
     embedding. Directions and relative lengths do not change.
 
     Args:
-        frozen: exclude the whole embedding from training, even for words without a vector.
+        frozen: exclude the whole embedding from training, also words without a vector.
 
     Raises:
         FormatError: the file is invalid, has no known word, or its vectors do not have the size of the
@@ -403,8 +403,8 @@ def export_embeddings(folder: Path | Folder, *, output: bool = False) -> WordVec
 
     Args:
         folder: folder of a trained network of any kind.
-        output: return the word weights of the output layer instead of the input embedding. Tied weights are
-            the same.
+        output: return the word weights of the output layer instead of the input embedding. If these are tied,
+            both are the same.
 
     Raises:
         BundleError: the network cannot be read.
@@ -451,11 +451,11 @@ class PartTrainer(ABC):
     """
 
     unit: ClassVar[str]
-    """Name of the units that ``count`` counts, in the plural."""
+    """Name, in the plural, of the units that ``count`` counts: ``words``."""
     parts_per_round: ClassVar[int]
     """Maximum number of parts per round."""
     ends_rounds_with_epochs: ClassVar[bool] = False
-    """Whether a round ends at the end of an epoch."""
+    """Whether each epoch ends a round, even if the round has fewer parts then."""
 
     def __init__(self, state: Progress, parts_per_epoch: int, epochs: int) -> None:
         self._progress = state
@@ -474,7 +474,7 @@ class PartTrainer(ABC):
 
     @abstractmethod
     def finish_round(self, parts: range) -> str:
-        """Return a note for the progress bar after a round; raise ScoringError if training diverges."""
+        """Return a note to show with the progress after a round; raise ScoringError if training diverges."""
 
     def train(self, threads: int, save: Callable[[], None]) -> None:
         """Train until the last epoch ends.
@@ -513,7 +513,7 @@ class PartTrainer(ABC):
 
 @contextmanager
 def _use_one_thread_per_operation() -> Iterator[None]:
-    """Within the context, let torch use one thread per operation, since several threads train."""
+    """Let torch use one thread per operation within the context, in which several threads train."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -123,7 +123,7 @@ def _check(valid: bool, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Chunks of ``width`` rows that begin every ``stride`` rows, so that consecutive chunks may overlap."""
+    """Chunks of consecutive rows. Every ``stride`` rows, a chunk of ``width`` begins; chunks may overlap."""
 
     n: int
     stride: int
@@ -140,7 +140,7 @@ class Chunks:
         return rows.as_strided((self.n, self.width, *rows.shape[1:]), (self.stride * first, first, *rest))
 
     def fold(self, chunks: Tensor) -> Tensor:
-        """Sum the values of all chunks for each row: (n, width, D) to (n_rows, D); transposed ``unfold``."""
+        """Sum the values of each row in all chunks, (n, width, D) to (n_rows, D): transposed ``unfold``."""
         if self.width == self.stride:
             return chunks.reshape(self.n_rows, -1)
         n_parts = -(-self.width // self.stride)
@@ -185,9 +185,9 @@ class Block:
     """Centre words in chunks, with the context of each centre word."""
 
     words: Tensor
-    """(n_rows,) int64 ids of the centre words, and of the words in their widest context on both sides.
+    """(n_rows,) int64 ids of the centre words, with the words of the widest windows before and after.
 
-    V is padding."""
+    The id V is padding."""
     contexts: Chunks
     """Chunks of ``stride`` centre words each, with their context."""
     mask: Tensor
@@ -201,7 +201,7 @@ class Block:
 
 
 class WindowSampler:
-    """Turns parts of an encoded text into blocks of words with dynamic windows.
+    """Turns parts of an encoded text into blocks. The window of each centre word has a random size.
 
     Args:
         keep: (V,) probability with which an occurrence of each word is kept.
@@ -219,7 +219,7 @@ class WindowSampler:
         centre = torch.arange(chunk_words)[:, None] + window
         distance = (torch.arange(chunk_words + 2 * window) - centre).abs()
         self.distance = torch.where(distance == 0, 127, distance.clamp(max=127)).to(torch.int8)
-        """(chunk_words, width) distance of each word of a chunk from each centre word; from itself, 127."""
+        """(chunk_words, width) distance of each word of a chunk from each centre word; 127 from itself."""
 
     def draw_blocks(self, ids: np.ndarray, random: torch.Generator) -> Iterator[Block]:
         """Yield blocks of about equal size. Contexts do not reach beyond sentences or the part ``ids``."""
@@ -266,10 +266,10 @@ class NoiseSampler:
 
 
 N_TOP_NODES = 16
-"""Number of most frequent nodes whose scores are computed for every query of a block.
+"""Number of nodes, the most frequent ones, whose scores are computed for every query of a block.
 
-These are over a third of the nodes on the words' paths. A product with all of them is faster than to look
-them up."""
+Over a third of the nodes on paths are among them. One product with all of them is faster than looking them up
+by path."""
 MAX_NODE_STEPS = 128.0
 """Maximum number of steps of a node per block.
 
@@ -277,9 +277,9 @@ The root is on every path, and the sum of its thousands of steps per block would
 
 
 class HierarchicalSoftmax:
-    """Output layer that maximises Σ log σ(±q·v) over the nodes on the path of a query's word.
+    """Output layer that maximises Σ log σ(±q·v) for a query q, over the nodes v on the path of its word.
 
-    The sign is + if the path turns to the first child.
+    The sign is + where the path turns to the first child, and - otherwise.
 
     Args:
         vectors: (V + 1, D) vectors of the tree's V - 1 nodes, and padding. They are changed in place.
@@ -298,7 +298,7 @@ class HierarchicalSoftmax:
         self.top_paths[words[top], nodes[top]] = 1
         self.top_paths[words[top], self.n_top + nodes[top]] = torch.from_numpy(turns[top])
         self.starts = torch.from_numpy(np.searchsorted(words[~top], np.arange(n_words + 1)))
-        """(V + 1,) index in ``nodes`` and ``turns`` of the first further node on each word's path."""
+        """(V + 1,) where the path of each word begins in ``nodes`` and ``turns``, without the top nodes."""
         self.nodes, self.turns = torch.from_numpy(nodes[~top]), torch.from_numpy(turns[~top])
 
     def train(
@@ -332,7 +332,7 @@ class HierarchicalSoftmax:
     def _train_deep_nodes(
         self, queries: Tensor, rows: Tensor, words: Tensor, starts: Tensor, rate: float
     ) -> Tensor:
-        """Train queries with the other nodes on the paths of their words. ``rows``: query of each word."""
+        """Train queries with all other nodes on the paths of their words. ``rows``: query of each word."""
         indices, begins = concatenate_runs(self.starts, words)
         nodes = self.nodes.index_select(0, indices)
         of_words = queries.index_select(0, rows)
@@ -346,21 +346,24 @@ class HierarchicalSoftmax:
 
 
 def _limit_steps(counts: Tensor) -> Tensor:
-    """Return factors for sums of ``counts`` steps that limit each sum to ``MAX_NODE_STEPS`` steps."""
+    """Return a factor for each sum of steps, so that it moves no farther than ``MAX_NODE_STEPS`` mean steps.
+
+    Sum i has ``counts[i]`` steps.
+    """
     return (MAX_NODE_STEPS / counts).clamp_(max=1.0)
 
 
 class NegativeSampling:
     """Output layer that maximises log σ(q·v) for a query and its word, and log σ(-q·v) for noise words.
 
-    The centre words of a chunk share ``noise_words`` noise words. Each of these counts negatives /
-    noise_words times, which on average is the same as separate noise words for each pair. As in the original
-    program, a noise word that equals the centre word is skipped.
+    The centre words of a chunk share ``noise_words`` noise words. Each of these counts
+    ``negatives`` / ``noise_words`` times. On average, this is the same as separate noise words for each pair.
+    As in the original program, a noise word that equals the centre word is skipped.
 
     Args:
         vectors: (V + 1, D) output vectors, changed in place; the last row is for padding.
-        negatives: noise words per pair of a query and a centre word.
-        noise_words: noise words drawn per chunk.
+        negatives: number of noise words that count for each pair of a query and a centre word.
+        noise_words: number of noise words that are drawn per chunk.
     """
 
     def __init__(self, vectors: Tensor, noise: NoiseSampler, negatives: int, noise_words: int) -> None:
@@ -399,7 +402,7 @@ class NegativeSampling:
 
 
 OutputLayer = HierarchicalSoftmax | NegativeSampling
-"""Predicts centre words from queries; see ``NegativeSampling.train``."""
+"""Layer that predicts centre words from queries; see ``NegativeSampling.train``."""
 
 
 def train_block(
@@ -472,7 +475,7 @@ def load_state(folder: Path, n_words: int, options: Word2VecOptions) -> Training
 
 @dataclass(frozen=True, eq=False)
 class NeighbourModel:
-    """Input and output vectors of CBOW or skip-gram, and the vocabulary in the order of their rows."""
+    """Input and output vectors of CBOW or skip-gram, whose rows are in the order of the vocabulary."""
 
     words: tuple[str, ...]
     counts: np.ndarray
@@ -504,7 +507,9 @@ class NeighbourModel:
 
     @cached_property
     def _paths(self) -> csr_array:
-        """Decisions on the path to each word, (V, 2(V - 1)): for the first child, then for the other one."""
+        """Decisions on the path to each word, (V, 2 (V - 1)): first the nodes of which the path takes the
+        first child, then those of which it takes the other one.
+        """
         from scipy.sparse import csr_array
 
         n_words = len(self.words)
@@ -539,18 +544,18 @@ def _log_sigmoid(values: np.ndarray) -> np.ndarray:
 
 
 PART_IDS = 20_000
-"""Number of ids per part of the text. A thread trains on one part after another."""
+"""Number of ids per part of the text. Each thread trains on one part after another."""
 CHUNK_WORDS = {"negative": 16, "hierarchical": 8}
 """Number of neighbouring centre words per matrix product, by output layer.
 
 Larger chunks need fewer products, but compute more scores between words that are not in the same window."""
 NOISE_WORDS = 16
-"""Smallest number of noise words that the words of a chunk share. With fewer, vectors get worse."""
+"""The words of a chunk share at least this many noise words. With fewer, vectors get worse."""
 MAX_VALUE = 100.0
 """Largest absolute value in a vector. Useful vectors stay within about ten; in training that diverges, values
 exceed this limit long before they become infinite."""
 MAX_OCCURRENCES = 16
-"""Maximum expected number of occurrences of one word per block. The steps of many more would overshoot."""
+"""Maximum expected number of occurrences of one word per block. The sum of more steps would overshoot."""
 
 
 class Word2VecTrainer(runs.PartTrainer):
@@ -585,7 +590,7 @@ class Word2VecTrainer(runs.PartTrainer):
         return 0.0
 
     def finish_round(self, parts: range) -> str:
-        """Check that the values of all vectors are in range."""
+        """Raise ScoringError if a vector has a value beyond ``MAX_VALUE``; return an empty note."""
         largest = float(torch.stack([self.state.inputs.abs().max(), self.state.outputs.abs().max()]).max())
         if not largest <= MAX_VALUE:  # also if it is not a number
             raise ScoringError(
@@ -616,7 +621,8 @@ def make_output_layer(counts: np.ndarray, options: Word2VecOptions, state: Train
 def limit_block(kept_counts: np.ndarray, block_words: int) -> int:
     """Limit the number of words of a block, so that the steps of one word do not add up and diverge.
 
-    A block has at most as many words as the vocabulary, and at most ``MAX_OCCURRENCES`` of the most frequent.
+    A block has at most as many words as the vocabulary. Of the most frequent word, it is expected to have at
+    most ``MAX_OCCURRENCES``.
 
     Args:
         kept_counts: (V,) occurrences of each word after subsampling.
