@@ -54,9 +54,9 @@ from rescorer.types import Weights
 from rescorer.weights import EMPTY, MIXTURE, OOV, RERANKER, WORDS, KnownNames, check_weights, parse_weights
 
 SCHEMA, BACKWARD_SCHEMA, TEXT_RULES_SCHEMA, UNITS_SCHEMA = 1, 2, 3, 4
-"""Schema 1 has only forward models, 2 also backward ones, 3 the second rules of the normaliser, and 4 models in
-pieces of words. A bundle has the smallest schema that it needs. Without these numbers, older programs would
-take backward models for forward ones, and refuse the rest with an unclear error."""
+"""Schema 1 has only forward models, 2 also backward ones, 3 the second rules of the normaliser, and 4 models
+in pieces of words. A bundle has the smallest schema that it needs. Without these numbers, older programs
+would take backward models for forward ones, and refuse the rest with an unclear error."""
 MANIFEST, TEXT, WEIGHTS, PHRASES = "manifest.json", "text.json", "weights", "phrases"
 ModelKind = Literal["ngram", "neural", "units"]
 

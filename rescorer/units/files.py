@@ -43,9 +43,9 @@ class UnitConfig:
     """Unit that ends a sentence; None: ends are not scored."""
     text: TextForm = "canonical"
     check: Mapping[str, Any] | None = None
-    """What was found when the model was imported."""
+    """Measurements at import, such as the perplexity per word."""
     source: Mapping[str, Any] | None = None
-    """Where the model is from, and its licence."""
+    """Origin of the model, and its licence."""
 
     def __post_init__(self) -> None:
         size = self.decoder.vocabulary_size

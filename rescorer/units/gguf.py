@@ -155,7 +155,7 @@ class GgufFile:
         raise BundleError(f"{self.path}: a tokenizer of kind {quote(str(kind))}; expected gpt2 or llama")
 
     def _byte_tokenizer(self) -> dict[str, Any]:
-        """Byte-level BPE; what divides a text first is told by a name."""
+        """Byte-level BPE. The file names the rule by which a text is divided before units are merged."""
         name = str(self.values.get("tokenizer.ggml.pre", "default"))
         if name not in DIVIDERS:
             raise BundleError(

@@ -122,7 +122,7 @@ class Candidate:
     unit: int | None
     """None: no unit."""
     value: float
-    """Of a start: perplexity per word after it. Of an end: mean ln P of it after sentences."""
+    """For a start, the perplexity per word after it; for an end, its mean ln P after sentences."""
 
 
 def choose_start(
@@ -188,7 +188,7 @@ def _score_sentences(model: UnitLanguageModel, sentences: Sequence[Words]) -> tu
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was found about a model before its folder was written."""
+    """Measurements of a model before its folder is written."""
 
     max_difference: float
     """Largest difference per word between scores of tries and of one sentence at a time, in nats."""
