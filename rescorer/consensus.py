@@ -293,8 +293,7 @@ class RoverSettings:
     weights: tuple[float, ...]
     """Weight of each system, above 0; only their ratios matter."""
     temperatures: tuple[float, ...]
-    """For each system, the temperature of its posteriors, above 0: they are the softmax of total /
-    temperature."""
+    """Temperature of each system's posteriors, above 0: they are the softmax of total / temperature."""
     null_weight: float = 1.0
     """Factor by which the votes for "no word" are multiplied, above 0. Higher values give fewer words."""
 

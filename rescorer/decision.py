@@ -115,8 +115,7 @@ def _find_distinct(texts: Sequence[Text], unit: ErrorUnit) -> tuple[list[Text], 
 
 
 def _common_prefix_length(texts: Sequence[Text]) -> int:
-    """Return the length of the common prefix of all texts, which is that of the smallest and the largest
-    text."""
+    """Return the length of the common prefix of all texts; the smallest and the largest text determine it."""
     pairs = zip(min(texts, default=()), max(texts, default=()), strict=False)  # type: ignore[type-var]
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 

@@ -45,8 +45,7 @@ class RescorerError(Exception):
     """Base class of all errors that this project raises deliberately."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the attributes too. Without this, unpickling would call ``__init__`` with the whole
-        message."""
+        """Pickle the attributes too. Otherwise unpickling would call ``__init__`` with the whole message."""
         return _unpickle_error, (type(self), self.args, self.__dict__)
 
 

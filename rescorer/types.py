@@ -14,8 +14,7 @@ from typing import Any, Literal, get_args
 from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, shorten
 
 DISTANCE_COST = 5.0
-"""Points that one different phone takes from ``Generated.sound_match``, where each phone of a phrase gives
-1."""
+"""Cost of one different phone in ``Generated.sound_match``, to which each phone of a phrase adds 1."""
 
 Words = tuple[str, ...]
 SENTENCE_END = "\n"
