@@ -40,8 +40,7 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 
 
 class Worker(Protocol[Task_contra, Answer_co]):
-    """Runs tasks in another process, to which it is pickled. It should load models there, for the first
-    task."""
+    """Runs tasks in another process, to which it is pickled. It should load models there, not before."""
 
     def run(self, task: Task_contra, report: Callable[..., None], /) -> Answer_co:
         """Run a task, and return its answer. ``report`` sends its arguments to the parent process at once."""
