@@ -126,7 +126,7 @@ def time_items(items: Iterable[Item], name: Phase) -> Iterator[Item]:
 
 @dataclass(slots=True)
 class ContextWords:
-    """Count of the words in the distinct contexts of a batch; each network that reads them counts anew."""
+    """Count of the words in the distinct contexts of a batch, added up over the networks."""
 
     needed: int = 0
     recalled: int = 0  # those of ``needed`` that were not read, because the state after them was cached

@@ -629,7 +629,7 @@ def learn_threshold(
     Args:
         weights: complete weights, which rank the lists.
         decoys: to provoke false alarms, each list gets up to this many phrases of other lists.
-        rounds: number of times that each list gets such phrases, drawn anew each time.
+        rounds: number of times that such phrases are drawn for each list.
         max_rate: bound of the rate of false alarms; see ``permitted_false_alarms``.
         on_rejected: called with the error of each list that cannot be used.
 

@@ -49,7 +49,7 @@ class Finding:
     """Stable name of the kind of finding, for programs."""
     message: str
     advice: str = ""
-    """How to mend it."""
+    """Ways to mend it."""
     stream: str = ""
     """The stream concerned; empty if the finding is not about a stream."""
 
@@ -57,7 +57,7 @@ class Finding:
 MAX_ODD_SHARE = 0.05
 """A warning is given if more than this share of the lists, or of the hypotheses, is unusual."""
 MOST_LISTS = 0.8
-"""What is true of more than this share of the lists is no accident, but has a cause common to all."""
+"""If something is true of more than this share of the lists, it probably has one cause in all of them."""
 LM_NAME = re.compile(r"(?:^|[^a-z])(?:[a-z]{0,3}lm|ngram|graph|language)(?:[^a-z]|$)", re.IGNORECASE)
 """Matches names of streams that probably hold scores of language models; their usual size per word is
 known."""

@@ -67,7 +67,7 @@ class EvaluatedList:
     group: str
     hypotheses: tuple[WordErrors, ...]
     first_pass: WordErrors
-    """Errors of the hypothesis that the recogniser ranked first."""
+    """Errors of the hypothesis that the recogniser ranked first, even if it is no longer in the list."""
     unit: ErrorUnit = "word"
     """The unit that was counted: ``word``, ``character`` or ``mixed``."""
 

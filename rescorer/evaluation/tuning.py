@@ -352,7 +352,8 @@ MIN_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class FlatDirection:
-    """How far one weight, or several together, can change before errors rise by more than the noise."""
+    """Range in which one weight, or several together, can change before errors rise by more than the
+    noise."""
 
     ranges: dict[str, tuple[float, float]]
     """Values at both ends of the direction, by name of the weight."""
@@ -372,7 +373,7 @@ class FlatDirection:
 def find_flat_directions(
     problem: TuningProblem, solution: Solution
 ) -> tuple[list[FlatDirection], FlatDirection | None]:
-    """Find how far each free weight can move alone, and how far all can move together.
+    """Find how far each free weight can move alone, and how far all of them can move together.
 
     They move together in the flattest direction: that in which the expected errors have the least curvature,
     in natural units. The second result is None if fewer than two weights are free.
@@ -459,7 +460,7 @@ class TuningReport:
     flat: tuple[FlatDirection, ...]
     """For each free weight, how far it can move alone before errors rise by more than the noise."""
     flattest: FlatDirection | None
-    """How far all free weights can move together, in the direction of the least curvature."""
+    """Range in which all free weights can move together, in the direction of the least curvature."""
     folds: str
     """A sentence about the division of the lists into folds."""
 

@@ -368,8 +368,8 @@ MAX_PARTS = 9_000
 CONFLICT = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
 """Error codes by which a storage says that several processes tried to create an object at the same time."""
 CREATE_TIMES, WAIT_S = 6, 0.1
-"""How often to try to create an object if there are conflicts; and how long to wait after the first try.
-Later waits are longer."""
+"""Largest number of tries to create an object if there are conflicts; and seconds to wait after the first
+try. Later waits are longer."""
 
 
 @contextmanager
