@@ -503,7 +503,7 @@ class PhraseFinder:
         """Find phrases in each hypothesis of a list; return an empty tuple if no hypothesis has any.
 
         Args:
-            words: canonical canonical words of each hypothesis; equal texts must have the same object, which
+            words: canonical words of each hypothesis; equal texts must have the same object, which
                 is searched once.
             shared: sets of phrases that are searched besides the list's own phrases.
 

@@ -140,7 +140,7 @@ class HypothesisTrie:
         """Sum ``edge_values``, (E,), along the path of each hypothesis from its first word to ``</s>``.
 
         Returns:
-        (H,) float64.
+            (H,) float64.
 
         Args:
             partial: (H,) bool, the hypotheses whose ``</s>`` is left out; None: no hypothesis is partial.

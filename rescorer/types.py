@@ -39,8 +39,8 @@ class Phrase:
 
     text: str
     weight: float = 1.0
-    """Credit for each word of the phrase, above 0. Only its ratio to the weights of other phrases has a
-    meaning: ``Weights.phrases`` turns credits into nats."""
+    """Credit for each word of the phrase, above 0: how likely the phrase is, compared with other phrases.
+    ``Weights.phrases`` converts credits to nats."""
     spellings: tuple[str, ...] = ()
     """Other spellings that the recogniser may use for the phrase."""
     slot: str = ""

@@ -193,7 +193,8 @@ def make_plain_model(config: NetworkConfig) -> PlainLstm | PlainTransformer:
     """Make the plain network to compare with.
 
     For a transformer, it is a transformer of the same shape; for all other networks, an LSTM of the same
-    hidden size."""
+    hidden size.
+    """
     if config.kind == "transformer":
         return PlainTransformer(config.vocabulary_size, config.hidden_size, config.layers, config.heads)
     return PlainLstm(config.vocabulary_size, config.hidden_size)

@@ -185,7 +185,8 @@ def recurrent_products(config: NetworkConfig, level_sizes: Iterable[int]) -> lis
 def windowed_products(config: NetworkConfig, n_words: int, n_contexts: int) -> list[Product]:
     """The matrix products of a feed-forward network.
 
-    The first layer is computed for each distinct word at each position, the other layers for each context."""
+    The first layer is computed for each distinct word at each position, the other layers for each context.
+    """
     hidden = config.hidden_size
     first = (n_words, config.embedding_size, config.window * hidden)
     deeper = [(n_contexts, hidden, hidden)] * (config.layers - 1)
@@ -454,7 +455,8 @@ def time_in_processes(
     """Measure the parallel run.
 
     Returns:
-    The number of processes, and the median seconds of the measured runs."""
+        The number of processes, and the median seconds of the measured runs.
+    """
     times = []
     with start() as processes:
         for _ in range(options.warm_up + options.repetitions):

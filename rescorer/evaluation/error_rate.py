@@ -158,7 +158,7 @@ class Network:
 
 
 def words_match(reference: Token, hypothesis: Token) -> bool:
-    """Whether sclite counts two words as equal. The fragment ``wo-`` equals all words in ``wo``."""
+    """Whether sclite counts two words as equal. A fragment ``wo-`` equals ``word`` and ``wo``."""
     if reference.fragment or hypothesis.fragment:
         for fragment, word in ((reference.text, hypothesis.text), (hypothesis.text, reference.text)):
             if len(fragment) > 1 and fragment.startswith("-"):
@@ -380,9 +380,7 @@ def parse_alternations(text: str, list_id: str = "", field: str = "reference") -
         return tuple(text.split())
     complete: list[tuple[Part, ...]] = []  # complete alternatives of the innermost open brace
     current: list[Part] = []  # the alternative being read
-    enclosing: list[
-        tuple[list[tuple[Part, ...]], list[Part]]
-    ] = []  # `complete` and `current` of every enclosing brace
+    enclosing: list[tuple[list[tuple[Part, ...]], list[Part]]] = []  # both, for every enclosing brace
     start = 0
     for position in _find_marks(text, list_id, field):
         current += text[start:position].split()

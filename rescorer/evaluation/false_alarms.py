@@ -42,7 +42,7 @@ DEFAULT_MAX_SHARE = 0.005
 MAX_DISTRACTOR_WORDS = 3
 SEED = 1
 MAX_KEPT = 8
-"""While distractors are drawn, at most this many times their number of candidates are in memory."""
+"""Largest number of candidates for distractors in memory, as a multiple of the number to draw."""
 N_WEIGHTS = 120
 """Number of weights of phrases that are tried, evenly spaced on a logarithmic scale."""
 LEAST_WEIGHT = 1e-3
@@ -126,7 +126,7 @@ class FalseAlarms:
         for index, exposure in self.exposures.items():
             if index in counted:
                 worse += _is_worse(scored[index], exposure, weights, phrase_weights)
-        worse[phrase_weights == 0] = 0  # then phrases are not even searched
+        worse[phrase_weights == 0] = 0  # then phrases do not matter at all, nor do their unknown words
         return worse
 
 

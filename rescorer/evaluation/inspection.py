@@ -78,8 +78,8 @@ UNIT_TOLERANCE = 1.1
 BASES = {"10": "log10", "2": "log2", "1.0001": "Sphinx's 1.0001", "bytelog": "bytelogs"}
 COST_ADVICE = "Declare it as a cost: --stream NAME=FIELD:e:cost."
 MIN_ERROR_R, MIN_ERROR_T = 0.05, 3.0
-"""The sign of scores looks wrong if their correlation with errors is above the first value, and more than the
-second value of standard errors above 0."""
+"""The sign of scores looks wrong if their correlation with errors is above the first value, and exceeds 0 by
+more standard errors than the second value."""
 
 
 def judge_order(stats: ListStats, streams: Sequence[StreamStats]) -> Iterator[Finding]:
@@ -193,7 +193,7 @@ def guess_units(correlation: NGramCorrelation) -> dict[str, float]:
     In such a case the base was not declared, or a wrong base was declared.
 
     Returns:
-    The number of units per nat, by the name of the units, the most likely first.
+        The number of units per nat, by the name of the units, the most likely first.
     """
     if is_in_nats(correlation):
         return {}

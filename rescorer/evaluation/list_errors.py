@@ -172,8 +172,8 @@ def find_first_pass_totals(
 ) -> np.ndarray | None:
     """Find the scores by which the recogniser ranked, (H,).
 
-    If weights are given, the totals under these are returned. Otherwise it is the scores of the only stream,
-    or None if the list does not have exactly one stream.
+    With weights, these are the totals under the weights. Without, they are the scores of the only stream, or
+    None if the list does not have exactly one stream.
     """
     if weights is None and len(nbest.streams) != 1:
         return None
@@ -192,8 +192,8 @@ def find_first_pass_order(
 ) -> list[int]:
     """Find the indices of the hypotheses in the order in which the recogniser ranked them.
 
-    If weights are given, the totals under these decide. Otherwise it is the fields ``original_rank`` of a
-    re-ranked list or, without such fields, the order of the list. Generated hypotheses, which the recogniser
+    With weights, the totals under the weights decide. Without, it is the fields ``original_rank`` of a
+    re-ranked list or, if there are none, the order of the list. Generated hypotheses, which the recogniser
     did not rank, come last.
 
     Raises:

@@ -311,7 +311,7 @@ LISTS_PER_BATCH = 64
 class NGramCorrelation:
     """Correlation of a stream with the n-gram model's ln P within lists.
 
-    From both quantities, their mean over the list is subtracted, since it is the same for all hypotheses.
+    From both quantities, their mean over the list is subtracted, since it does not tell hypotheses apart.
     """
 
     lists: int

@@ -448,7 +448,7 @@ class Bootstrap:
         tail = (1 - level) / 2
         ratios = self._ratios[system]
         rank = max(math.floor(tail * (len(ratios) + 1)), 1)
-        # draws without errors have no spread; if there are many, Student's t is used instead
+        # if few lists have errors, some draws have none and no spread: Student's t takes their place
         student = student_quantile(tail, self.n_units - 1)
         least, greatest = (
             float(ratio) if math.isfinite(ratio) else math.copysign(student, ratio)

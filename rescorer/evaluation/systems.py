@@ -110,7 +110,7 @@ def build_row(
 
 
 def choose_row(rows: Sequence[tuple[str, Row]], system: str | None) -> int:
-    """Find the row that an analysis shall describe.
+    """Find the row that an analysis should describe.
 
     Args:
         rows: rows with the names under which they are shown.
@@ -245,7 +245,7 @@ class Tuning:
         return [by_list[index] for index in range(len(self.scored))]
 
     def count_false_alarms(self) -> int:
-        """Count the lists that phrases make worse that were not said; 0 without a bound.
+        """Count the lists that are made worse by phrases that were not said; 0 without a bound.
 
         Each list is ranked by the weights that were fitted without its fold.
         """

@@ -268,7 +268,7 @@ def run_on_cluster(
 ) -> Iterator[Finished]:
     """Run shards of the plan of a store; yield each when it is committed or has failed.
 
-    It is to a cluster what ``rescorer.jobs.shards.run_shards`` is to this machine. The paths of the store,
+    On this machine, ``rescorer.jobs.shards.run_shards`` does the same. The paths of the store,
     the models and the inputs must be the same on all nodes. The workers end when this process ends.
 
     Args:

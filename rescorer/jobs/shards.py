@@ -244,8 +244,9 @@ def run_shard(
         The shard's record, and whether this call committed it.
 
     Raises:
-        InputError: the input has changed since the plan. OutputError: the output cannot be written. After
-            either error, nothing is committed, and the files of this attempt are deleted.
+        InputError: the input has changed since the plan.
+        OutputError: the output cannot be written. After either error, nothing is committed, and the files of
+            this attempt are deleted.
     """
     if (record := read_record(store, index, plan.fingerprint)) is not None:
         return record, False
@@ -453,9 +454,7 @@ def read_status(store: Store) -> Status:
         FormatError: the plan cannot be read.
     """
     plan = read_plan(store)
-    attempts = store.list_files(
-        ATTEMPTS
-    )  # listed before the records are read: a commit in between is no leftover
+    attempts = store.list_files(ATTEMPTS)  # before records are read: a commit in between is no leftover
     shards, damaged = [], []
     for file in store.list_files(RECORDS):
         shard = shard_of_record(file.name)
