@@ -79,8 +79,8 @@ _HOMES = (
     "rescorer.scoring.options",
     "rescorer.pipeline",
 )
-"""Modules of these names, which are imported when a name is used: a program that starts first handles its
-signals, and one that only talks to a server does not need the pipeline, the last one."""
+"""Modules that define the exported names. Each is imported when one of its names is first used, so that a
+program can handle signals before long imports, and a client of a server never imports the pipeline."""
 
 accept_former_names()
 

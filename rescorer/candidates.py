@@ -1,4 +1,4 @@
-"""Propose hypotheses that a list lacks: spans of its hypotheses are replaced by phrases that sound like them.
+"""Generate hypotheses that a list lacks, by replacing spans of its hypotheses by phrases that sound alike.
 
 A list, its phrases and a pronunciation dictionary come in. The list goes out with new hypotheses at its end;
 each says which phrase replaces which span, and how different the two sound.
@@ -29,7 +29,7 @@ TIME_DECIMALS = 6
 
 
 def replace_spans(text: str, fields: Mapping[str, Any], made: Generated) -> tuple[str, Mapping[str, Any]]:
-    """Return the text and the fields of a generated hypothesis, from those of its source."""
+    """Return the text and the fields of a generated hypothesis, made from those of its source."""
     for part in reversed(made.parts):  # the last one first: words before it keep their indices
         replaced = replace_words(text, part.start, part.end, part.phrase)
         text, fields = replaced, replace_fields(fields, text, replaced, part)
@@ -44,8 +44,8 @@ def replace_words(text: str, start: int, end: int, phrase: str) -> str:
     letter is a capital.
 
     Args:
-        start, end: indices of the first word and after the last one, where words are separated by white
-            space.
+        start, end: index of the first word (in the sense of ``split``) to replace, and index after the last
+            one.
     """
     spans = find_tokens(text)
     return put(text, spans, start, end, fit_phrase(text, spans, start, end, phrase))
@@ -57,12 +57,12 @@ def find_tokens(text: str) -> list[tuple[int, int]]:
 
 
 def put(text: str, spans: Sequence[tuple[int, int]], start: int, end: int, middle: str) -> str:
-    """Put a text in place of words; the other arguments are those of ``fit_phrase``."""
+    """Put the text ``middle`` in place of words; the other arguments are those of ``fit_phrase``."""
     return f"{text[: spans[start][0]]}{middle}{text[spans[end - 1][1] :]}"
 
 
 def fit_phrase(text: str, spans: Sequence[tuple[int, int]], start: int, end: int, phrase: str) -> str:
-    """Return a phrase as it is written in place of words of a text; see ``replace_words``.
+    """Return a phrase with the capitals and punctuation that it needs in a text; see ``replace_words``.
 
     Args:
         spans: where each word of the text begins and ends.
@@ -88,7 +88,7 @@ def _before_word(token: str) -> int:
 
 
 def _after_word(token: str) -> int:
-    """Index after the last letter or digit; the length if there is none."""
+    """Index after the last letter or digit; the length of the token if there is none."""
     found = WORD_CHARACTER.search(token[::-1])
     return len(token) - found.start() if found else len(token)
 
@@ -97,8 +97,8 @@ def replace_fields(fields: Mapping[str, Any], source: str, text: str, made: Gene
     """Return the fields of a generated hypothesis: those of its source, with ``words`` changed to the new
     text.
 
-    The new words share the time of the span in proportion to their letters. The new hypothesis has no
-    ``words`` if those of the source do not fit its text or have no times.
+    The time of the replaced span is divided among the new words in proportion to their letters. The new
+    hypothesis has no ``words`` if those of the source do not fit the source's text, or have no times.
 
     Args:
         fields: fields of the source, plain data or a protobuf ``Struct``.
@@ -124,7 +124,7 @@ def replace_fields(fields: Mapping[str, Any], source: str, text: str, made: Gene
 
 
 def _find_times(entries: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
-    """The start of the first word and the end of the last one in seconds, if all of them have times."""
+    """The start of the first word and the end of the last one, in seconds; None unless all have times."""
     if not all("start_s" in entry and "duration_s" in entry for entry in entries):
         return None
     if not all(is_time(entry["start_s"]) and is_time(entry["duration_s"]) for entry in entries):
@@ -146,32 +146,32 @@ def _share_time(words: Sequence[str], start_s: float, end_s: float) -> list[dict
 
 Normalise = Callable[[str], Words]
 MAX_SOUNDS = 2_000
-"""Largest number of phrases of a list, including their other spellings, for which hypotheses are generated.
-The search for so many takes one core half a second."""
+"""Largest number of phrases, including their other spellings, that a list may have if hypotheses are to be
+generated. The search for so many takes one core half a second."""
 MAX_PHRASE_CHARS = 100
 """Phrases with longer texts are not proposed, and longer spellings are not searched for."""
-MAX_SEARCHED_WORDS = 1_000  # hypotheses are searched as long as they have no more words together
-MAX_SEARCHED_CHARS = 20_000  # nor are they searched if they have more characters together
+MAX_SEARCHED_WORDS = 1_000  # best hypotheses are searched until they have this many words together
+MAX_SEARCHED_CHARS = 20_000  # or until they have this many characters together
 MAX_REPLACED_CHARS = 400  # longer spans, which are mostly fillers or punctuation, are not replaced
 MAX_REPLACED = 3  # largest number of spans that are replaced in a hypothesis
-MAX_COMBINED_SPANS = 12  # number of proposals for a hypothesis of which two or three are combined
+MAX_COMBINED_SPANS = 12  # number of proposals for a hypothesis that take part in combinations
 MAX_COMBINATIONS = sum(comb(MAX_COMBINED_SPANS, size) for size in range(2, MAX_REPLACED + 1))
-"""Number of ways to combine them, 286 at most."""
+"""Largest number of combinations of two or three proposals for a hypothesis: 286."""
 KEPT_SETS = 16
-"""Number of sets of phrases whose sounds are kept; all lists of a conversation have the same phrases."""
+"""Number of sets of phrases whose sounds are kept for later lists: those of a conversation have the same."""
 BARRIER = bytes([SILENCE])  # stands for words that cannot be pronounced
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationSettings:
-    """How many hypotheses are generated for a list, and how similar they must sound."""
+    """Limits of generation: how many hypotheses are made for a list, and how similar they must sound."""
 
     top: int = 5
-    """Number of hypotheses, the recogniser's best, in which phrases are searched."""
+    """Number of the recogniser's best hypotheses in which phrases are searched."""
     max_new: int = 10
-    """Largest number of new hypotheses of a list."""
+    """Largest number of new hypotheses of a list in which one span is replaced."""
     max_combined: int = 5
-    """Largest number of further hypotheses, in which several of the spans are replaced."""
+    """Largest number of further new hypotheses, in which several of these spans are replaced."""
     max_distance: float = 0.4
     """Largest distance per phone of the phrase; see ``Generated.distance``."""
 
@@ -191,8 +191,8 @@ class SpokenPhrases(NamedTuple):
 
     texts: tuple[str, ...]
     ways: tuple[tuple[Words, ...], ...]
-    """For each phrase, its canonical words and those of its other spellings. The phrase does not replace
-    words that are part of one of these already."""
+    """For each phrase, its canonical words and those of its other spellings. Where a text has these already,
+    the phrase replaces none of their words."""
     sounds: tuple[Sound, ...]
 
 
@@ -218,11 +218,13 @@ class SpokenText:
         self._begins = [0, *accumulate(map(len, self.words))]
 
     def mask(self, start: int, end: int) -> int:
-        """Return the bits of the canonical words of a span; bit i is the i-th canonical word of the text."""
+        """Return the canonical words of a span as bits: bit i is set if the i-th canonical word of the text
+        is in the span."""
         return (1 << self._begins[end]) - (1 << self._begins[start])
 
     def find_known(self, ways: Collection[Words]) -> dict[Words, int]:
-        """Return, for each of some sequences of words that occur in the text, the bits of its words."""
+        """Return those ``ways`` (sequences of words) that occur in the text, each with the bits of its
+        words."""
         found: dict[Words, int] = {}
         for length in {len(way) for way in ways}:
             for begin in range(len(self._flat) - length + 1):
@@ -234,7 +236,7 @@ class SpokenText:
         return " ".join(self.text[begin:stop] for begin, stop in self.spans[start:end])
 
     def words_with(self, made: Generated, normalise: Normalise) -> Words:
-        """Return the canonical words of the text after spans have been replaced by phrases."""
+        """Return the canonical words of the text after the replacements ``made``."""
         text, parts, last = self.text, [], len(self.words)
         for part in reversed(made.parts):
             middle = fit_phrase(text, self.spans, part.start, part.end, part.phrase)
@@ -260,10 +262,9 @@ class Generator:
         self._spoken = lru_cache(KEPT_SETS)(self._pronounce_phrases)
 
     def extend(self, nbest: NBestList, phrases: tuple[Phrase, ...]) -> NBestList:
-        """Return a list with new hypotheses with phrases at its end, or the list itself if there are none.
+        """Return the list with generated hypotheses added at its end, or the list itself if there are none.
 
-        A new hypothesis has the scores and fields of its source, except that the new words have times of
-        their own.
+        A generated hypothesis has the scores and fields of its source, but its new words have new times.
 
         Raises:
             InvalidList: there are too many phrases.
@@ -278,7 +279,7 @@ class Generator:
         return replace(nbest, hypotheses=(*nbest.hypotheses, *new), streams=streams)
 
     def generate(self, nbest: NBestList, phrases: tuple[Phrase, ...]) -> list[Hypothesis]:
-        """Return the hypotheses that a list lacks, beginning with those that sound most like what was heard.
+        """Return new hypotheses for a list, beginning with those that sound most like what was heard.
 
         Raises:
             InvalidList: there are too many phrases.
@@ -296,8 +297,8 @@ class Generator:
     def estimate_steps(self, nbest: NBestList, phrases: tuple[Phrase, ...]) -> int:
         """Return an upper bound of the steps of ``generate``, with the same arguments.
 
-        It counts what is known before the search: phones, words, and places where a word may begin. All other
-        work is in proportion to the texts, or has constant bounds.
+        The bound follows from what is known before the search: phones, words, and places where a word may
+        begin. All other work is in proportion to the texts, or has constant bounds.
 
         Raises:
             InvalidList: there are too many phrases.
@@ -340,7 +341,7 @@ class Generator:
         return SpokenPhrases(tuple(phrase.text for phrase in sayable), tuple(ways), tuple(sounds))
 
     def _propose(self, texts: Sequence[SpokenText], spoken: SpokenPhrases) -> list[Generated]:
-        """All spans of searched hypotheses that sound like a phrase, beginning with the most similar ones."""
+        """Find all spans of the searched hypotheses that sound like a phrase, the most similar ones first."""
         matches = find_similar(
             [text.phones for text in texts],
             [sorted(text.starts.keys() | text.ends.keys()) for text in texts],  # where words begin or end
@@ -370,9 +371,7 @@ class Generator:
         return _drop_overlapping(proposals)
 
     def _pronounce_texts(self, nbest: NBestList) -> list[SpokenText]:
-        """Pronounce the first hypotheses, as long as they have no more than ``MAX_SEARCHED_WORDS`` words and
-        ``MAX_SEARCHED_CHARS`` characters in total.
-        """
+        """Pronounce the best hypotheses, as many as the limits on number, words and characters permit."""
         texts = [hypothesis.text for hypothesis in nbest.hypotheses[: self.settings.top]]
         tokens = [text[: MAX_SEARCHED_CHARS + 1].split() for text in texts]
         n_words, n_chars = accumulate(map(len, tokens)), accumulate(map(len, texts))
@@ -394,11 +393,10 @@ def _check_count(nbest: NBestList, phrases: Sequence[Phrase]) -> None:
 
 
 def combine(proposals: Sequence[Generated]) -> list[Generated]:
-    """Combine replacements of two or three spans of one source that do not overlap.
+    """Combine replacements of two or three spans of the same source that do not overlap.
 
-    Of each source, the first ``MAX_COMBINED_SPANS`` proposals are combined. The result is sorted by
-    ``sound_match``, the highest first; of equal ones, fewer spans, better sources and earlier spans come
-    first.
+    Of each source, only the first ``MAX_COMBINED_SPANS`` proposals are combined. The result is sorted by
+    ``sound_match``, the highest first. Ties go to fewer spans, then to better sources, then to earlier spans.
     """
     by_source: dict[int, list[Generated]] = {}
     for made in proposals:
@@ -425,7 +423,7 @@ def _build(source: Hypothesis, made: Generated) -> Hypothesis:
 
 
 def _alternate(proposals: Iterable[Generated]) -> list[Generated]:
-    """Put the first proposal for each phrase and span before those from other hypotheses."""
+    """Put the first proposal for each phrase and span before equal ones that come from other hypotheses."""
     seen = Counter[tuple[str, str]]()
     turns = []
     for made in proposals:
@@ -436,7 +434,7 @@ def _alternate(proposals: Iterable[Generated]) -> list[Generated]:
 
 
 def _drop_overlapping(proposals: Iterable[Generated]) -> list[Generated]:
-    """Sort proposals by ``sound_match``, and drop spans that overlap better spans for the same phrase."""
+    """Sort proposals by ``sound_match``; where spans for the same phrase overlap, keep only the best."""
     kept: list[Generated] = []
     taken: dict[tuple[int, str], int] = {}  # bits of the words of these spans
     for made in sorted(proposals, key=lambda made: (-made.sound_match, made.source, made.start)):

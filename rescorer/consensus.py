@@ -1,7 +1,7 @@
-"""Consensus of hypotheses, word by word: of one list, or of the lists of several recognisers (ROVER).
+"""Word-by-word consensus of the hypotheses of one list, or of the lists of several recognisers (ROVER).
 
-Word sequences with their posteriors are aligned into a confusion network, whose slots hold competing words;
-the words that win their slots are the consensus.
+Word sequences with their posteriors are aligned into a confusion network, whose slots hold competing words.
+The consensus consists of the word that wins in each slot.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from rescorer.types import MAX_NUMBER, ConsensusWord
 
 Span = tuple[float, float]  # start and end of a word in seconds
 WORDS_FIELD, TIMES = "words", ("start_s", "duration_s")
-"""Field of a hypothesis with one object per word: ``word``, ``start_s``, ``duration_s``."""
+"""Name of the field of a hypothesis that has one object per word, and names of the times in such an object.
+An example of an object: ``{"word": "we", "start_s": 0.4, "duration_s": 0.2}``."""
 
 
 def find_spans(
@@ -64,14 +65,14 @@ def is_time(value: object) -> bool:
     return type(value) in (int, float) and 0 <= value <= MAX_NUMBER  # type: ignore[operator]
 
 
-EMPTY = ""  # the entry of a slot for sequences without a word there
+EMPTY = ""  # key of a slot that stands for "no word here"
 COST_SCALE = 1 << 32  # costs are integers, multiplied by this and rounded, so that equal costs compare equal
 MAX_TABLE_CELLS = 5_000_000
-"""Largest table of one alignment: words of a sequence times slots. It takes up to 120 MB."""
-MAX_CELLS = 200_000_000  # largest number of cells of all alignments of a network; a cell takes about 20 ns
+"""Largest table of one alignment, in cells: words of a sequence times slots. It takes up to 120 MB."""
+MAX_CELLS = 200_000_000  # largest number of cells of all alignments of a network; one takes 20 ns
 SLOT_CELLS = 50
-"""Cost of visiting a slot, in cells. Every alignment visits all slots, even for a short sequence."""
-MIN_POSTERIOR = 1e-9  # hypotheses with smaller posteriors are left out: they cannot decide anything
+"""Time of visiting a slot, in cells. Every alignment visits all slots, even for a short sequence."""
+MIN_POSTERIOR = 1e-9  # hypotheses below it are left out: they cannot change the consensus
 NO_TIME = np.zeros(3)
 
 
@@ -80,11 +81,12 @@ class Slot:
     """Words that compete for one place in a confusion network."""
 
     masses: dict[str, float] = field(default_factory=dict)
-    """Sum of the weights of the sequences with each word, or with ``EMPTY``, in order of first appearance."""
+    """For each word and ``EMPTY``, in order of first appearance, the sum of the weights of its sequences."""
     times: dict[str, np.ndarray] = field(default_factory=dict)
-    """Weighted sums of 1, start and end by word, over the sequences with times: (3,) float64."""
+    """(3,) float64 by word, over the sequences with times: sums of weights, of weighted starts and of
+    weighted ends."""
     surfaces: dict[str, str] = field(default_factory=dict)
-    """Spelling of each word in the first sequence that has it here."""
+    """Spelling of each word, from the first sequence that has the word in this slot."""
 
     def add(self, word: str, weight: float, span: Span | None = None, surface: str = "") -> None:
         self.masses[word] = self.masses.get(word, 0.0) + weight
@@ -149,18 +151,18 @@ class ConfusionNetwork:
         self._total += weight
 
     def posteriors(self) -> list[dict[str, float]]:
-        """Return the posteriors of each slot's words and of ``EMPTY`` (no word); they sum to 1 in a slot."""
+        """Return, for each slot, the posteriors of its words and of ``EMPTY`` (no word), which sum to 1."""
         return [{word: mass / self._total for word, mass in slot.masses.items()} for slot in self._slots]
 
     def surfaces(self) -> list[dict[str, str]]:
-        """Return, for each slot, the spelling of each word in the first sequence that has it there."""
+        """Return, for each slot, the spelling of its words, each from the first sequence that has it."""
         return [slot.surfaces for slot in self._slots]
 
     def consensus(self) -> tuple[ConsensusWord, ...]:
         """Return the best word of each slot; slots in which no word is best are left out.
 
-        Posteriors are rounded before they are compared, and ties go to the word that came first. Times are
-        weighted means over the sequences that have the word in the slot, with times.
+        Posteriors are rounded before they are compared, and ties go to the word that came first. Times of a
+        word are weighted means over the sequences that have the word in this slot, and have times.
         """
         words = []
         for slot, shares in zip(self._slots, self.posteriors(), strict=True):
@@ -178,8 +180,8 @@ class ConfusionNetwork:
     def _align(self, words: Sequence[str]) -> list[tuple[int | None, int | None]]:
         """Return the pairs of slot and word of the cheapest alignment, with None for a new slot or no word.
 
-        Equally cheap alignments are compared from the end: a word in a slot is preferred to a slot without a
-        word, and that to a new slot.
+        Among equally cheap alignments, the choice is made from the end: first a word in a slot, then a slot
+        without a word, and last a new slot.
         """
         if not self._slots:
             return [(None, i) for i in range(len(words))]
@@ -220,8 +222,8 @@ class ConfusionNetwork:
 def fill_table(pair_costs: np.ndarray, pass_costs: np.ndarray) -> np.ndarray:
     """Compute the cost of aligning the first i words to the first s slots, (L + 1, S + 1) int64.
 
-    Skipping slots within a row is a running minimum, once the costs of skipping all slots from the beginning
-    have been subtracted.
+    ``pair_costs`` has the cost of each word in each slot, ``pass_costs`` that of skipping each slot. A row is
+    computed at once: after the cost of skipping all earlier slots is subtracted, it is a running minimum.
     """
     passed = np.concatenate(([0], np.cumsum(pass_costs)))
     table = np.empty((len(pair_costs) + 1, len(passed)), dtype=np.int64)
@@ -277,7 +279,7 @@ def build_confusion_network(
 
 
 MAX_DEPTH = 20
-"""Number of hypotheses of each list that vote; further ones hardly have posteriors, but take time."""
+"""Largest number of hypotheses of each list that vote. Later ones have tiny posteriors, but take time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,9 +293,9 @@ class RoverSettings:
     weights: tuple[float, ...]
     """Weight of each system, above 0; only their ratios matter."""
     temperatures: tuple[float, ...]
-    """The posteriors of each system are the softmax of its totals divided by this positive number."""
+    """Temperature of each system's posteriors, above 0: they are the softmax of total / temperature."""
     null_weight: float = 1.0
-    """Factor of the vote for no word, above 0: higher values give fewer words."""
+    """Factor by which the votes for "no word" are multiplied, above 0. Higher values give fewer words."""
 
     def __post_init__(self) -> None:
         if len(self.weights) != len(self.temperatures):
@@ -318,7 +320,7 @@ class SystemList:
     totals: np.ndarray
     """(H,) float64 in nats."""
     surfaces: tuple[tuple[str, ...], ...] = ()
-    """The words of each hypothesis as they are written; empty: as the canonical words."""
+    """The words of each hypothesis as they are written; empty: they are written like the canonical words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +328,7 @@ class VotedWord:
     """A word that won the vote of its slot."""
 
     word: str
-    posterior: float  # share of the votes, before the vote for no word is weighted; not calibrated
+    posterior: float  # share of the votes, without the ``null_weight``; not calibrated
     surface: str  # the word as the first system that voted for it writes it
 
 
@@ -339,7 +341,7 @@ class VotingSlot:
 
 
 def build_voting_network(lists: Sequence[SystemList], settings: RoverSettings) -> list[VotingSlot]:
-    """Align the lists of all systems for one utterance, the heaviest system first; return their slots.
+    """Align all systems' lists of one utterance, the system with the largest weight first; return the slots.
 
     Raises:
         LimitExceeded: the network would take too long.
@@ -360,7 +362,7 @@ def build_voting_network(lists: Sequence[SystemList], settings: RoverSettings) -
 
 
 def vote(slots: Sequence[VotingSlot], null_weight: float = 1.0) -> tuple[VotedWord, ...]:
-    """Take the word with the most votes in each slot, unless having no word has more.
+    """Take the word with the most votes in each slot, unless "no word" has more votes.
 
     Votes are rounded before they are compared, and ties go to what came first into the slot.
     """

@@ -38,8 +38,8 @@ from rescorer.types import Calibration, ConfidenceMap, DecisionRule, ErrorUnit
 
 Text = TypeVar("Text", str, Words)
 MAX_STEPS = 1_000_000_000
-"""Largest number of steps for one list; see ``count_steps``. A step takes 2 to 4 ns if hypotheses are
-similar, and up to 30 ns if they are long and have nothing in common.
+"""Largest number of steps that comparing the hypotheses of one list may take; see ``count_steps``. A step
+takes 2 to 4 ns if hypotheses are similar, and up to 30 ns if they are long and have nothing in common.
 
 A list within this limit has fewer distinct words than there are characters (1.1 million): n hypotheses of w
 words have at most nw distinct words and at least (nw)² / 128 steps."""
@@ -57,7 +57,7 @@ class CodedList:
 
 
 def count_steps(lengths: Sequence[int]) -> int:
-    """Bound the number of steps to compare all pairs of distinct hypotheses.
+    """Return an upper bound of the number of steps that comparing all pairs of distinct hypotheses takes.
 
     A step compares one token of a hypothesis with up to 64 tokens of another, as the bit-parallel algorithm
     of Myers (1999) and Hyyrö (2003) does.
@@ -85,7 +85,7 @@ def code_list(words: Sequence[Words], unit: ErrorUnit = "word") -> CodedList:
 
 
 def code_texts(texts: Sequence[str], unit: ErrorUnit) -> CodedList:
-    """Code hypotheses whose tokens are single characters already; ``unit`` names the tokens in errors.
+    """Code hypotheses each of whose tokens is one character already; ``unit`` names the tokens in errors.
 
     Raises:
         LimitExceeded: as in ``code_list``.
@@ -115,7 +115,7 @@ def _find_distinct(texts: Sequence[Text], unit: ErrorUnit) -> tuple[list[Text], 
 
 
 def _common_prefix_length(texts: Sequence[Text]) -> int:
-    """Return the length of the longest prefix of all texts, which the smallest and the largest text share."""
+    """Return the length of the common prefix of all texts; the smallest and the largest text determine it."""
     pairs = zip(min(texts, default=()), max(texts, default=()), strict=False)  # type: ignore[type-var]
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
@@ -136,8 +136,8 @@ def distance_blocks(codes: Sequence[str]) -> Iterator[tuple[int, np.ndarray]]:
 def distance_matrix(words: Sequence[Words], unit: ErrorUnit = "word") -> np.ndarray:
     """Compute the edit distances between all hypotheses of a list, (H, H) int32, symmetric.
 
-    Use it to weigh the same distances many times, as a search for the best temperature does;
-    ``expected_errors`` does not keep the matrix.
+    Use it to weigh the same distances many times, as a search for the best temperature does.
+    ``expected_errors`` is for a single time: it does not keep the matrix.
 
     Raises:
         LimitExceeded: as in ``code_list``.
@@ -150,7 +150,7 @@ def distance_matrix(words: Sequence[Words], unit: ErrorUnit = "word") -> np.ndar
     return matrix[coded.index[:, None], coded.index]
 
 
-POSTERIOR_DECIMALS = 9  # decimals of posteriors: the posterior of what all hypotheses agree on is exactly 1
+POSTERIOR_DECIMALS = 9  # rounding decimals: where all hypotheses agree, the posterior is exactly 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +185,12 @@ def estimate_confidence(
 
 
 def find_equal(words: Sequence[Words], best: int) -> np.ndarray:
-    """Return which hypotheses have the same words as the best one: (H,) bool."""
+    """Tell for each hypothesis whether it has the same words as the best one: (H,) bool."""
     return np.array([hypothesis == words[best] for hypothesis in words], dtype=bool)
 
 
 def align_words(words: Sequence[Words], best: int) -> np.ndarray:
-    """Return, for each of the W words of the best hypothesis, which hypotheses have it in the same place.
+    """Tell, for each of the W words of the best hypothesis, which hypotheses have it in the same place.
 
     Each hypothesis is aligned with the best one by minimum edit distance; if there are several such
     alignments, rapidfuzz chooses.
@@ -210,7 +210,7 @@ def align_words(words: Sequence[Words], best: int) -> np.ndarray:
 
 
 def agreement_posteriors(agrees: np.ndarray, totals: np.ndarray, temperature: float) -> np.ndarray:
-    """Sum, for each of K claims, the posteriors of the hypotheses that agree with it.
+    """Sum, for each of K claims that something is right, the posteriors of the hypotheses that agree.
 
     Args:
         agrees: (K, H) bool, whether a hypothesis agrees with a claim.
@@ -223,7 +223,7 @@ def agreement_posteriors(agrees: np.ndarray, totals: np.ndarray, temperature: fl
 
 
 def apply_map(confidence_map: ConfidenceMap, shares: np.ndarray) -> np.ndarray:
-    """Turn posteriors into confidences of the same shape; they must be those at the map's temperature."""
+    """Turn posteriors, taken at the temperature of the map, into confidences of the same shape."""
     return np.interp(shares, confidence_map.posteriors, confidence_map.confidences)
 
 
@@ -244,7 +244,7 @@ def expected_errors(words: Sequence[Words], posteriors: np.ndarray, unit: ErrorU
 
 
 def expected_distances(coded: CodedList, posteriors: np.ndarray) -> np.ndarray:
-    """Like ``expected_errors``, for hypotheses that were coded before."""
+    """Compute the expected errors as ``expected_errors`` does, from hypotheses that are already coded."""
     mass = np.zeros((len(coded.codes), *posteriors.shape[1:]))
     np.add.at(mass, coded.index, posteriors)
     risks = np.zeros_like(mass)
@@ -258,15 +258,15 @@ def expected_distances(coded: CodedList, posteriors: np.ndarray) -> np.ndarray:
 def fewest_errors_first(errors: np.ndarray, totals: np.ndarray) -> np.ndarray:
     """Return the indices of hypotheses from fewest to most expected errors, (H,) int64.
 
-    Errors and totals are rounded as in ``ranking.best_first``. The larger total settles ties of errors, and
-    input order those of totals.
+    Errors and totals are rounded as in ``ranking.best_first``. Among equal errors, the larger total comes
+    first; among equal totals, the earlier hypothesis of the input.
     """
     return np.lexsort((-np.round(totals, TIE_DECIMALS), np.round(errors, TIE_DECIMALS)))
 
 
 STEPS_PER_ROW = 2000
-"""Time of aligning one word to a short confusion network, in units of ``count_steps``."""
-STEPS_PER_SLOT = 400  # time of visiting one slot of a network, in the same units; all hypotheses visit all
+"""Time of aligning one word to a short confusion network, as a number of steps of ``count_steps``."""
+STEPS_PER_SLOT = 400  # time of visiting one slot of a network, in steps; each hypothesis visits all slots
 
 
 def apply_rule(
@@ -292,10 +292,10 @@ def apply_rule(
 
 
 def estimate_steps(rule: DecisionRule, words: Sequence[Words]) -> int:
-    """Estimate the work of a rule for one list, in units of ``count_steps``.
+    """Estimate the work of a rule for one list, as a number of steps of ``count_steps``.
 
-    For minimum Bayes risk this is an upper bound, because it ignores that equal hypotheses are compared once
-    and common prefixes not at all.
+    For minimum Bayes risk this is an upper bound: the estimate ignores that equal hypotheses are compared
+    only once, and common prefixes not at all.
     """
     if rule.kind == "maximum":
         return 0
@@ -320,7 +320,7 @@ def _order_by_expected_errors(ranking: Ranking, rule: DecisionRule, words: Seque
 def _add_consensus(
     ranking: Ranking, rule: DecisionRule, words: Sequence[Words], normaliser: Normaliser
 ) -> Ranking:
-    """Add the consensus of the hypotheses; their order stays."""
+    """Add the consensus of the hypotheses to a ranking, without changing their order."""
     order = ranking.order
     shares = posteriors(ranking.totals[list(order)], rule.temperature).tolist()
     hypotheses = [ranking.nbest.hypotheses[i] for i in order]

@@ -25,9 +25,9 @@ from collections.abc import Iterable
 from typing import Any
 
 MAX_QUOTED_CHARS = 100
-"""Longest name or id in a message: the rest of the message must stay readable."""
+"""Longest name or id that a message quotes in full, so that the rest of the message stays readable."""
 MAX_MESSAGE_CHARS = 1000
-"""Longest message about a part of the input, which may quote more than names."""
+"""Longest message about a part of the input. It may quote longer texts than names."""
 
 
 def shorten(text: str, max_chars: int) -> str:
@@ -45,7 +45,7 @@ class RescorerError(Exception):
     """Base class of all errors that this project raises deliberately."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the attributes too; by default, ``__init__`` would be called with the formatted message."""
+        """Pickle the attributes too. Otherwise unpickling would call ``__init__`` with the whole message."""
         return _unpickle_error, (type(self), self.args, self.__dict__)
 
 
@@ -192,7 +192,7 @@ def pluralise(count: int, noun: str, plural: str = "") -> str:
 
 
 MAX_SHORT_NAME = 4
-"""Longest name, in characters, in which two errors leave too little to recognise it by."""
+"""Longest name, in characters, that counts as short: after two typing errors it cannot be recognised."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -204,7 +204,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def find_similar(name: str, known: Iterable[str]) -> str:
     """Return the known name that is most similar to a name; empty if none is similar.
 
-    Short names are similar only if one slip of the keys makes one from the other.
+    Names of up to ``MAX_SHORT_NAME`` characters are similar only if they differ by one typing error.
 
     >>> find_similar("wrod", ["word", "oov"]), find_similar("foo", ["word", "oov"])
     ('word', '')

@@ -1,4 +1,4 @@
-"""All components, including those that only some requests use: caches, phrases, generation, rerankers.
+"""All components, also those that only some requests use: caches, phrases, generation, rerankers.
 
 To add a component, write its class here and name it in ``COMPONENTS``. Importing this module is cheap: the
 modules that only some requests need are imported when the first such request comes.
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 class Caches(Component):
-    """Changes of the mixture by the cache of words, and after it by the neural cache.
+    """Two columns: the change of the mixture by the cache of words, and that by the neural cache.
 
     Lists without previous utterances or context do not have these columns.
     """
@@ -101,13 +101,13 @@ class Phrases(Component):
     asked_by = AskedBy(options=("phrases", "phrase_lists"), lists=("phrases",))
     columns = (PHRASES,)
     expected: Sequence[PhraseSet] = ()
-    """Sets of phrases that every request expects; see ``expect``."""
+    """Sets of phrases that are expected in the lists of every request; see ``expect``."""
     shared: Sequence[PhraseSet] = ()
-    """Sets of phrases that one request expects in all of its lists."""
+    """Sets of phrases that are expected in all lists of one request."""
 
     @cached_property
     def finder(self) -> PhraseFinder:
-        """Compiles and finds phrases. It is made at the first use, and keeps the sets of recent requests."""
+        """The ``PhraseFinder``, made at the first use; it keeps the compiled phrases of recent requests."""
         from rescorer.phrases import PhraseFinder
 
         return PhraseFinder(self.normalise, self.bundle.phrases, self.bundle.slot_words)
@@ -116,18 +116,18 @@ class Phrases(Component):
         """Expect phrases in the lists of all requests from now on.
 
         Args:
-            phrases: phrases.
-            names: names of lists of phrases of the bundle.
+            phrases: the phrases to expect.
+            names: names of sets of phrases in the bundle, to expect as well.
 
         Raises:
-            ConfigError: the bundle has no list of phrases of such a name.
+            ConfigError: the bundle has no set of phrases with such a name.
             LimitExceeded: a phrase is invalid, or there are too many.
         """
         self.expected = self.finder.select(tuple(phrases), names)
         self.always = bool(self.expected)
 
     def bind(self, options: RescoreOptions, weights: Weights) -> Component:
-        finder, bound = self.finder, copy(self)  # the copies share the finder
+        finder, bound = self.finder, copy(self)  # all copies share the finder and what it keeps
         bound.shared = [*self.expected, *finder.select(options.phrases, options.phrase_lists)]
         return bound
 
@@ -136,12 +136,12 @@ class Phrases(Component):
 
     def prepare(self, prepared: PreparedList) -> PreparedList:
         found = self.finder.find(prepared.nbest, prepared.words, self.shared)
-        if not found or prepared.options.weights.phrases == 0:  # nor do unknown words count then
+        if not found or prepared.options.weights.phrases == 0:  # unknown words of phrases stay unknown, too
             return prepared
         return replace(prepared, notes={**prepared.notes, self.name: found})
 
     def ask(self, batch: Batch) -> Asked:
-        """Let n-grams with slots read the hypotheses in which phrases fill these slots.
+        """Ask the n-grams that know slots to score the hypotheses in which phrases may fill these slots.
 
         A slot is a word such as ``$name`` that stood for names in the n-gram's training text.
         """
@@ -167,7 +167,7 @@ class Phrases(Component):
         return found[index] if found else ()
 
     def tokens(self, prepared: PreparedList) -> int:
-        """Count the words of all readings of distinct hypotheses; their history counts once a part."""
+        """Count the words of all readings of distinct hypotheses; words before them count once per part."""
         found: Sequence[Sequence[PhraseMatch]] = prepared.notes.get(self.name, ())
         if not self.bundle.slots or not found:
             return 0
@@ -179,7 +179,7 @@ class Phrases(Component):
         return n_words + len(prepared.history) * (1 + n_words // MAX_PART_WORDS) if n_words else 0
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
-        """Add the credits, and let unknown words of phrases count as known in the columns before them."""
+        """Add the credits, and change earlier columns so that unknown words of phrases count as known."""
         found: Sequence[Sequence[PhraseMatch]] = scored.prepared.notes.get(self.name, ())
         if not found:
             return
@@ -203,7 +203,7 @@ def expected_phrases(prepared: PreparedList) -> tuple[Phrase, ...]:
     """Return all phrases that are expected in a list, each once.
 
     Raises:
-        InvalidList: a phrase of the list is invalid, or it has too many.
+        InvalidList: a phrase of the list is invalid, or the list has too many phrases.
     """
     component = next((one for one in prepared.components if isinstance(one, Phrases)), None)
     return component.finder.collect(prepared.nbest, component.shared) if component else ()
@@ -218,8 +218,8 @@ class PhraseReader:
     """Corrects the scores of hypotheses whose phrases have unknown words, or fill slots of n-grams.
 
     A name that is not in a model's vocabulary costs as much as any other unknown word, often too much for the
-    right hypothesis to win. If the name is part of an expected phrase, its log-probability becomes that of
-    the phrase model, unless that of ``<unk>`` is larger; see ``PhraseSet.word_log_probs``. The scores in
+    right hypothesis to win. If the name is part of an expected phrase, it gets its log-probability in the
+    phrase model, unless that of ``<unk>`` is larger; see ``PhraseSet.word_log_probs``. The scores in
     ``slots`` include this correction already.
     """
 
@@ -236,12 +236,12 @@ class PhraseReader:
     """Scores of the readings of hypotheses with slots."""
 
     def find_gains(self, row: int, words: Words, matches: Sequence[PhraseMatch]) -> dict[str, float]:
-        """Return the gain of one hypothesis by its phrases in each column; ``row`` is its row in the trie."""
+        """Return how much the phrases of hypothesis ``row`` of the trie add to its value in each column."""
         from rescorer.phrases import phrase_log_probs
 
         log_probs = phrase_log_probs(words, matches)
         read = self.slots.get(row, {})
-        # what follows a slot is predicted from it
+        # words after a slot are predicted from the slot
         n_scored = max([len(words), *map(len, read.values())])
         log_probs = np.append(log_probs, -np.inf)[:n_scored]
         in_phrases = log_probs > -np.inf
@@ -254,7 +254,7 @@ class PhraseReader:
     def _compare(
         self, edges: Mapping[str, np.ndarray], log_probs: np.ndarray, read: Mapping[str, np.ndarray]
     ) -> dict[str, float]:
-        """Sum what n words of a hypothesis gain under each model and under the mixture.
+        """Sum, for each column, by how much the log-probabilities of n words of a hypothesis rise.
 
         Args:
             edges: (n,) edges of the words, by model.
@@ -283,7 +283,7 @@ class PhraseReader:
 class Generation(Component):
     """Adds hypotheses with phrases, and two columns: the number of replaced spans, and the match of sound.
 
-    Lists that already came with generated hypotheses have these columns too.
+    Lists whose generated hypotheses were in the input have these columns too.
     """
 
     name = "generation"
@@ -293,7 +293,7 @@ class Generation(Component):
 
     @cached_property
     def generator(self) -> Generator:
-        """Generator of hypotheses, made at the first use; raises as ``load_pronouncer`` does."""
+        """Generator of hypotheses, made at the first use, which raises the errors of ``load_pronouncer``."""
         from rescorer.candidates import Generator
         from rescorer.sounds import load_pronouncer
 
@@ -304,7 +304,7 @@ class Generation(Component):
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
         made = [hypothesis.generated for hypothesis in scored.prepared.nbest.hypotheses]
-        if made[-1] is None:  # generated ones are the last
+        if made[-1] is None:  # generated hypotheses come last
             return
         columns[GENERATED] = np.array([0.0 if one is None else float(len(one.parts)) for one in made])
         columns[SOUND_MATCH] = np.array([0.0 if one is None else one.sound_match for one in made])
@@ -316,7 +316,7 @@ class Generation(Component):
 
         sources = outline.nbest.hypotheses[: DEFAULT.top]
         longest = max((source.text for source in sources), key=len, default="")
-        # the phrases in its text, in its fields with times, and in what says how it was made
+        # the new words stand in its text, in its fields with times, and in its ``generated``
         phrase_bytes = 64 + 12 * MAX_PHRASE_CHARS + 64 * (MAX_PHRASE_CHARS // 2)
         source_bytes = max((source.ByteSize() for source in sources), default=0)
         return Growth(
@@ -327,7 +327,7 @@ class Generation(Component):
 
 
 class _Generating(Generation):
-    """The component ``Generation`` for a request that asks for new hypotheses."""
+    """The component ``Generation``, bound to a request that asks for new hypotheses."""
 
     def __init__(self, component: Generation) -> None:
         super().__init__(component.bundle, component.normalise)
@@ -347,7 +347,7 @@ class _Generating(Generation):
 
 
 class Rerankers(Component):
-    """The score of each reranker of the bundle to which weights give a weight."""
+    """A column per reranker of the bundle that has a weight in the request: its scores."""
 
     name = "rerankers"
     asked_by = AskedBy(weights=("rerankers",))
@@ -358,7 +358,8 @@ class Rerankers(Component):
         self.columns = tuple(reranker.component for reranker in bundle.rerankers.values())
 
     def complete(self, weights: Weights) -> Weights:
-        """Take the λ of the mixture from the first reranker that has a weight and λ of its own."""
+        """If the weights have no λ of the mixture, take those of the first used reranker that was trained
+        with the mixture."""
         if weights.mixture:
             return weights
         used = used_rerankers(self.bundle, weights)
@@ -430,7 +431,7 @@ def needed_streams(bundle: Bundle, reranker: Reranker) -> list[str]:
 
 
 def words_said_before(prepared: PreparedList) -> Words:
-    """Return the words of previous utterances, then the context; rerankers compare hypotheses with these."""
+    """Return the words of previous utterances and of the context, which rerankers look up in hypotheses."""
     return join_words((one.words for one in prepared.spoken), prepared.context)
 
 
@@ -445,7 +446,7 @@ COMPONENTS: tuple[type[Component], ...] = (
     WordCount,
     Rerankers,
 )
-"""In the order of their columns; each may read and change those of the ones before it."""
+"""All components, in the order of their columns. Each may read and change the columns of earlier ones."""
 
 
 def make_ranker(bundle: Bundle, dictionary: Path | None = None, language: str = "") -> ListRanker:
@@ -453,7 +454,7 @@ def make_ranker(bundle: Bundle, dictionary: Path | None = None, language: str = 
 
     Args:
         dictionary: file of pronunciations, for generating hypotheses; None: the installed dictionary.
-        language: language of the texts that are compared; empty: the bundle's language.
+        language: language by whose rules texts become canonical words; empty: that of the bundle.
     """
     ranker = ListRanker(bundle, COMPONENTS)
     if language:

@@ -1,7 +1,7 @@
-"""Former names of modules: those that became one other module are imported with a warning, until 0.2.
+"""Accept former names of modules until 0.2.
 
-Names of modules that were divided among others are refused by an error that says where to look. CHANGELOG.md
-has the same table for readers.
+If a module became one other module, its former name is imported with a warning. If it was divided among
+several modules, its import raises an error that says where to look. CHANGELOG.md has the same table.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ ROOMS = {
     "rescorer.service.net": "rescorer.service",
     "rescorer.shards": "rescorer.jobs",
 }
-"""Where to look for what stood in the modules of former rooms."""
+"""For former folders of modules whose content was divided: where to look for it now."""
 
 
 class _FormerModule(Loader):
-    """Gives the module that a former name stands for."""
+    """Loads the present module under its former name."""
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Have an empty module made, which ``exec_module`` replaces."""
+        """Return None, so that Python makes an empty module, which ``exec_module`` replaces."""
 
     def exec_module(self, module: ModuleType) -> None:
         former, new = module.__name__, MODULES[module.__name__]

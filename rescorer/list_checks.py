@@ -12,11 +12,11 @@ from rescorer.types import SENTENCE_END, Generated, Hypothesis, NBestList, Phras
 from rescorer.unread_scores import find_unread_fields, name_fields
 
 MAX_PREVIOUS_WORDS = 1000
-"""Largest number of previous words that models and rerankers read. They read the newest."""
+"""Largest number of words of previous utterances that models and rerankers read: the newest ones."""
 CUT_STEP = 16
-"""Too many previous utterances are cut at a multiple of this number. The first utterance that is read then
-stays the same for several requests of a growing conversation, and caches have the states of networks after
-it."""
+"""If previous utterances are too long, the oldest are left out: a multiple of this number, if possible. The
+first utterance that is read then stays the same for several requests of a growing conversation, so that
+cached states of networks can be used again."""
 
 
 class SpokenWords(NamedTuple):
@@ -31,8 +31,8 @@ def normalise_previous(
 ) -> tuple[SpokenWords, ...]:
     """Return the canonical words of the newest utterances, oldest first, at most ``MAX_PREVIOUS_WORDS``.
 
-    Utterances without canonical words are left out. If the newest utterance with words is too long by itself,
-    its last words are returned.
+    Utterances without canonical words are left out. If the newest utterance with words exceeds the limit by
+    itself, its last words are returned.
     """
     newest: list[SpokenWords] = []
     n_words, first = 0, len(previous)
@@ -60,7 +60,7 @@ def collect_confidences(previous: Iterable[SpokenWords]) -> tuple[float, ...]:
 
 
 def join_history(previous: Iterable[Words], context: Words) -> Words:
-    """Return the words that models read before a sentence if they carry their state across sentences.
+    """Return the words before a sentence, for models that carry their state across sentences.
 
     These are the words of each previous utterance with ``SENTENCE_END`` after them, then the context.
     """
@@ -74,7 +74,7 @@ def join_words(previous: Iterable[Words], context: Words) -> Words:
 
 MAX_WORDS = 100_000  # maximum number of words in a hypothesis or context; no real sentence is longer
 NUMBERS = (float, int, numbers.Real)
-"""Types of numbers; the first two are recognised fastest, the last one includes those of arrays."""
+"""Types of numbers, those that are fastest to check first. The last one includes the scalars of arrays."""
 TEXT, NUMBER = (str, "a string"), (NUMBERS, "a number")
 EXPECTED_TYPES: Mapping[type[Any], Mapping[str, tuple[Any, str]]] = {
     NBestList: {
@@ -98,7 +98,7 @@ EXPECTED_TYPES: Mapping[type[Any], Mapping[str, tuple[Any, str]]] = {
         "slot": TEXT,
     },
 }
-"""Types of the fields that are scored or sent, and how errors describe them."""
+"""For each class, its fields that are scored or sent: their types, and the words for these in errors."""
 
 
 def check_lengths(list_id: str, words: Sequence[Words], context: Words) -> None:
@@ -158,7 +158,7 @@ def _are_finite(values: Sequence[float]) -> bool:
 
 
 def _describe_missing(nbest: NBestList, weights: Weights) -> str:
-    """Describe the streams of a list that lacks one, and suggest weights that are safe to start from."""
+    """Say which streams a list has, where one is missing, and suggest weights that are safe to start from."""
     streams = ", ".join(sorted(nbest.streams)) or "none"
     message = f"missing, but weights {quote(weights.name)} need it; the list has: {streams}"
     if any(weights.streams.get(name) for name in nbest.streams):
@@ -173,7 +173,7 @@ def _describe_missing(nbest: NBestList, weights: Weights) -> str:
 
 
 def check_types(nbest: NBestList) -> None:
-    """Check the types of everything in a list that is scored or sent, which Python itself does not check.
+    """Check the types of everything in a list that is scored or sent, because Python does not check them.
 
     Raises:
         InvalidList: a value has the wrong type; the error names it.
@@ -210,7 +210,7 @@ def find_wrong_types(lists: Sequence[NBestList]) -> Iterator[tuple[int, InvalidL
 def find_wrong_hypothesis(nbest: NBestList) -> InvalidList | None:
     """Return the error about the first hypothesis with a wrong type; None if all types are right.
 
-    It is called after an operation on the hypotheses has failed, so that it does not delay valid lists.
+    Call it only after an operation on the hypotheses has failed, so that valid lists are not delayed.
     """
     for index, hypothesis in enumerate(nbest.hypotheses):
         if wrong := find_wrong_type(hypothesis, Hypothesis):

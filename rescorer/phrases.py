@@ -1,7 +1,7 @@
 """Find the names and phrases of a conversation in hypotheses, and credit the hypotheses that have them.
 
-Phrases with weights come in, and hypotheses in canonical words. The credit of each hypothesis goes out, and
-the phrases that gave it.
+Phrases with weights and hypotheses in canonical words come in. For each hypothesis, its credit and the
+phrases that gave it go out.
 
 A phrase may have a slot. A slot is a word such as ``$name`` that stood for phrases in the text on which an
 n-gram was trained: an n-gram that has seen *call $name now* gives ``$name`` a probability wherever a name may
@@ -49,24 +49,24 @@ MAX_PHRASES = 5_000  # largest number of phrases of a list, with their other spe
 MAX_PHRASE_WORDS = 16  # largest number of canonical words of a phrase
 MAX_PHRASE_CHARS = 1_000  # largest number of characters of a phrase
 MAX_WEIGHT = 100.0
-MAX_PHRASE_SLOTS = 7  # largest number of slots of phrases with equal words, which are all read
-MAX_NAMED_SLOTS = 20  # number of the bundle's slots that the error about an unknown one names
+MAX_PHRASE_SLOTS = 7  # largest number of slots of phrases with equal words; all are read
+MAX_NAMED_SLOTS = 20  # number of the bundle's slots that an error about an unknown slot lists
 MAX_COMPARED_SLOTS = 1_000
-"""Number of the bundle's slots that are compared with an unknown one for a hint, in 10 ms."""
+"""Number of the bundle's slots that are compared with an unknown slot to suggest one, in 10 ms."""
 ENTRY_PROBABILITY = 0.01  # probability of the phrase model that a phrase begins at a word
 
 
 @dataclass(slots=True)
 class Node:
-    """A node of a trie of phrases: the words with which some phrases begin."""
+    """A node of a trie of phrases. It stands for a sequence of words with which some phrases begin."""
 
     children: dict[str, Node] = field(default_factory=dict)
     phrase: int = -1
-    """Index of the phrase that ends here, the one with the largest weight if several do; -1: none does."""
+    """Index of the phrase that ends here; of several, that with the largest weight; -1: none ends here."""
     longer_weight: float = 0.0
-    """Largest weight of the phrases that continue after this node; 0 if none does."""
+    """Largest weight of a phrase that continues after this node; 0 if no phrase does."""
     mass: float = 0.0
-    """Sum of the weights of all phrases through this node; phrases with equal words count once."""
+    """Sum of the weights of all phrases that end here or below; phrases with equal words count once."""
     slots: tuple[str, ...] = ()
     """The slots of the phrases that end here."""
 
@@ -80,21 +80,21 @@ class PhraseSet:
     n_nodes: int
     """Number of nodes without the roots."""
     slots: Mapping[str, Node] = field(default_factory=dict)
-    """For each slot, the root of the trie of its phrases; the key is the slot's word in canonical form."""
+    """Root of the trie of the phrases of each slot, by the slot's word in canonical form."""
     longest: int = MAX_PHRASE_WORDS
     """Upper bound of the number of words of a phrase."""
 
     def word_log_probs(self, words: Words) -> tuple[float, ...]:
         """Return the log-probability of each word of a phrase, or of its beginning, under the phrase model.
 
-        In this model, a phrase begins with probability ``ENTRY_PROBABILITY`` and is drawn in proportion to
-        the weights; its words follow one another.
+        In this model, a phrase begins at a word with probability ``ENTRY_PROBABILITY``. Which phrase it is,
+        is drawn in proportion to the weights, and its words follow one another.
         """
         node, log_mass = self.root, math.log(self.root.mass / ENTRY_PROBABILITY)
         log_probs = []
         for word in words:
             node, before = node.children[word], log_mass
-            log_mass = math.log(node.mass)  # a share of masses may be too small for a float64
+            log_mass = math.log(node.mass)  # the quotient of two masses may be too small for a float64
             log_probs.append(log_mass - before)
         return tuple(log_probs)
 
@@ -104,10 +104,10 @@ class PhraseSet:
         return path[-1].slots if len(path) == len(words) else ()
 
     def slot_masses(self, slot: str, words: Words) -> np.ndarray:
-        """Return the weight of the phrases of a slot that begin with the first k of n words, for k = 0 … n:
-        (n + 2,).
+        """Return sums of weights of a slot's phrases, (n + 2,), which give the probability of n words in it.
 
-        The last value is the weight of the phrase of the slot that has exactly these words.
+        Value k, for k = 0 … n, sums over the phrases that begin with the first k words. The last value is the
+        weight of the phrase that has exactly these words.
         """
         masses = np.zeros(len(words) + 2)
         if (root := self.slots.get(slot)) is not None:
@@ -119,7 +119,7 @@ class PhraseSet:
 
 
 def walk(root: Node, words: Words) -> list[Node]:
-    """Return the node after each of the words, up to the last node that exists."""
+    """Return the node after each of the words, as long as the trie continues."""
     node, path = root, []
     for word in words:
         if (child := node.children.get(word)) is None:
@@ -203,7 +203,7 @@ def _add_slot(root: Node, words: Words, slot: str, text: str, index: int) -> Non
 
 
 def _spellings(phrase: Phrase, index: int) -> list[tuple[str, str]]:
-    """Each way to write a phrase: the name of the field, for messages, and the text."""
+    """Each way to write a phrase: the name of the field where it is given, for messages, and the text."""
     others = ((f"phrases[{index}].spellings[{i}]", text) for i, text in enumerate(phrase.spellings))
     return [(f"phrases[{index}].text", phrase.text), *others]
 
@@ -223,7 +223,7 @@ def _add(root: Node, words: Words, index: int, phrases: Sequence[Phrase]) -> int
 
 
 def _sum_weights(node: Node, phrases: Sequence[Phrase]) -> float:
-    """Set the mass of a node and of all nodes below it. The recursion is no deeper than a phrase is long."""
+    """Set the ``mass`` of a node and of all nodes below. The recursion is as deep as the longest phrase."""
     own = phrases[node.phrase].weight if node.phrase >= 0 else 0.0
     node.mass = own + math.fsum(_sum_weights(child, phrases) for child in node.children.values())
     return node.mass
@@ -233,12 +233,12 @@ MAX_READINGS = MAX_PHRASE_SLOTS + 1
 """Largest number of readings of a hypothesis."""
 
 MAX_KEPT_PLACES = 65_536
-"""Number of results that are kept while a list is searched: for each place with other words after it, its
-phrases. They take about 20 MB."""
+"""Number of results that are kept while a list is searched, in about 20 MB. A result is the phrases at a
+place; places with the same words after them share it."""
 
 
 class SlotShare(NamedTuple):
-    """A slot of a phrase, and the probability of the phrase in it."""
+    """A slot of a phrase, and the probability of the phrase given that slot."""
 
     slot: str  # its word in canonical form
     log_probs: tuple[float, ...]  # log-probability of each word of the phrase in the slot
@@ -248,18 +248,18 @@ class PhraseMatch(NamedTuple):
     """A phrase in a hypothesis."""
 
     phrase: Phrase | None  # None for the beginning of phrases, at the end of a partial hypothesis
-    start: int  # index of its first word in the hypothesis
+    start: int  # index of the phrase's first word in the hypothesis
     n_words: int
-    credit: float  # its weight times its number of words
+    credit: float  # weight of the phrase times its number of words
     origin: PhraseSet  # the set that has the phrase
-    slots: tuple[SlotShare, ...] = ()  # the slots in which it is read besides its words
+    slots: tuple[SlotShare, ...] = ()  # the slots as which the phrase is also read
 
 
 class PhraseSearch:
-    """Finds the phrases of some sets in hypotheses.
+    """Finds the phrases of several sets in hypotheses.
 
-    The phrases at a place depend only on the words after it. As the hypotheses of a list have most words in
-    common, these phrases are kept and looked up once.
+    The phrases at a place depend only on the words after the place. The hypotheses of a list have most words
+    in common, so the phrases are looked up once for the same words, and kept.
     """
 
     def __init__(self, phrase_sets: Sequence[PhraseSet]) -> None:
@@ -274,9 +274,9 @@ class PhraseSearch:
     def find(self, words: Words, *, partial: bool = False) -> list[PhraseMatch]:
         """Return the phrases in a hypothesis that do not overlap and have the largest sum of credits.
 
-        Of equal sums, phrases that begin earlier win, then longer ones, then those of later sets. More words
-        will follow a ``partial`` hypothesis, so that its last words are also credited if a phrase begins with
-        them.
+        Of equal sums, phrases that begin earlier win, then longer ones, then those of later sets. The last
+        words of a ``partial`` hypothesis are also credited if a phrase begins with them, because more words
+        will follow.
         """
         n = len(words)
         best = [0.0] * (n + 1)  # largest sum of credits from each word on
@@ -300,10 +300,11 @@ class PhraseSearch:
         return matches
 
     def _find_first(self, words: Words, *, is_last: bool) -> list[PhraseMatch]:
-        """List the phrases with which some words begin: shorter ones first, and those of later sets last.
+        """List the phrases with which ``words`` begin: shorter ones first, and those of later sets last.
 
-        If these are the last words of a partial hypothesis, the beginning of a phrase counts too. A phrase is
-        left out if a later one has as many words and as much credit, because it would never be chosen.
+        If ``words`` are the last ones of a partial hypothesis, ``is_last``, the beginning of a phrase counts
+        too. A phrase is left out if a later one of the same length has as much credit or more, because it
+        would never be chosen.
         """
         key = words, is_last
         if (found := self._found.get(key)) is None:
@@ -335,14 +336,14 @@ class PhraseSearch:
 def estimate_steps(n_words: int, phrase_sets: Sequence[PhraseSet]) -> int:
     """Return an upper bound of ``PhraseSearch.steps`` for hypotheses of ``n_words`` in total.
 
-    At each word, as many words as the longest phrase has are compared with each set. Each set has at most one
-    phrase, and one beginning of phrases, of each length.
+    From each word on, at most as many words are compared with a set as its longest phrase has. A set has at
+    most one phrase and one beginning of phrases of each length.
     """
     return n_words * (1 + 3 * sum(phrases.longest for phrases in phrase_sets))
 
 
 def _add_match(matches: list[PhraseMatch], new: PhraseMatch) -> None:
-    """Add a match to those of the same length, and drop those that have no more credit."""
+    """Add a match to those of the same length, after dropping those whose credit is not higher."""
     while matches and matches[-1].credit <= new.credit:
         matches.pop()
     matches.append(new)
@@ -354,13 +355,14 @@ def fill_slots(
     matches: Sequence[PhraseMatch],
     known: dict[Words, list[SlotShare]],
 ) -> list[PhraseMatch]:
-    """Add to the phrases of a hypothesis the slots as which they are read, the more probable ones first.
+    """Return the phrases of a hypothesis with the slots as which each is read, the more probable ones first.
 
-    The first phrases are read as all of their slots, as long as the hypothesis has at most ``MAX_READINGS``
+    Phrases get their slots from left to right, as long as the hypothesis has at most ``MAX_READINGS``
     readings; later phrases are read only as words. The beginning of a phrase has no slot.
 
     Args:
-        phrase_sets: all sets that are searched; they share the probability of a slot.
+        phrase_sets: all sets that are searched; the probability of a slot is divided among the phrases of all
+            sets.
         known: the slots of phrases that were found before; new ones are added.
     """
     filled, n_more = [], MAX_READINGS
@@ -382,9 +384,10 @@ def fill_slots(
 def _share_slot(phrase_sets: Sequence[PhraseSet], slot: str, words: Words) -> tuple[float, ...]:
     """Return the log-probability of each word of a phrase in one of its slots.
 
-    Phrases are drawn in proportion to their weights. The probability of a word is the share of the weight of
-    the phrases that continue with it; that of the last word includes the phrase's end. So the
-    log-probabilities sum to ln (weight / total). Weights of equal phrases in different sets are added.
+    A slot draws phrases in proportion to their weights. The probability of a word is the weight of the
+    phrases that continue with it, divided by the weight of those that began alike; that of the last word
+    includes the phrase's end. So the log-probabilities sum to ln (weight of the phrase / weight of all).
+    Weights of equal phrases in different sets are added.
     """
     log_masses = np.log(sum(part.slot_masses(slot, words) for part in phrase_sets))
     log_probs = np.diff(log_masses)
@@ -405,7 +408,7 @@ MAX_PHRASE_FILE_BYTES = 4 << 20  # largest file of phrases
 
 
 def read_phrase_file(path: Path) -> tuple[Phrase, ...]:
-    """Read a file of phrases that the user named.
+    """Read a file of phrases whose path the user gave.
 
     Raises:
         ConfigError: the file cannot be read, or is too large.
@@ -448,8 +451,8 @@ def parse_phrase_file(data: bytes, file: str) -> tuple[Phrase, ...]:
 
 MAX_SETS = 16  # largest number of named sets that a call can ask for
 MAX_KEPT = 16
-"""Number of compiled sets that are kept, because all lists of a conversation have the same phrases."""
-MAX_KEPT_NODES = 100_000  # number of nodes of all sets that are kept, which take 35 MB
+"""Number of compiled sets that are kept for later lists: those of a conversation have the same phrases."""
+MAX_KEPT_NODES = 100_000  # number of nodes of all kept sets together, in 35 MB
 
 
 def check_set_names(names: Sized) -> None:
@@ -478,8 +481,8 @@ class PhraseFinder:
         self._lock = Lock()
 
     def select(self, phrases: tuple[Phrase, ...] = (), names: Sequence[str] = ()) -> list[PhraseSet]:
-        """Return the sets of phrases that lists share: the given phrases as a set, and named sets of the
-        bundle.
+        """Return the sets of phrases that several lists share: one of the given phrases, and named ones of
+        the bundle.
 
         Raises:
             ConfigError: the bundle has no phrases of a name.
@@ -500,7 +503,8 @@ class PhraseFinder:
         """Find phrases in each hypothesis of a list; return an empty tuple if no hypothesis has any.
 
         Args:
-            words: canonical words of each hypothesis, the same object for equal texts.
+            words: canonical words of each hypothesis; equal texts must have the same object, which
+                is searched once.
             shared: sets of phrases that are searched besides the list's own phrases.
 
         Raises:
@@ -551,7 +555,7 @@ class PhraseFinder:
             raise InvalidList(error.message, list_id=nbest.id, field=error.field) from None
 
     def _compile(self, phrases: tuple[Phrase, ...]) -> PhraseSet:
-        """Compile phrases, unless an equal set is kept. This may be called from several threads."""
+        """Compile phrases, or return a kept set of equal phrases. This may be called from several threads."""
         with self._lock:
             compiled = self._kept.pop(phrases, None)
         compiled = compiled or compile_phrases(phrases, self._normalise, self._slots)
@@ -564,7 +568,7 @@ class PhraseFinder:
 
 
 def _hashable(phrases: Sequence[Phrase]) -> tuple[Phrase, ...]:
-    """The same phrases, with tuples where the caller has put lists, so that they can be keys."""
+    """The same phrases, with tuples where the caller gave lists, so that the phrases can be keys."""
     phrases = tuple(phrases)
     try:
         hash(phrases)
@@ -573,11 +577,11 @@ def _hashable(phrases: Sequence[Phrase]) -> tuple[Phrase, ...]:
     return phrases
 
 
-MAX_PART_WORDS = 262_144  # number of words of readings that are held and scored at a time, in 40 MB
+MAX_PART_WORDS = 262_144  # number of words of readings that are scored at a time, in 40 MB
 
 SlotScores = Mapping[int, Mapping[str, np.ndarray]]
-"""The sums over readings of each hypothesis that has several, by its index in the trie, and by the model's
-name: ln P of each word, and of ``</s>`` unless the hypothesis is partial."""
+"""Scores of the hypotheses with several readings, summed over these, by index in the trie and by model: ln P
+of each word, and of ``</s>`` unless the hypothesis is partial."""
 
 
 class Reading(NamedTuple):
@@ -586,14 +590,13 @@ class Reading(NamedTuple):
     words: Words
     replaced: tuple[tuple[PhraseMatch, SlotShare], ...]
     token: np.ndarray
-    """(n + 1,) for each word of the hypothesis, and for ``</s>``, the index in ``words`` of the word or slot
-    that stands for it."""
+    """(n + 1,) for each word of the hypothesis and ``</s>``, the index in ``words`` of its word or slot."""
 
     def spread(self, log_probs: np.ndarray, unknown: np.ndarray, credits: np.ndarray) -> np.ndarray:
-        """ln P of each word of the hypothesis and of ``</s>``, (n + 1,), from ln P of the words of this
-        reading.
+        """Return ln P of each word of the hypothesis and of ``</s>``, (n + 1,), from ln P of this reading's
+        words.
 
-        Unknown words have at least their ln P in the phrase model, ``credits``; unknown slots have the
+        Unknown words have at least their ln P in the phrase model, ``credits``. Unknown slots have
         probability 0.
         """
         spread = log_probs[self.token]
@@ -613,13 +616,13 @@ class ReadHypothesis(NamedTuple):
     """Indices, in the trie of the batch, of the hypotheses that are equal to this one."""
     readings: tuple[Reading, ...]
     credits: np.ndarray
-    """(n + 1,) ln P of the words under the phrase model, which is used for unknown words."""
+    """(n + 1,) ln P of the words under the phrase model, for words that a language model does not know."""
     partial: bool
 
     def sum_readings(self, log_probs: Sequence[np.ndarray]) -> np.ndarray:
-        """Sum over the readings: ln P of each word, from ln P of the n words and ``</s>`` in each reading."""
+        """Sum ln P of each word over the readings, from ln P of words and ``</s>`` in each reading."""
         rows = np.stack(log_probs)
-        # until the last slot of a reading begins, it is the same as another one
+        # up to the start of its last slot, a reading is the same as another one
         begins = [reading.replaced[-1][0].start if reading.replaced else 0 for reading in self.readings]
         is_distinct = np.arange(rows.shape[1]) >= np.array(begins)[:, None]
         prefixes = np.where(is_distinct, np.cumsum(rows, axis=1), -np.inf)
@@ -637,7 +640,8 @@ class SlotReadings(NamedTuple):
         """Sum over the readings of each hypothesis.
 
         Args:
-            scores: edge scores of ``trie`` by the n-grams that know slots, which are all forward models.
+            scores: edge scores of ``trie``, by the name of each n-gram that knows slots; these are forward
+                models.
         """
         paths = self.trie.paths
         first, sums = 0, dict[int, Mapping[str, np.ndarray]]()
@@ -664,13 +668,13 @@ def read_slots(
     partial: Sequence[bool],
     max_words: int = MAX_PART_WORDS,
 ) -> Iterator[SlotReadings]:
-    """List the readings of the hypotheses of a batch that have phrases with slots, in parts.
+    """Yield, in parts, the readings of those hypotheses of a batch that have phrases with slots.
 
     Args:
-        contexts: words before each hypothesis, which are read as they are.
+        contexts: words before each hypothesis; no slots are read in these.
         partial: whether the end of each hypothesis is not scored.
-        max_words: largest number of words of all readings of a part. A hypothesis with more is a part by
-            itself.
+        max_words: largest number of words of all readings of a part. A hypothesis that has more words makes a
+            part by itself.
     """
     rows_of: dict[tuple[int, int, int, bool], list[int]] = {}
     for row, found in enumerate(matches):

@@ -42,11 +42,11 @@ def load_bundle_models(
     """Load the models of a bundle and align their vocabularies; return them by name.
 
     Args:
-        device: torch name of the device on which networks run, and n-gram tables where there is room; see
-            ``place_ngram``.
+        device: torch name of the device on which networks run. If there is room, the tables of n-grams are
+            also placed there; see ``place_ngram``.
         dtype: precision of the networks' matrix products, see ``NeuralLanguageModel``.
-        context_cache_bytes: maximum memory in which each recurrent network caches contexts, see
-            ``NeuralLanguageModel``.
+        context_cache_bytes: largest memory with which each recurrent network caches its states after
+            contexts, see ``NeuralLanguageModel``.
 
     Raises:
         BundleError: a model cannot be read.
@@ -65,7 +65,7 @@ def load_bundle_models(
         else:
             models[name] = load_network(folder, name, device, dtype, context_cache_bytes)
             network = models[name]
-            if network.backward != (name in bundle.backward):  # weights are checked against the manifest
+            if network.backward != (name in bundle.backward):  # since weights are checked by the manifest
                 found = "backward" if network.backward else "forward"
                 raise BundleError(
                     f"{bundle.folder / MANIFEST}: model {name!r} is a {found} network by its {CONFIG_FILE}, "
@@ -76,7 +76,7 @@ def load_bundle_models(
 
 
 def load_ngram(folder: Folder, name: str, entry: Mapping[str, Any]) -> NgramModel:
-    """Load an n-gram by its entry of the manifest, which names the word list if it is a KenLM binary."""
+    """Load an n-gram by its entry in the manifest. The entry of a KenLM binary also names a word list."""
     words = frozenset(read_words(folder, entry["words"])) if "words" in entry else None
     with folder.open(entry["path"]) as stream:
         ngram = read_ngram(stream, name, words, backward=entry.get("backward", False))
@@ -93,7 +93,7 @@ def load_network(
     dtype: str = "float32",
     context_cache_bytes: int = CONTEXT_CACHE_BYTES,
 ) -> LanguageModel:
-    """Load a network. torch is imported here, because importing it is slow and n-grams do not need it."""
+    """Load a network. torch is imported only here, because its import is slow and n-grams do not need it."""
     from rescorer.models.kernels import torch_device
     from rescorer.models.neural import NeuralLanguageModel, load_model
     from rescorer.runtime import apply_threads
@@ -128,7 +128,7 @@ class TrieScorer:
 
     Args:
         label: the bundle's name and version, for error messages.
-        encoders: the encoders of words that rerankers have, by the name of the reranker.
+        encoders: the encoders of words of those rerankers that have one, by the name of the reranker.
     """
 
     def __init__(
@@ -157,10 +157,12 @@ class TrieScorer:
 
         Args:
             only: names of the models to use; empty for all.
-            encoders: encoders of words; the edge scores have their encodings under the same names.
+            encoders: encoders of words, by any names; the edge scores have the encodings under the same
+                names.
 
         Raises:
-            ConfigError: an encoder's model has no context vectors of the length that it projects.
+            ConfigError: an encoder's model has no context vectors, or none of the length that the encoder
+                projects.
             ScoringError: a score is not finite.
         """
         scores = {name: self._score(name, trie, encoders or {}) for name in only or self.models}
@@ -190,13 +192,14 @@ class TrieScorer:
 
 
 def find_encoders(bundle: Bundle) -> dict[str, WordEncoder]:
-    """Return the encoders of words that a bundle's rerankers have, by the name of the reranker."""
+    """Return the encoders of words of those rerankers of a bundle that have one, by the reranker's name."""
     rerankers = bundle.rerankers.items()
     return {name: reranker.encoder for name, reranker in rerankers if reranker.encoder is not None}
 
 
 MAX_BATCH_WORDS = 65_536
-"""Default number of words per batch. At hidden size 200, a network needs 1 KB per word: 64 MB."""
+"""Default for the largest number of words per batch. At hidden size 200, a network needs 1 KB per word: 64
+MB."""
 
 
 class Rescorer:
@@ -256,9 +259,9 @@ class Rescorer:
 
         Raises:
             InvalidList: a list cannot be scored; use ``rescore_each`` to score the others.
-            ConfigError: the weights do not fit the bundle, the bundle has no list of phrases with a name
-                that was given, or the options name another model.
-            LimitExceeded: a phrase is invalid, or there are too many.
+            ConfigError: the weights do not fit the bundle, the bundle has no set of phrases with a given
+                name, or the options name another model.
+            LimitExceeded: a phrase is invalid, or there are too many phrases.
             TypeError: something other than lists or options was given.
         """
         answers = self.rescore_each(lists, options, **changes)
@@ -273,7 +276,7 @@ class Rescorer:
         options: RescoreOptions | Weighting = None,
         **changes: Any,
     ) -> list[RescoredList | InvalidList]:
-        """Like ``rescore``, but return an error in place of each list that cannot be scored."""
+        """Re-rank lists as ``rescore`` does, but return an error in place of a list that cannot be scored."""
         bound = self.ranker.bind(RescoreOptions.make(options, **changes))
         lists = as_lists(lists)
         wrong = dict(find_wrong_types(lists))
@@ -290,7 +293,7 @@ class Rescorer:
     def rank_each(
         self, lists: Sequence[NBestList], options: BoundOptions | RescoreOptions | Weighting = None
     ) -> list[Ranking | InvalidList]:
-        """Like ``rescore_each``, but return columns, from which files are written without making objects."""
+        """Re-rank lists as ``rescore_each`` does, but return columns: writing files from objects is slow."""
         lists = as_lists(lists)
         bound = options if isinstance(options, BoundOptions) else self.ranker.bind(options)
         answers: list[Ranking | InvalidList | None] = [None] * len(lists)
@@ -316,12 +319,12 @@ class Rescorer:
         context: str = "",
         weights: RescoreOptions | Weighting = None,
     ) -> list[TextScore]:
-        """Return every model's log-probability of each word of some texts.
+        """Return the log-probability of each word of each text under every model and under the mixture.
 
         Args:
             texts: one text, or several.
             context: words before each text in the same sentence.
-            weights: weights with the λ of the mixture, which alone matter; None for the bundle's default.
+            weights: weights, of which only the λ of the mixture are used; None for the bundle's default.
 
         Raises:
             InvalidList: a text is too long.
@@ -346,10 +349,10 @@ class Rescorer:
         cache: Sequence[float] = (),
         neural_cache: Sequence[tuple[float, float]] = (),
     ) -> np.ndarray:
-        """Mix the models' scores word by word under several interpolation weights.
+        """Mix the models' scores word by word, once for each of G choices of interpolation weights.
 
         Args:
-            lists: lists with N hypotheses in total.
+            lists: lists, which have N hypotheses in total.
             mixtures: G interpolation weights by model name, each with sum 1.
             cache: G interpolation weights λ of the cache of words; empty: none.
             neural_cache: G pairs of λ and θ of the neural cache; empty: none.
@@ -371,7 +374,7 @@ class Rescorer:
             for mixture, share, (neural, flatness) in zip(mixtures, caches, neural_caches, strict=True)
         ]
         log_probs = np.zeros((len(choices), sum(len(nbest.hypotheses) for nbest in lists)))
-        # scores of models depend on θ, and on nothing else of the choices
+        # of a choice, only θ changes the scores of models
         flatness_of = [one.flatness if one.neural_cache else None for one in choices]
         for flatness in dict.fromkeys(flatness_of):
             rows = [row for row, of in enumerate(flatness_of) if of == flatness]
@@ -385,12 +388,12 @@ class Rescorer:
         rows: Sequence[int],
         log_probs: np.ndarray,
     ) -> None:
-        """Compute the mixtures of ``choices``, which have the same θ, and write each to its row."""
+        """Compute the mixtures of ``choices``, all with the same θ, each into its row of ``log_probs``."""
         bound = [self.ranker.bind_weights(weights, RescoreOptions()) for weights in choices]
         widest = max(bound, key=lambda one: (one.weights.neural_cache, one.weights.cache))
-        # without neural caches, the scores are those of rescoring, which may be cached
+        # without neural caches, scores are the same as in rescoring
         models = {name: None for one in choices for name in one.mixture if one.neural_cache}
-        models |= {self.bundle.ngram: None} if models else {}  # says which words are unknown
+        models |= {self.bundle.ngram: None} if models else {}  # the n-gram says which words are unknown
         first = 0
         prepared = [self.ranker.prepare(nbest, widest) for nbest in lists]
         for each, parts in self._score(prepared, tuple(models)):
@@ -400,7 +403,8 @@ class Rescorer:
             first = last
 
     def encode(self, lists: Sequence[NBestList], encoder: WordEncoder) -> list[np.ndarray]:
-        """Encode the words of every hypothesis, as for rerankers; not centred.
+        """Encode the words of every hypothesis as a reranker would, but without subtracting the mean of the
+        list.
 
         Returns:
             (H, K) float64 for each list.
@@ -441,7 +445,7 @@ class Rescorer:
                     scored, n_scored = [], 0
 
     def _run(self, batch: Batch) -> Batch:
-        """Answer all requests of a batch."""
+        """Score what a batch asks for, until it asks for nothing more."""
         request = batch.advance()
         while request is not None:
             scores = self.scorer.score(request.trie, request.models, request.encoders)

@@ -20,8 +20,8 @@ from rescorer.types import (
 )
 
 TIE_DECIMALS = 4
-"""Number of decimals to which totals are rounded before they are compared. The last digits of float32
-products depend on which hypotheses share a batch, but the ranking must not."""
+"""Number of decimals to which totals are rounded before they are compared. Otherwise the ranking would depend
+on which hypotheses share a batch, as the last digits of float32 products do."""
 MAX_TOTAL = 1e300  # maximum absolute value of a total; subtracting or rounding larger totals would overflow
 
 
@@ -50,7 +50,7 @@ def log_posteriors(totals: np.ndarray, temperature: float = 1.0) -> np.ndarray:
 def posteriors(totals: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     """Return the softmax of totals / temperature, (H,) float64; see ``log_posteriors``.
 
-    They depend on the weights and the temperature, and are not calibrated probabilities.
+    Posteriors depend on the weights and the temperature; they are not calibrated probabilities.
     """
     return np.exp(log_posteriors(totals, temperature))
 
@@ -59,8 +59,8 @@ def merge_equal(keys: Sequence[Hashable], totals: np.ndarray) -> tuple[np.ndarra
     """Merge hypotheses with equal keys, such as canonical words; their probabilities are added.
 
     Returns:
-        (H,) totals, in which the best member of each group has the total of the group and the others -inf;
-        and for each hypothesis the indices merged into it, empty for those merged into another.
+        (H,) totals, where the best hypothesis of each group has the total of the group, and the others have
+        -inf; and for each hypothesis the indices merged into it, empty if it was merged into another one.
     """
     groups: dict[Hashable, list[int]] = {}
     for i, key in enumerate(keys):
@@ -99,8 +99,8 @@ def select_and_order(
         keep_order: leave the hypotheses in input order.
 
     Returns:
-        Positions from best to worst; the totals after merging, -inf for hypotheses that are not among these
-        positions; and for each hypothesis the positions merged into it, empty tuples without merging.
+        The order, as positions from best to worst; the totals after merging, -inf for hypotheses that are not
+        in the order; and for each hypothesis the positions merged into it, () for all without merging.
     """
     members: list[tuple[int, ...]] = [()] * len(totals)
     if dropped:
@@ -120,8 +120,8 @@ def select_and_order(
 class Ranking:
     """A ranked list, column by column.
 
-    All columns are indexed by the input position of a hypothesis. Files and the service's answers are written
-    from them; building an object per hypothesis would take longer than the ranking itself.
+    All columns are indexed by the input position of a hypothesis. Files and answers of the service are
+    written from columns, because building an object per hypothesis would take longer than ranking.
     """
 
     nbest: NBestList
@@ -145,14 +145,14 @@ class Ranking:
     consensus: tuple[ConsensusWord, ...] = ()
     """Words that a confusion network decided for; empty under other rules."""
     consensus_position: int | None = None
-    """Input position of the best hypothesis with the words of the consensus; None if there is none."""
+    """Input position of the best hypothesis that has exactly the words of the consensus; None if none has."""
     confidence: float | None = None
     """Probability that the best hypothesis is right; None if the weights are not calibrated."""
     word_confidences: Sequence[WordConfidence] = ()
     """Probability that each word of the best hypothesis is right; empty if the weights are not calibrated."""
 
     def to_rescored_list(self, weights: Weights, model: str) -> RescoredList:
-        """Build an object per hypothesis, in ranked order.
+        """Build the answer for the list, with an object per hypothesis in ranked order.
 
         Args:
             weights: the weights of the totals.
@@ -196,7 +196,8 @@ class Ranking:
 
 
 def decided_text(ranked: Ranking) -> str:
-    """Return the text that was decided for a list: that of its best hypothesis, or its consensus."""
+    """Return the text that won: the consensus if the rule makes one, otherwise that of the best
+    hypothesis."""
     if ranked.decision is not None and ranked.decision.kind == "confusion_network":
         if ranked.consensus_position is None:
             return " ".join(word.surface for word in ranked.consensus)
@@ -213,7 +214,7 @@ def ranking(
     *,
     keep_order: bool = False,
 ) -> Ranking:
-    """Rank a list by its totals, (H,) float64; other arguments are those of ``select_and_order``.
+    """Rank a list by ``total``, (H,) float64; further arguments are those of ``select_and_order``.
 
     Raises:
         InvalidList: a total is not finite, or its absolute value is larger than ``MAX_TOTAL``.

@@ -1,4 +1,4 @@
-"""Cores, phases, threads and memory of this process.
+"""Resources of this process: count its cores, time its phases, and set its threads and memory.
 
 Code marks its phases with ``phase(...)``; the marks cost next to nothing unless a ``Stopwatch`` is running.
 Phases can be nested. Time spent in an inner phase does not count towards the outer one, so the times of all
@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import TypeVar
 
 CPU_QUOTA_FILE = Path("/sys/fs/cgroup/cpu.max")
-"""CPU quota of a container (Linux cgroups version 2): microseconds of CPU time, or ``max``, per period."""
+"""File with the CPU quota of a container (Linux cgroups version 2). An example is ``200000 100000``: 200,000
+µs of CPU time per period of 100,000 µs, that is two cores; ``max`` stands for no quota."""
 
 
 def count_cpus(quota_file: Path = CPU_QUOTA_FILE) -> int:
-    """Return the number of cores this process may run on, limited by a container's quota (rounded up)."""
+    """Return the number of cores that this process may use: at most a container's quota, rounded up."""
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     count = len(cores)
     with suppress(OSError, ValueError):  # not in a container, or the quota is "max"
@@ -48,7 +49,7 @@ class Phase(StrEnum):
     OUTPUT = "output layer"
     RANK = "combine and rank"
     WRITE = "write"
-    OTHER = "other"  # everything outside the other phases
+    OTHER = "other"  # time outside all other phases
 
 
 class Stopwatch:
@@ -69,7 +70,7 @@ class Stopwatch:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Measure the phases of the current thread inside the ``with`` block."""
+        """Measure the phases of the current thread while the ``with`` block runs."""
         token = _stopwatch.set(self)
         try:
             with self.inside(Phase.OTHER):
@@ -79,7 +80,7 @@ class Stopwatch:
 
     @contextmanager
     def inside(self, phase: Phase) -> Iterator[None]:
-        """Count the time inside the ``with`` block for ``phase``."""
+        """Count the time inside the ``with`` block towards ``phase``."""
         self._split()
         self._open.append(phase)
         try:
@@ -89,7 +90,7 @@ class Stopwatch:
             self._open.pop()
 
     def _split(self) -> None:
-        """Credit the innermost phase with the time since the last call."""
+        """Add the time since the last call to the innermost phase."""
         self._synchronise()
         now = self._clock()
         if self._open:
@@ -125,14 +126,14 @@ def time_items(items: Iterable[Item], name: Phase) -> Iterator[Item]:
 
 @dataclass(slots=True)
 class ContextWords:
-    """Words of the distinct contexts of a batch, counted once per network."""
+    """Count of the words in the distinct contexts of a batch, added up over the networks."""
 
     needed: int = 0
-    recalled: int = 0  # needed words that the network did not read, because their state was cached
+    recalled: int = 0  # those of ``needed`` that were not read, because the state after them was cached
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Add the counts of networks that the current thread runs inside the ``with`` block."""
+        """Add the counts of all networks that the current thread runs while the ``with`` block runs."""
         token = _counts.set(self)
         try:
             yield
@@ -144,7 +145,7 @@ _counts: ContextVar[ContextWords | None] = ContextVar("context_words", default=N
 
 
 def count_context_words(needed: int, recalled: int) -> None:
-    """Report what a network needed and recalled to the active ``ContextWords``, if any."""
+    """Add the words that a network needed and recalled to the active ``ContextWords``, if there is one."""
     counts = _counts.get()
     if counts is not None:
         counts.needed += needed
@@ -157,8 +158,8 @@ _chosen = 0
 def use_threads(count: int) -> None:
     """Set the number of torch's CPU threads in this process; 0 keeps torch's default, one per core.
 
-    Does not import torch, which takes seconds and n-grams do not need: what loads networks calls
-    ``apply_threads``.
+    The number takes effect in ``apply_threads``, which is called when a network is loaded. torch is not
+    imported here, because its import takes seconds and n-grams do not need it.
     """
     global _chosen
     _chosen = count
@@ -167,7 +168,7 @@ def use_threads(count: int) -> None:
 
 
 def apply_threads() -> None:
-    """Let torch use the number of threads that was chosen last, if any was."""
+    """Let torch use the number of threads that was last given to ``use_threads``, if any was."""
     if _chosen:
         import torch
 
@@ -182,9 +183,9 @@ def keep_freed_memory() -> bool:
 
     By default the memory of every large tensor is returned to the system; one step later it is mapped and
     zeroed again, page by page. That takes a fifth of the time of training a small network, most of the time
-    of computing a large embedding's gradient, and a third of the time of scoring with a small network. The
-    heap settles within a few steps; after that the process never shrinks below its peak. The commands of this
-    package call this function; programs that use the library may call it if they want the same effect.
+    of computing a large embedding's gradient, and a third of the time of scoring with a small network. With
+    this call, the heap stops growing after a few steps, but never shrinks below its peak. The commands of
+    this package call this function; programs that use the library may call it if they want the same effect.
 
     Returns:
         False if the C library is not glibc.
@@ -193,7 +194,7 @@ def keep_freed_memory() -> bool:
 
 
 def share_freed_memory() -> bool:
-    """Make all threads allocate from two heaps, in the whole process; call it before threads are started.
+    """Make all threads of the process allocate from the same two heaps. Call it before threads are started.
 
     By default every thread has its own heap, up to eight per core, and a thread cannot reuse memory that
     another one has freed. The memory of a server whose threads take turns, as gRPC's do, would therefore keep
@@ -208,7 +209,8 @@ def share_freed_memory() -> bool:
 def release_freed_memory() -> bool:
     """Return currently free memory to the system once, even after ``keep_freed_memory``.
 
-    Call it after rare steps with a high peak: loading a model takes several times its final size.
+    Call it after rare steps with a high peak, such as loading a model, which takes several times its final
+    size.
 
     Returns:
         False if the C library is not glibc, or there was nothing to release.

@@ -1,15 +1,14 @@
-"""Read files, JSON, regular expressions and tensors that strangers wrote, within bounds of memory and time.
+"""Read files, JSON, regular expressions and tensors from untrusted sources, within bounds of memory and time.
 
 If a bound is exceeded, the error says which one.
 
-- Files must be regular files. A FIFO, a device or a socket in the place of a file must neither block the
-  reader nor feed it for ever, and in a folder whose files are listed with their hashes, a symbolic link must
-  not lead out of it.
-- Patterns of a bundle must match in bounded time, whatever the token. Python's engine tries all ways to
-  match, and no other thread runs meanwhile: ``(a+)+$`` on forty letters takes hours. Only patterns that
-  cannot do this are accepted, and only tokens of ordinary length are matched.
-- The header of a safetensors file gives types and shapes. A reader compares them with those that it expects
-  before it builds anything of their sizes.
+- Files must be regular files. A FIFO, a device or a socket in place of a file must neither block the reader
+nor feed it for ever. In a folder whose files are listed with their hashes, symbolic links must not lead out
+of the folder. - Patterns of a bundle must match in bounded time, whatever the token. Python's engine tries
+all ways to match, and no other thread runs meanwhile: ``(a+)+$`` on forty letters takes hours. Only patterns
+whose time is bounded are accepted, and only tokens of ordinary length are matched. - The header of a
+safetensors file gives types and shapes. A reader compares these with the types and shapes that it expects,
+before it allocates anything.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from typing import Any, BinaryIO, NamedTuple, TypeGuard
 from rescorer.errors import BundleError, ConfigError, quote
 
 MAX_JSON_BYTES = 4 << 20
-"""Largest JSON file. Python needs up to about 30 times as much memory for its values."""
+"""Largest JSON file. Python needs up to about 30 times as much memory for the parsed values."""
 MAX_JSON_DEPTH = 32
 MAX_DIGITS = 18
 """Largest number of digits of an integer, so that it fits into 64 bits."""
-SURROGATE = re.compile("[\ud800-\udfff]")  # JSON joins whole pairs to characters
+SURROGATE = re.compile("[\ud800-\udfff]")  # halves of pairs: JSON joins pairs to characters
 
 
 def parse_json(data: bytes, place: str) -> dict[str, Any]:
@@ -71,7 +70,7 @@ def _parse_int(digits: str) -> int:
 
 
 def _check_values(values: Any, place: str) -> None:
-    """Check the depth and the strings of parsed JSON, level by level."""
+    """Raise BundleError if parsed JSON is nested too deeply, or a string in it is not Unicode text."""
     level = [values]
     for _ in range(MAX_JSON_DEPTH):
         inner: list[Any] = []
@@ -94,9 +93,9 @@ def _too_deep(place: str) -> str:
 
 
 MAX_FILES = 1000
-"""Largest number of files and folders in a sealed folder."""
+"""Largest number of files and folders in a ``SealedFolder``."""
 MAX_DEPTH = 8
-"""Largest number of parts in a file's name; ``neural/config.json`` has 2."""
+"""Largest number of parts in a file's name; ``neural/config.json`` has 2 parts."""
 MAX_NAME_BYTES = 255
 
 _KINDS = {
@@ -116,7 +115,7 @@ class Folder:
         self.path = path
 
     def open(self, name: str) -> BufferedReader:
-        """Open a file for reading; its ``name`` attribute is its path, for messages.
+        """Open a file for reading. The ``name`` attribute of the stream is the file's path, for messages.
 
         Raises:
             BundleError: the file is missing, cannot be read, or is not a regular file.
@@ -134,10 +133,10 @@ class Folder:
         with self.open(name) as stream:
             size = os.fstat(stream.fileno()).st_size
             check_size(self.path / name, size, max_bytes)
-            return stream.read(size)  # a reader sets aside what it is asked for, hence not `max_bytes`
+            return stream.read(size)  # not `max_bytes`: read() allocates as many bytes as it is asked for
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """Read a JSON object; raise BundleError if it cannot be read or is not within the bounds."""
+        """Read a JSON object; raise BundleError if it cannot be read, or exceeds a bound of this module."""
         return parse_json(self.read_bytes(name, MAX_JSON_BYTES), str(self.path / name))
 
     def subfolder(self, name: str) -> Folder:
@@ -147,12 +146,12 @@ class Folder:
 class SealedFolder(Folder):
     """A folder whose files are listed with their hashes and lie inside it, without symbolic links.
 
-    The path to the folder itself may have links. A file is hashed through the same descriptor from which it
-    is then read, and only once unless it changes.
+    The path to the folder itself may contain links. A file is hashed through the same descriptor from which
+    it is then read. It is hashed again only after a change.
 
     Args:
         hashes: SHA-256 of each file by its name; None: files are neither listed nor hashed.
-        prefix: for a subfolder, its name with ``/`` at the end; ``hashes`` then has names that begin with it.
+        prefix: for a subfolder, its name with ``/`` at the end, with which its names in ``hashes`` begin.
     """
 
     def __init__(self, path: Path, hashes: Mapping[str, str] | None = None, prefix: str = "") -> None:
@@ -193,7 +192,7 @@ class SealedFolder(Folder):
         return folder
 
     def list_files(self) -> Iterator[tuple[str, os.stat_result]]:
-        """Yield the name and status of each file below the folder, whatever its kind, in the order of names.
+        """Yield the name and status of each file of any kind below the folder, in the order of names.
 
         Raises:
             BundleError: there are too many files, one lies too deep, or a name is not UTF-8.
@@ -217,7 +216,7 @@ class SealedFolder(Folder):
                         yield name, entry.stat(follow_symlinks=False)
 
     def _open_inside(self, name: str) -> BufferedReader:
-        """Open a file, none of whose parents may be a symbolic link, even if one is made at this moment."""
+        """Open a file below the folder; refuse symbolic links on the way, even one made at this moment."""
         path = self.path / name
         *folders, last = name.split("/")
         descriptors: list[int] = []
@@ -245,7 +244,7 @@ class SealedFolder(Folder):
                 os.close(descriptor)
 
     def _verify(self, name: str, stream: BufferedReader, expected: str) -> None:
-        """Compare the hash of a file, unless the same content was verified before."""
+        """Check the hash of an open file, unless the same content was verified before."""
         identity = _identity(stream)
         if self._verified.get(name) == identity:
             return
@@ -259,18 +258,18 @@ class SealedFolder(Folder):
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a file that the user named. See ``Folder.open``."""
+    """Open a file whose path the user gave. For errors, see ``Folder.open``."""
     return Folder(path.parent).open(path.name)
 
 
 def descriptor_path(stream: BinaryIO) -> str:
-    """A path from which libraries that open files themselves get this very file, even if it is renamed."""
+    """A path of this open file, for libraries that open files by path; it outlives a renaming."""
     path = f"/proc/self/fd/{stream.fileno()}"
     return path if os.path.exists(path) else str(stream.name)
 
 
 def sha256(stream: BufferedReader) -> str:
-    """Hash the rest of a file."""
+    """Hash a file from the present position on; return the hash in hexadecimal."""
     return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
@@ -290,7 +289,7 @@ def check_name(name: str, place: str) -> None:
 
 
 def check_size(path: Path, size: int, max_bytes: int) -> None:
-    """Raise BundleError if a file is larger than files of its kind may be."""
+    """Raise BundleError if the size of a file is larger than ``max_bytes``."""
     if size > max_bytes:
         raise BundleError(f"{path}: has {size:,} bytes; expected at most {max_bytes:,} in such a file")
 
@@ -319,7 +318,7 @@ def _checked(stream: BufferedReader, path: Path) -> BufferedReader:
 
 
 def _identity(stream: BufferedReader) -> tuple[int, ...]:
-    """Numbers that change whenever the content of a file does."""
+    """Numbers that differ if the content of a file has changed."""
     status = os.fstat(stream.fileno())
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
@@ -333,8 +332,8 @@ def _quote(name: str) -> str:
 
 
 MAX_MATCHED_CHARACTERS = 100
-"""Longest token that a pattern can match. With two repeats, a match takes at most the square of this in
-steps, a tenth of a millisecond."""
+"""Longest token that a pattern can match. A pattern with two repeats then takes at most the square of this
+number of steps, a tenth of a millisecond."""
 MAX_PATTERNS = 200
 MAX_REPEATS = 2
 """Largest number of repeats, such as ``+``, in one pattern."""
@@ -342,7 +341,7 @@ REPEATS = (opcodes.MAX_REPEAT, opcodes.MIN_REPEAT, opcodes.POSSESSIVE_REPEAT)
 
 
 def compile_patterns(patterns: Sequence[str]) -> re.Pattern[str]:
-    """Compile patterns into one that matches whatever any of them matches, in any case; see ``matches``.
+    """Compile patterns into one pattern that matches if any of them does, ignoring case; see ``matches``.
 
     Raises:
         ConfigError: a pattern is invalid, or could take too long.
@@ -385,12 +384,12 @@ def check_pattern(pattern: str) -> None:
 
 
 def iterate_nodes(parsed: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the nodes of a parsed pattern with their arguments, at all levels."""
+    """Yield each node of a parsed pattern, at all levels, as its operation and its arguments."""
     if isinstance(parsed, parser.SubPattern):
         for op, argument in parsed:
             yield op, argument
             yield from iterate_nodes(argument)
-    elif isinstance(parsed, tuple | list):  # an argument, which may contain patterns
+    elif isinstance(parsed, tuple | list):  # an argument of a node, which may contain patterns
         for part in parsed:
             yield from iterate_nodes(part)
 
@@ -410,7 +409,7 @@ class TensorInfo(NamedTuple):
 
 
 def read_tensor_header(stream: BinaryIO) -> dict[str, TensorInfo]:
-    """Read the types and shapes in the header of a safetensors file; the file is then rewound.
+    """Read the types and shapes in the header of a safetensors file, and rewind the file.
 
     Raises:
         BundleError: the header is damaged, or its tensors do not fill the file exactly.

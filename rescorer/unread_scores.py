@@ -1,14 +1,14 @@
-"""Find scores and hypotheses in fields that no option names, and untuned weights that are too large.
+"""Find mistakes to warn of: scores and hypotheses in fields that no option names, and untuned weights.
 
 A reader keeps fields that it does not know, so that they come back with the answer. A score under an unknown
-name is such a field: nothing ranks by it until an option says that it is one. So are the beams of a
-recogniser under an unknown name: unless an option names them, a list has only the best text.
+name is such a field: lists are not ranked by it until an option says that it is a score. A recogniser's beams
+may also be such a field: unless an option names it, a list has only the best text.
 
 Scores of end-to-end models call for weights that were tuned for them. An acoustic model's score is a sum over
 frames: log-densities of a hundred nats and more per word, which a language model at weight 1 barely moves.
 The score of an encoder-decoder, a transducer or a CTC model is ln P of the text given the audio: a fraction
-of a nat to a few nats per word, with the model's own knowledge of the language in it. A language model at
-weight 1 outweighs such scores many times, and can triple the errors.
+of a nat to a few nats per word, which includes what the model itself knows of the language. A language model
+at weight 1 outweighs such scores many times, and can triple the errors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_NAMED = 4  # number of fields that a message names
 MAX_NAME_CHARS = 40
 """Longest name of a field that is considered, because messages show the name and users type it."""
 MIN_LISTS_TO_TRUST = 5
-"""Number of lists whose order is trusted more than a field's name to say whether lower is better."""
+"""From this number of lists on, their order decides whether lower values are better, not the field's name."""
 SCORE_NAME = re.compile(
     r"(?:^|[^a-z])(?:am|[a-z]{0,3}lm|ac|tot|total|ll|lp|logits?|loss)(?:[^a-z]|$)"
     r"|score|prob|acoustic|cost|nll|conf|log_?p|likelihood|posterior",
@@ -35,7 +35,7 @@ SCORE_NAME = re.compile(
 )
 """Matches the names of fields that probably hold scores."""
 OTHER_NAME = re.compile(r"no_?speech|lang(?:uage)?_?prob|temperature|compression", re.IGNORECASE)
-"""Matches the names of numbers about the audio or the decoder, which do not tell hypotheses apart."""
+"""Matches the names of numbers about the audio or the decoder, which are no scores of hypotheses."""
 OTHER_WORDS = re.compile(
     r"begin|start|end|stop|from|to|times?|duration|offset|seek|frames?|secs?|seconds?|ms|rank|index|idx|id|"
     r"pos|position|n|num|count|len|length|size|n?toks?|tokens?|n?words?|chars?|speaker|channel|speed|rate|version",
@@ -55,13 +55,14 @@ class UnreadField:
 
     name: str
     parent: str
-    """Name of the object, in the hypothesis, that has the field; empty if the hypothesis itself has it."""
+    """Name of the object that contains the field; empty if the hypothesis itself contains it."""
     is_likely: bool
     """Whether the field is probably a score, rather than a time, a count or a rank."""
     is_named: bool
     """Whether the field has the name of a score."""
     units: str
-    """Base and sign as ``--stream NAME=FIELD`` takes them: empty, ``:2``, ``:prob`` or ``:e:cost``."""
+    """Base and sign of the numbers, as ``--stream NAME=FIELD`` takes them after FIELD: empty, ``:2``,
+    ``:prob`` or ``:e:cost``."""
 
     @property
     def label(self) -> str:
@@ -72,7 +73,8 @@ class UnreadField:
 def find_unread_fields(lists: Sequence[NBestList]) -> list[UnreadField]:
     """Find the fields that have a number in every hypothesis of a list.
 
-    Likely scores come first, then fields with the name of a score, then those of most lists.
+    Likely scores come first, then other fields with the name of a score; of each kind, the most frequent
+    first.
     """
     values: dict[tuple[str, str], list[list[float]]] = {}
     for nbest in lists:
@@ -88,7 +90,7 @@ def find_unread_fields(lists: Sequence[NBestList]) -> list[UnreadField]:
 def find_partial_scores(lists: Sequence[NBestList]) -> dict[str, int]:
     """Count, by name, the lists in which only some hypotheses have a field with the name of a score.
 
-    Services may write the confidence of the best text only. No option can read a stream from such a field.
+    A stream cannot be read from such a field. Some services write a confidence only for the best text.
     """
     found: Counter[str] = Counter()
     for nbest in lists:
@@ -103,17 +105,18 @@ def find_partial_scores(lists: Sequence[NBestList]) -> dict[str, int]:
 
 
 def name_fields(fields: Sequence[UnreadField]) -> str:
-    """Return the names of the first fields, for a message."""
+    """Return the names of the first ``MAX_NAMED`` fields, for a message."""
     return ", ".join(shorten_names([field.label for field in fields]))
 
 
 def shorten_names(names: Sequence[str]) -> list[str]:
-    """Return the first names, and an ellipsis if there are more."""
+    """Return the first ``MAX_NAMED`` names, and an ellipsis if there are more."""
     return [*names[:MAX_NAMED], "…"] if len(names) > MAX_NAMED else list(names)
 
 
 def _numbers_of(fields: Any) -> Iterator[tuple[str, str]]:
-    """Yield the places of numbers in the fields of a hypothesis: the field with the object, and the name."""
+    """Yield the place of each number in the fields of a hypothesis: the field whose object contains the
+    number (empty if none), and the number's name."""
     for name, value in fields.items():
         if isinstance(value, dict):
             yield from ((name, key) for key in value if _is_usable(name) and _is_usable(key))
@@ -175,7 +178,7 @@ TEXT_NAMES = ("text", "transcript", "transcription", "hypothesis", "hyp", "sente
 PART_NAME = re.compile(r"word|token|piece|symbol|char|phone|sentence|paragraph", re.IGNORECASE)
 """Matches the names of arrays that hold the parts of one text."""
 MIN_SHARED = 0.5
-"""Smallest share of words in common with the best hypothesis for a text to count as another hypothesis."""
+"""A text counts as another hypothesis if it shares at least this part of its words with the best one."""
 MAX_ITEMS = 100  # number of elements of an array that are looked at
 
 
@@ -186,7 +189,8 @@ class UnreadList:
     name: str
     size: int
     text_name: str
-    """Name of the text in each object; empty if the elements are texts or pairs of text and score."""
+    """Name of the text's field in each object; empty if the elements are texts, or pairs of text and
+    score."""
     kind: str
     """Kind of the elements: ``object``, ``text`` or ``pair``."""
 
@@ -255,10 +259,11 @@ def _shares_words(words: list[str], others: list[str]) -> bool:
 
 
 MAX_NATS_PER_WORD = 3.0
-"""Largest mean of -score per word of an end-to-end model. Measured: Moonshine 0.4 and the log scores of
-DSTC10 2.3, but PocketSphinx 100, Switchboard's recogniser 277; a language model alone has 4 to 9."""
+"""Largest mean of -score per word at which scores are taken for those of an end-to-end model. Measured:
+Moonshine 0.4, the log scores of DSTC10 2.3; a language model alone 4 to 9; PocketSphinx 100, Switchboard's
+recogniser 277."""
 MIN_RATIO = 0.5
-"""Smallest weight of the language models, relative to that of the scores, that is worth a warning."""
+"""A warning is given only if the language models' weight is at least this multiple of the scores' weight."""
 MIN_LISTS = 5  # number of lists from which scores are judged
 
 
@@ -298,7 +303,7 @@ def find_untuned_weights(lists: Sequence[NBestList], weights: Weights) -> Untune
             n_words = sum(len(hypothesis.text.split()) + 1 for hypothesis in nbest.hypotheses)
             sums.append((score / heaviest, max(map(max, columns)), n_words))
     total, best = math.fsum(part for part, _, _ in sums), max((top for _, top, _ in sums), default=0.0)
-    # The best of every list at exactly 0 is a rank or a difference, and a log-probability is never above 0.
+    # A score that is 0 for every best hypothesis is a rank or a difference; log-probabilities never exceed 0.
     is_relative = all(top == 0.0 for _, top, _ in sums)
     if len(sums) < MIN_LISTS or best > 0.0 or is_relative or not math.isfinite(total):
         return None

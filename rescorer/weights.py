@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 WORDS, OOV = "words", "oov"
 """Component names of the two counts of a hypothesis: its words, and its out-of-vocabulary words."""
 EMPTY = "empty"
-"""Component name of the indicator of hypotheses without words; computed from ``words``, not stored."""
+"""Component: 1 for hypotheses without words, 0 for others. It is computed from ``words``, not stored."""
 RERANKER = "reranker:"  # prefix of the component name of a reranker's score; the reranker's name follows
 CACHE = "cache"
-"""Component name of the change of the mixture by the cache of words. The mixture includes this change. Only
-lists with previous utterances or context have this component, under weights with a cache."""
-NEURAL_CACHE = "neural_cache"  # component name of the further change by the neural cache
+"""Component with the change that the cache of words makes to the mixture, which includes this change. A list
+has it only if the list has previous utterances or a context, and the weights have a cache."""
+NEURAL_CACHE = "neural_cache"  # component with the further change that the neural cache makes to the mixture
 PHRASES = "phrases"
-"""Component name of the credits of phrases; only lists in which a phrase was found have it."""
+"""Component with the credits for phrases. Only lists in which a phrase was found have it."""
 GENERATED, SOUND_MATCH = "generated", "sound_match"
-"""Component names of generated hypotheses: the number of replaced spans, and ``Generated.sound_match``. Only
-lists with generated hypotheses have them."""
+"""Two components: the number of replaced spans of a hypothesis, and its ``Generated.sound_match``. Only lists
+with generated hypotheses have them."""
 DEFAULT_GENERATED, DEFAULT_SOUND_MATCH = -3.5, 2.0
-"""Weights of these two components, as multiples of Σ lm, where ``Weights`` leave them open."""
+"""Default weights of these two components, as multiples of Σ lm, where the fields of ``Weights`` are None."""
 COUNTED = (WORDS, OOV, EMPTY, CACHE, NEURAL_CACHE, PHRASES, GENERATED, SOUND_MATCH)
 """Components that are neither streams of a list nor scores of models."""
 MIXTURE = "mixture"  # component name of the word-level mixture of the language models
@@ -76,8 +76,8 @@ def weights_by_component(weights: Weights, components: Collection[str] = ()) -> 
     """Return the weight of each component of a total, by name.
 
     Args:
-        components: names of the components of a list, since only some lists have phrases or generated
-            hypotheses.
+        components: names of the components that a list has. The weights of phrases and generated hypotheses
+            are included only if the list has them.
     """
     empty = {EMPTY: weights.empty} if weights.empty else {}
     empty |= {PHRASES: phrase_weight(weights)} if PHRASES in components else {}
@@ -102,9 +102,9 @@ def generation_weights(weights: Weights) -> dict[str, float]:
 
 
 def state_defaults(weights: Weights) -> Weights:
-    """Return the same weights with today's defaults of phrases and generated hypotheses as numbers.
+    """Return the same weights, with numbers instead of None for phrases and generated hypotheses.
 
-    These numbers then stay when the weights of language models, Σ lm, change.
+    The numbers are the defaults under the present Σ lm. They then stay when Σ lm changes.
     """
     made = generation_weights(weights)
     phrases, generated, sound_match = phrase_weight(weights), made[GENERATED], made[SOUND_MATCH]
@@ -208,7 +208,7 @@ def _parse_map(value: Any, name: str) -> ConfidenceMap | None:
 
 
 def _check_keys(values: Any, kind: type[Any], what: str) -> None:
-    """Raise ConfigError unless ``values`` are an object whose keys are fields of a class."""
+    """Raise ConfigError unless ``values`` is an object, and every key is a field of the class ``kind``."""
     known = [field.name for field in fields(kind)]
     if not isinstance(values, Mapping):
         raise ConfigError(f"{what} are {quote(str(values))}; expected an object with keys {', '.join(known)}")
@@ -275,22 +275,22 @@ def weights_to_dict(weights: Weights) -> dict[str, Any]:
 
 OPTIONAL_NUMBERS = ("phrases", "generated", "sound_match")  # fields of ``Weights`` that are numbers or None
 LATER_FIELDS = ("empty", "tuned_with", "held_out", "rerankers", "cache", "neural_cache", "components")
-"""Fields of ``Weights`` that the first version did not have."""
+"""Fields of ``Weights`` that the first version of this package did not know."""
 
 
 class TrainedReranker(Protocol):
-    """A reranker, as far as weights depend on it."""
+    """The parts of a reranker that a check of weights needs."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def base(self) -> Weights:
-        """Weights of the scores that it was trained on."""
+        """The weights whose λ gave the scores on which the reranker was trained."""
 
     @property
     def needs(self) -> Collection[str]:
-        """Names of the components that it reads."""
+        """Names of the components that the reranker reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +312,8 @@ def check_weights(weights: Weights, known: KnownNames) -> None:
 
     Raises:
         ConfigError: the weights name unknown models or rerankers; the λ of the mixture do not sum to 1, or
-            are of models of both directions; the λ of a cache is out of range, or the mixture cannot have
-            this cache; or a reranker was trained on scores under other λ.
+            name forward and backward models together; the λ of a cache is out of range, or the mixture cannot
+            have this cache; or a reranker was trained under other λ.
     """
     names = [*known.models, MIXTURE]
     if unknown := sorted(set(weights.lm).difference(names)):

@@ -1,4 +1,4 @@
 """Benchmarks of scoring, phase by phase and compared with plain baselines, and of a server under load.
 
-Lists and a bundle come in, or the sizes of random ones; reports with figures and ratios go out.
+Lists and a bundle come in, or the sizes of random lists and models. Reports with figures and ratios go out.
 """

@@ -2,14 +2,14 @@
 
     python -m rescorer.bench.load
 
-is a client process. It reads its configuration from stdin as one line of JSON, and writes a line when it is
-connected. When it reads another line, it sends calls; at the end it writes its measurements as one line of
-JSON.
+starts a client process. It reads its configuration from stdin as one line of JSON, and writes a line when it
+is connected. It starts to send calls when it reads another line. At the end it writes its measurements as one
+line of JSON.
 
-In an open loop, a client sends calls on a schedule, whether or not earlier ones are answered; in a closed
-loop, it sends a call when another one has ended. The latency of a call is measured from its scheduled time,
-so that a slow server cannot improve its figures by slowing down its clients. A client that waits for a
-processor starts calls late; this delay is not the server's fault, and is reported separately.
+In an open loop, a client sends calls on a schedule, whether or not earlier calls have been answered. In a
+closed loop, it sends the next call when one has ended. The latency of a call is measured from its scheduled
+time, so that a slow server cannot improve its figures by slowing down its clients. A client that has to wait
+for a processor starts calls late. This delay is not the server's fault, and is reported separately.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ClientConfig:
     messages: list[str]
     """Serialised ``RescoreRequest`` messages in base64; each call sends one of them at random."""
     calls_per_s: float
-    """Mean rate of calls, whose times are a Poisson process; 0 sends calls in a closed loop instead."""
+    """Mean rate of calls in an open loop, as a Poisson process; 0: calls are sent in a closed loop."""
     duration_s: float
     deadline_s: float
     concurrency: int = 16
@@ -68,7 +68,7 @@ class ClientConfig:
     max_calls: int = 0
     """Maximum total number of calls in a closed loop; 0 means no limit."""
     niceness: int = 0
-    """Niceness of the process; higher values let the server go first."""
+    """Niceness of the client process; higher values leave the processors to the server."""
     check_health: bool = False
     """Whether to call the health service too, once per ``HEALTH_INTERVAL_S``."""
 
@@ -88,7 +88,7 @@ class ClientResult:
     health_ms: list[float] = field(default_factory=list)
     """Latency of each health check."""
     elapsed_s: float = 0.0
-    """Time from the start until the last call ended."""
+    """Time from the start of the measurement until the last call ended."""
     cpu_s: float = 0.0
 
 
@@ -271,15 +271,14 @@ def run_clients(
 
 
 class ClientProcess(NamedTuple):
-    """A client process, and the file of its error output: a pipe that nobody reads could block the
-    process."""
+    """A client process, and a file for its error output: a pipe that is not read could block it."""
 
     process: subprocess.Popen[str]
     stderr: IO[str]
 
     def write_line(self, line: str) -> None:
         assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # the process has ended: read_line reports why
+        with suppress(BrokenPipeError):  # if the process has ended, read_line says why
             print(line, file=self.process.stdin, flush=True)
 
     def read_line(self) -> str:
@@ -294,7 +293,7 @@ class ClientProcess(NamedTuple):
 
 @contextmanager
 def start_client(config: ClientConfig) -> Iterator[ClientProcess]:
-    """Start a client process, which connects and then waits; kill it at the end."""
+    """Start a client process, which connects and then waits; kill the process at the end of the block."""
     command, pipe = [sys.executable, "-m", "rescorer.bench.load"], subprocess.PIPE
     with (
         TemporaryFile("w+") as stderr,
@@ -312,17 +311,17 @@ LISTS_PER_CALL = (1, 2, 4, 8)
 MAX_FILE_BYTES = 64 << 20
 CALL_TIMEOUT_S = 60.0
 MIN_CALLS = 3
-"""Smallest number of calls of each size, even if they take longer than the stage."""
+"""Smallest number of calls of each size (lists per call), even if they take longer than the stage should."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceTimes:
-    """Measured times in seconds, by the number of lists per call. Each call was a batch of its own."""
+    """Measured times in seconds, by the number of lists per call. Calls did not share batches."""
 
     worker_s: Mapping[int, Sequence[float]]
-    """For each call, the time in a worker, which scores."""
+    """For each call, the time in a worker process, which scores."""
     front_s: Mapping[int, Sequence[float]]
-    """For each call, the time in the rest of the server and on the way."""
+    """For each call, the rest of its time: in the server's other process, and on the way."""
 
 
 def encode_calls(lists: Sequence[NBestList], weights: str) -> dict[int, list[str]]:
@@ -348,7 +347,7 @@ def encode_requests(lists: Sequence[NBestList], weights: str, lists_per_call: in
 
 
 def measure_service_times(target: str, calls: Mapping[int, Sequence[str]], seconds: float) -> ServiceTimes:
-    """Send calls one after the other, and spend the same time on each number of lists per call.
+    """Send calls one after the other, for the same total time with each number of lists per call.
 
     Args:
         calls: requests in base64, by their number of lists.
@@ -429,7 +428,7 @@ class LoadPlan:
     lists_per_call: int = 1
     deadline_s: float = 5.0
     overload_factor: float = 3.0
-    """Load of the last stage relative to the peak."""
+    """Load of the last stage, as a multiple of the peak load that was measured."""
     server_options: tuple[str, ...] = ()
     dtype: str = "float32"
     """Precision of matrix products in the library and in the server."""
@@ -438,13 +437,13 @@ class LoadPlan:
     client_niceness: int = 0
     """Niceness of the client processes, except the one that checks health."""
     service_times: Path | None = None
-    """File for the times that the server takes for lists alone and in batches; None: not measured."""
+    """File to write ``ServiceTimes`` to; None: these times are not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """Measurements of one stage; None for what was not measured, such as the latency of refusals if there
-    were none."""
+    """Measurements of one stage. What was not measured is None, such as the latency of refusals if there were
+    none."""
 
     name: str
     calls: int
@@ -487,7 +486,7 @@ def run_stages(
     plan: LoadPlan,
     on_stage: Callable[[str, float], object] = lambda name, duration_s: None,
 ) -> Iterator[StageResult]:
-    """Run all stages, one after the other; those with a server use the same server process.
+    """Run all stages, one after the other. All stages with a server use the same server process.
 
     Args:
         on_stage: Called at the start of each stage, the warm-up included, with its name and duration in
@@ -523,8 +522,8 @@ def run_stages(
 def measure_library(
     name: str, rescorer: Rescorer, lists: Sequence[NBestList], weights_name: str, plan: LoadPlan
 ) -> StageResult:
-    """Measure the latency of single lists for half of the time, then the throughput with all lists in one
-    call."""
+    """Measure the library: for half of the time the latency of single lists, then the throughput with all
+    lists in one call."""
     weights = rescorer.bundle.weights[weights_name]
     rescorer.rescore(lists[:8], weights)
     latencies_ms, end = [], time.monotonic() + plan.stage_s / 2
@@ -558,7 +557,7 @@ def measure_server(
     calls_per_s = lists_per_s / plan.lists_per_call / plan.clients if lists_per_s else 0.0
     config = ClientConfig(target, messages, calls_per_s, plan.stage_s, plan.deadline_s, plan.calls_per_client)
     configs = [replace(config, seed=number, niceness=plan.client_niceness) for number in range(plan.clients)]
-    # A separate process, like a real probe, so that checks do not wait for a busy client.
+    # Health is checked by a separate process, like a real probe, which does not wait for a busy client.
     health = replace(config, messages=[], calls_per_s=0.0, concurrency=0, check_health=True)
     monitor = ResourceMonitor(pid)
     results = run_clients([*configs, health], monitor)
@@ -592,7 +591,7 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 
 
 def main() -> None:
-    """Run a client process; see the module."""
+    """Run as a client process; see the docstring of the module."""
 
     def wait_for_start() -> None:
         print("connected", flush=True)

@@ -1,6 +1,6 @@
 """Models for the benchmark: random ones of a given shape, plain baselines, and the machine's matrix products.
 
-Random models are as much work as trained ones of the same sizes. The plain PyTorch scorer is one that a user
+Random models take as much work as trained ones of the same sizes. The plain PyTorch scorer is what a user
 might write without this package: ``nn.Embedding``, ``nn.LSTM`` or transformer layers, ``nn.Linear`` over the
 whole vocabulary, ``log_softmax``, and padded batches of 64 hypotheses in the order of the input.
 """
@@ -76,7 +76,7 @@ def measure_products(
     A fused kernel, such as that of torch's LSTM, may be faster.
 
     Args:
-        min_seconds: minimum time for which products of the same sizes are repeated.
+        min_seconds: smallest time to measure products of the same sizes, which are repeated for so long.
     """
     total = 0.0
     for (n, k, m), count in Counter(products).items():
@@ -86,7 +86,7 @@ def measure_products(
 
 
 def measure_call(call: Callable[[], object], clock: Callable[[], float], min_seconds: float) -> float:
-    """Measure the mean time of a call in seconds. After one untimed call, it is repeated for
+    """Measure the mean seconds of ``call``, which is called once untimed, then repeated for
     ``min_seconds``."""
     call()
     count, start = 0, clock()
@@ -97,7 +97,7 @@ def measure_call(call: Callable[[], object], clock: Callable[[], float], min_sec
 
 
 def median_product(products: Iterable[Product]) -> Product:
-    """Find the product such that all smaller ones, and itself, make up half of all operations."""
+    """Find the product of median size: it and all smaller ones together make up half of all operations."""
     by_size = sorted(products, key=lambda product: flops([product]))
     half, total = flops(by_size) / 2, 0
     for product in by_size:
@@ -113,7 +113,7 @@ def measure_gemm_rate(
     dtype: torch.dtype = torch.float32,
     device: str | torch.device = "cpu",
 ) -> float:
-    """Measure the operations per second of the median product, by the faster of ``torch.mm`` and
+    """Measure the operations per second of the median product, with the faster of ``torch.mm`` and
     ``linear``."""
     n, k, m = median_product(products)
     x, weight, out = (torch.randn(shape, device=device).to(dtype) for shape in ((n, k), (m, k), (n, m)))
@@ -159,7 +159,7 @@ class PlainTransformer(nn.Module):
 
 
 class PlainTransformerLayer(nn.Module):
-    """A layer of causal attention with rotary positions, then SwiGLU, each with normalisation before it."""
+    """A layer: causal attention with rotary positions, then SwiGLU, and normalisation before each."""
 
     def __init__(self, size: int, heads: int) -> None:
         super().__init__()
@@ -190,8 +190,11 @@ class PlainTransformerLayer(nn.Module):
 
 
 def make_plain_model(config: NetworkConfig) -> PlainLstm | PlainTransformer:
-    """Make the plain network to compare with: a transformer of the same shape for a transformer, and an LSTM
-    of the same hidden size for all other networks."""
+    """Make the plain network to compare with.
+
+    For a transformer, it is a transformer of the same shape; for all other networks, an LSTM of the same
+    hidden size.
+    """
     if config.kind == "transformer":
         return PlainTransformer(config.vocabulary_size, config.hidden_size, config.layers, config.heads)
     return PlainLstm(config.vocabulary_size, config.hidden_size)
@@ -217,7 +220,7 @@ def measure_plain_model(
     seconds: float = 5.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Measure the words per second of the plain scorer, counting ``</s>`` but not padding.
+    """Measure the words per second of the plain scorer, counting ``</s>`` as a word, but not padding.
 
     Args:
         seconds: time after which no further batch is started.
@@ -242,8 +245,8 @@ def measure_plain_model(
 ORDER = 4
 """Order of the n-gram."""
 CONTEXT_WORDS, ATTENTION_WORDS, HEADS = 4, 128, 4
-"""Number of words that feed-forward and log-bilinear networks read, and to which each layer of a transformer
-attends; and number of its attention heads."""
+"""Number of previous words that feed-forward and log-bilinear networks read; number of words to which each
+layer of a transformer attends; and number of a transformer's attention heads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +257,7 @@ class ModelSpec:
     hidden: int = 200
     """Size of embeddings and hidden states."""
     classes: int = 0
-    """Number of classes of the class-factored softmax; 0: √V."""
+    """Number of classes of the class-factored softmax; 0: the square root of ``vocabulary``."""
     vocabulary: int = 10_000
     """Number of words of the network, including ``<s>``, ``</s>`` and ``<unk>``."""
     output: str = "classes"
@@ -297,7 +300,8 @@ def build_rescorer(
     dtype: str = "float32",
     batch_words: int = MAX_BATCH_WORDS,
 ) -> Rescorer:
-    """Build a rescorer whose models know the words of the lists; every process builds the same models.
+    """Build a rescorer whose models know the words of the lists. The same arguments give the same models in
+    every process.
 
     Args:
         folder: where the n-gram's file is written.
@@ -331,7 +335,7 @@ def build_rescorer(
 
 
 def build_vocabulary(spec: ModelSpec, sentences: Iterable[Words]) -> Vocabulary:
-    """Collect the most frequent words of the sentences; fill up the vocabulary with words that do not occur.
+    """Make a vocabulary of the most frequent words of the sentences, filled up with invented words.
 
     The order is random, so that frequent words are in all classes, as in trained models.
     """
@@ -372,13 +376,13 @@ def estimate_arpa(sentences: Iterable[Words], order: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NgramSpeeds:
-    """Words per second, including ``</s>``, but not the time to build tries."""
+    """Speeds in words per second, without the time to build tries; ``</s>`` counts as a word."""
 
     ngram: float
     """Speed of the bundle's n-gram on the CPU, with one call per trie."""
     on_device: float | None = None
-    """Speed of the n-gram on the device of the models; None if it is not there, or all tries are too
-    small."""
+    """Speed of the bundle's n-gram on the device of the models; None if the n-gram is not on a device, or all
+    tries are too small for it."""
     kenlm_loop: float | None = None
     """Speed of KenLM's Python binding with one call per edge of the tries."""
     kenlm: float | None = None
@@ -394,8 +398,8 @@ def measure_ngrams(
 ) -> NgramSpeeds:
     """Measure an n-gram model on the tries of some sentences, and KenLM on the same tries and sentences.
 
-    A model on a device is also measured there, if a trie is large enough. Each call copies the scores to the
-    CPU, so that all work is done when the clock is read.
+    A model that is on a device is also measured there, if a trie is large enough. Each call copies the scores
+    to the CPU, so that all work is done when the clock is read.
 
     Args:
         twin: the same model, loaded by KenLM; None if KenLM cannot load it.

@@ -1,8 +1,8 @@
 """Run the benchmark of scoring: times of phases, compared with matrix products, plain PyTorch and KenLM.
 
-Lists are rescored as by ``rescorer rescore``, and the time of each phase, such as parsing or the output
-layer, is measured. The work in the lists (words, distinct prefixes and the networks' matrix products) is
-counted with the tries that scoring uses.
+Lists are rescored as ``rescorer rescore`` does, and the time of each phase, such as parsing or the output
+layer, is measured. The work in the lists is counted in the tries that scoring uses: words, distinct prefixes,
+and the networks' matrix products.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from rescorer.types import Hypothesis, NBestList, Weights
 ALTERNATIVES = 4
 """Number of alternative words at each position where the hypotheses of a list differ."""
 POSITION_EXPONENT = 1.2
-"""Changes are made at the relative position u^POSITION_EXPONENT in a sentence, with u uniform in [0, 1]. With
-this exponent, 100 hypotheses of 20 words have 2.2 words per distinct prefix, as in the 100-best lists of a
-real recogniser."""
+"""Generated hypotheses are changed at the relative position u^POSITION_EXPONENT in a sentence, with u uniform
+in [0, 1]. With this exponent, 100 hypotheses of 20 words have 2.2 words per distinct prefix, as the 100-best
+lists of a real recogniser do."""
 DISTINCT_WORDS = 10_000
 
 
@@ -104,17 +104,17 @@ COUNTER_NAME = "counter"
 
 @dataclass(slots=True)
 class Workload:
-    """The work in some lists, with the batches of the pipeline."""
+    """The work in some lists, if they are batched as in the pipeline."""
 
     lists: int = 0
     hypotheses: int = 0
     words: int = 0
-    """Number of normalised words of all hypotheses, and one ``</s>`` for each."""
+    """Number of normalised words of all hypotheses, plus one ``</s>`` for each hypothesis."""
     prefixes: int = 0
     """Number of distinct prefixes in each batch, including ``</s>``: the edges of the tries."""
     network: list[Product] = field(default_factory=list)
-    """Matrix products of all layers before the output layer. The input projection of the first recurrent
-    layer does not count: it depends only on the word, and could be looked up in a table."""
+    """Matrix products of all layers before the output layer, without the input projection of the first
+    recurrent layer: this depends only on the word, and could be looked up in a table."""
     output: list[Product] = field(default_factory=list)
     """Matrix products of the output layers."""
 
@@ -183,8 +183,10 @@ def recurrent_products(config: NetworkConfig, level_sizes: Iterable[int]) -> lis
 
 
 def windowed_products(config: NetworkConfig, n_words: int, n_contexts: int) -> list[Product]:
-    """The matrix products of a feed-forward network: of the first layer for each distinct word at each
-    position, and of the other layers for each context."""
+    """The matrix products of a feed-forward network.
+
+    The first layer is computed for each distinct word at each position, the other layers for each context.
+    """
     hidden = config.hidden_size
     first = (n_words, config.embedding_size, config.window * hidden)
     deeper = [(n_contexts, hidden, hidden)] * (config.layers - 1)
@@ -194,8 +196,8 @@ def windowed_products(config: NetworkConfig, n_words: int, n_contexts: int) -> l
 def transformer_products(config: NetworkConfig, n: int) -> list[Product]:
     """The matrix products of a transformer for n words.
 
-    The products of queries, keys and values are not counted: they depend on the lengths of the hypotheses,
-    and are a few per cent of the others.
+    The products of queries with keys, and of attention weights with values, are not counted: they depend on
+    the lengths of the hypotheses, and amount to a few per cent of the others.
     """
     hidden, units = config.hidden_size, feedforward_size(config.hidden_size)
     layer = [(n, hidden, 3 * hidden), (n, hidden, hidden), (n, hidden, 2 * units), (n, units, hidden)]
@@ -203,7 +205,7 @@ def transformer_products(config: NetworkConfig, n: int) -> list[Product]:
 
 
 def projection_products(config: NetworkConfig, n: int) -> list[Product]:
-    """The projection of n hidden states to the embedding size, if the sizes differ."""
+    """The matrix product that projects n hidden states to the embedding size; none if the sizes are equal."""
     same = config.hidden_size == config.embedding_size
     return [] if same else [(n, config.hidden_size, config.embedding_size)]
 
@@ -230,7 +232,7 @@ def output_products(config: NetworkConfig, rows: np.ndarray, words: np.ndarray) 
 
 NEURAL_PHASES = (Phase.NETWORK, Phase.OUTPUT)
 FILE_PHASES = (Phase.PARSE, Phase.WRITE, Phase.OTHER)
-"""The phases of the file command, which are not part of the library."""
+"""The phases that only ``rescorer rescore`` has, not the library."""
 SINGLE_LISTS = 50
 """Number of lists that are also scored one by one, for the latency of a single list."""
 
@@ -244,7 +246,7 @@ class BenchOptions:
     repetitions: int = 3
     """Number of measured runs. The report has the median of each phase."""
     peer_seconds: float = 5.0
-    """Seconds after which the plain scorer starts no further batch; 0 skips the plain scorer."""
+    """Seconds after which the plain PyTorch scorer starts no further batch; 0 skips this scorer."""
     processor_time: bool = False
     """Measure processor time instead of elapsed time, because other work on the machine does not change it;
     needs a single thread."""
@@ -267,16 +269,17 @@ class BenchOptions:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """One line of the report."""
+    """One line of the report: the speed of a phase, or of several phases together."""
 
     name: str
     seconds: float
     words_per_second: float
-    """Normalised words of all hypotheses, and one ``</s>`` for each, per second."""
+    """Normalised words per second, with one ``</s>`` for each hypothesis."""
     prefixes_per_second: float
     """Distinct prefixes, which are the edges of the tries, per second."""
     floor_multiple: float | None = None
-    """The time, divided by the time that the matrix products alone would take at the machine's rate."""
+    """The measured time divided by the time that the matrix products alone take at
+    ``gemm_gflops_per_second``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,9 +306,9 @@ class BenchReport:
     single_list_ms: float | None
     """Median time in which the library rescores a single list."""
     plain_network: str = "LSTM"
-    """Kind of network of the plain PyTorch scorer."""
+    """Kind of network in the plain PyTorch scorer, for the report."""
     processes: int = 1
-    """Number of processes of the additional parallel run, which share the cores."""
+    """Number of processes, which share the cores, in the additional parallel run."""
     in_processes: Speed | None = None
     """End-to-end speed of the parallel run."""
     machine: dict[str, object] = field(default_factory=dict)
@@ -322,12 +325,13 @@ def run_benchmark(
     options: BenchOptions,
     processes: Callable[[], ProcessPoolRescorer] | None = None,
 ) -> BenchReport:
-    """Measure everything.
+    """Run the benchmark: time phases, baselines, single lists and, if wanted, a parallel run.
 
     Args:
         read: reads all lists; called once per run.
         folder: folder to which the runs write their results.
-        processes: starts processes that do the same work, for an additional parallel run; None skips it.
+        processes: starts processes that do the same work, for the additional parallel run; None skips this
+            run.
 
     Raises:
         ConfigError: there are no valid lists.
@@ -377,7 +381,7 @@ def run_benchmark(
 
 
 def without_streams(rescorer: Rescorer) -> Rescorer:
-    """The same rescorer with default weights that use no streams, and so suit all lists."""
+    """The same rescorer with default weights that use no streams, so that it can rank all lists."""
     default = replace(rescorer.bundle.weights["default"], streams={})
     bundle = replace(rescorer.bundle, weights={"default": default})
     return Rescorer(bundle, rescorer.models, rescorer.max_batch_words)
@@ -416,7 +420,7 @@ def networks_of(rescorer: Rescorer) -> list[NeuralLanguageModel]:
 
 
 def summarise_runs(runs: list[dict[Phase, float]], workload: Workload, rate: float | None) -> list[Speed]:
-    """Make a line for each phase, and for sums of phases, with the median of the runs."""
+    """Make a line for each phase, and for sums of phases, from the median time of the runs."""
 
     def line(name: str, phases: Iterable[Phase], floor_flops: int = 0) -> Speed:
         seconds = statistics.median(sum(run[phase] for phase in phases) for run in runs)
@@ -448,8 +452,11 @@ def time_in_processes(
     folder: Path,
     options: BenchOptions,
 ) -> tuple[int, float]:
-    """Measure the parallel run; return the number of processes, and the median seconds of the measured
-    runs."""
+    """Measure the parallel run.
+
+    Returns:
+        The number of processes, and the median seconds of the measured runs.
+    """
     times = []
     with start() as processes:
         for _ in range(options.warm_up + options.repetitions):
@@ -466,10 +473,10 @@ def measure_baselines(
     networks: list[NeuralLanguageModel],
     options: BenchOptions,
 ) -> tuple[float | None, NgramSpeeds | None]:
-    """Measure the words per second of the plain scorer, with the sizes of the first network, and of n-grams.
+    """Measure baselines: the plain scorer with the sizes of the first network, and n-grams by themselves.
 
-    The first figure is None if there is no network, or the options skip the plain scorer; the second is None
-    if there is no n-gram.
+    The first result, in words per second, is None without a network, or if the options skip the plain scorer.
+    The second result is None without an n-gram.
     """
     normaliser, clock = rescorer.bundle.normaliser, options.clock
     sentences = [normaliser.normalise(hypothesis.text) for nbest in lists for hypothesis in nbest.hypotheses]

@@ -1,14 +1,15 @@
 """Fit the maps that turn posteriors into confidences, and judge confidences.
 
-A posterior claims that a best hypothesis, or one of its words, is right. The input is such claims, with
-whether each was right; the output is a ``ConfidenceMap``, with measures of how good such maps are on lists
-that they were not fitted on. ``rescorer.decision`` applies a map.
+A claim says that a best hypothesis, or one of its words, is right; its posterior says how surely. The input
+is claims, and whether each was right. The output is a ``ConfidenceMap``, and measures of how good such maps
+are on lists to which they were not fitted. ``rescorer.decision`` applies a map.
 
 There are three kinds of maps: a constant, a temperature, and a temperature followed by isotonic regression.
 The temperature maximises the likelihood of the outcomes (Guo et al. 2017). Isotonic regression (Zadrozny &
-Elkan 2002) then bends the map. It works on bins of at least ``MIN_BIN_CLAIMS`` claims, and adds one claim of
-the overall share to each bin, so that a handful of lists cannot make a confidence 0 or 1. Cross-validation
-chooses the kind, because small sets are not enough for a curve.
+Elkan 2002) then replaces posteriors by shares of right claims. It works on bins of at least
+``MIN_BIN_CLAIMS`` claims on average, and adds one claim of the overall share to each bin, so that a handful
+of lists cannot make a confidence 0 or 1. Cross-validation chooses the kind of map, because small sets are not
+enough for a curve.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from rescorer.trie import Words
 from rescorer.types import ConfidenceMap, NBestList, Weights
 
 TEMPERATURES = np.geomspace(0.1, 10_000.0, 81)
-"""Temperatures that fitting tries; neighbours differ by 15 %, which hardly changes a posterior."""
+"""Temperatures that fitting tries. Neighbouring ones differ by 15 %, which hardly changes a posterior."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Outcomes:
         return len(self.correct)
 
     def at(self, temperature: float) -> np.ndarray:
-        """The posteriors (N,) at the nearest of ``TEMPERATURES`` to a temperature."""
+        """The posteriors (N,) at that temperature of ``TEMPERATURES`` that is nearest to ``temperature``."""
         return self.posteriors[int(np.argmin(np.abs(TEMPERATURES - temperature)))]
 
     def select(self, lists: np.ndarray) -> Outcomes:
@@ -61,7 +62,8 @@ class Outcomes:
 
 
 def collect_outcomes(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Outcomes:
-    """Concatenate the claims about all lists, each a pair of (T, K) posteriors and (K,) correctness."""
+    """Concatenate the claims about all lists. A part is the claims about one list: (T, K) posteriors, and
+    (K,) bool whether they are right."""
     list_index = np.repeat(np.arange(len(parts)), [len(correct) for _, correct in parts])
     posteriors, correct = zip(*parts, strict=True)
     return Outcomes(np.concatenate(posteriors, axis=1), np.concatenate(correct), list_index)
@@ -76,7 +78,7 @@ def judge_utterance(
         words: canonical words of each hypothesis.
         totals: (H,) float64, finite, before merging.
         best: index of the best hypothesis.
-        readings: canonical words of the reference, in each of its readings.
+        readings: canonical words of each reading of the reference.
 
     Returns:
         (T, 1) posteriors and (1,) bool.
@@ -127,7 +129,8 @@ class ReliabilityBin:
 
 
 def log_loss(confidences: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """Compute the cross entropy of each claim in nats: -ln of the probability that its outcome was given.
+    """Compute the cross entropy of each claim in nats: -ln of the probability that the confidence gave to the
+    claim's outcome.
 
     Args:
         confidences: (N,) or (..., N) float64, from 0 to 1.
@@ -172,9 +175,10 @@ def reliability(confidences: np.ndarray, correct: np.ndarray) -> list[Reliabilit
 
 
 def expected_calibration_error(confidences: np.ndarray, correct: np.ndarray) -> float:
-    """Compute the mean over claims of |mean confidence - share of right claims| in the bin of the claim.
+    """Compute the expected calibration error of Naeini et al. (2015): how far confidences are from the truth.
 
-    After Naeini et al. 2015. The result is NaN without claims.
+    It is the mean, over claims, of |mean confidence - share of right claims| in the bin of the claim. The
+    result is NaN without claims.
     """
     if not len(correct):
         return float("nan")
@@ -209,7 +213,8 @@ def make_claims(
     drop_empty: bool = False,
     counting: CountingSettings = DEFAULT_COUNTING,
 ) -> tuple[Claims | None, list[InvalidList]]:
-    """Score lists and judge their best hypotheses under complete weights and their decision rule.
+    """Score lists, and make claims about the hypothesis that is best under complete weights with their
+    decision rule.
 
     Args:
         merge, drop_empty: as in ``Rescorer.rescore``; they may change which hypothesis is the best.
@@ -254,18 +259,18 @@ def make_claims(
 
 MAX_BINS = 20
 MIN_BIN_CLAIMS = 20
-"""Smallest average number of claims in the bins of isotonic regression."""
+"""Smallest number of claims that the bins of isotonic regression have on average."""
 MAX_INNER_FOLDS = 5
-"""Number of folds by which the kind of map is chosen; each joins several of the outer folds."""
+"""Number of folds in the cross-validation that chooses the kind of map; each joins several outer folds."""
 
 
 def fit_constant(outcomes: Outcomes) -> ConfidenceMap:
-    """Give every claim the same confidence: the share of right claims, as ``_share_right`` smooths it."""
+    """Give every claim the same confidence: the share of right claims, smoothed by ``_share_right``."""
     return ConfidenceMap(1.0, (0.5,), (_share_right(outcomes),))
 
 
 def fit_temperature(outcomes: Outcomes) -> ConfidenceMap:
-    """Give every claim its posterior at the most likely temperature, kept away from 0 and 1."""
+    """Give every claim its posterior at the most likely temperature, but never 0 or 1."""
     least = 1.0 / (len(outcomes) + 2)
     losses = log_loss(np.clip(outcomes.posteriors, least, 1.0 - least), outcomes.correct).sum(axis=1)
     ends = (least, 1.0 - least)
@@ -295,7 +300,7 @@ def fit_isotonic(outcomes: Outcomes) -> ConfidenceMap:
 
 
 def _share_right(outcomes: Outcomes) -> float:
-    """Share of right claims, after half a right and half a wrong claim were added."""
+    """Share of right claims, never 0 or 1: half a right and half a wrong claim are added."""
     return float((outcomes.correct.sum() + 0.5) / (len(outcomes) + 1))
 
 
@@ -309,13 +314,13 @@ KINDS: Mapping[str, Callable[[Outcomes], ConfidenceMap]] = MappingProxyType(
 def predict_held_out(
     outcomes: Outcomes, folds: Folds, fit: Callable[[Outcomes], ConfidenceMap]
 ) -> np.ndarray:
-    """Give each claim the confidence of a map that was fitted without the fold of the claim's list.
+    """Give each claim the confidence that it has under a map that was fitted without the claim's own fold.
 
     Args:
-        fit: fits a map to the claims about the lists of other folds.
+        fit: fits a map; it gets the claims about the lists of the other folds.
 
     Returns:
-        (N,) float64; NaN where no list may fit the map.
+        (N,) float64; NaN for claims for which no lists are left to fit a map.
     """
     confidences = np.full(len(outcomes), np.nan)
     for fold in range(folds.n_folds):
@@ -330,7 +335,7 @@ def predict_held_out(
 def choose_kind(outcomes: Outcomes, folds: Folds) -> str:
     """Find the kind of map with the smallest cross entropy on held-out lists.
 
-    If several kinds are equally good, the simplest is taken; if nothing can be held out, that is a constant.
+    If several kinds are equally good, the simplest is taken. If nothing can be held out, it is a constant.
     """
     inner = folds.merge(MAX_INNER_FOLDS)
     losses = {}
@@ -342,7 +347,7 @@ def choose_kind(outcomes: Outcomes, folds: Folds) -> str:
 
 
 MAX_FOLDS = 10
-"""Number of folds by which confidences are judged; groups are not divided."""
+"""Largest number of folds in the cross-validation that judges confidences. Folds do not divide groups."""
 SURE = 0.9
 """Confidence from which a claim counts as sure."""
 
@@ -381,10 +386,10 @@ class CalibrationJudgement:
     before: Measures
     """Measures of the posteriors at temperature 1."""
     held_out: Measures
-    """Measures of held-out confidences: both the kind of map and the map were found without the fold of the
-    claim."""
+    """Measures of held-out confidences. The fold of a claim took no part in the choice of the kind of map,
+    nor in fitting the map."""
     gain: Gain
-    """How many nats per claim the held-out confidences gain over a constant that is fitted likewise."""
+    """Gain of held-out confidences over a likewise held-out constant, in nats of cross entropy per claim."""
     kind: str
     """Kind of the map that is fitted to all lists; see ``KINDS``."""
     fitted: ConfidenceMap
@@ -396,7 +401,7 @@ class CalibrationJudgement:
         return self.kind != CONSTANT and self.gain.lower_bound > 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON data; undefined numbers become None."""
+        """Convert to JSON data, in which undefined numbers are None."""
         content: dict[str, Any] = replace_nan({**asdict(self), "helps": self.helps})
         return content
 
@@ -405,11 +410,11 @@ def judge_calibration(outcomes: Outcomes, folds: Folds, groups: Sequence[str]) -
     """Fit a map to all claims, and judge this way of fitting by cross-validation.
 
     Args:
-        groups: (L,) speaker or other group of each list, empty if it has none. The bootstrap behind the
-            interval of the gain draws whole groups.
+        groups: (L,) speaker or other group of each list, empty if it has none. The interval of the gain comes
+            from a bootstrap that draws whole groups.
 
     Returns:
-        None if there is no claim, or no list may judge another.
+        None if there is no claim, or if the lists cannot be divided into lists to fit and lists to judge.
     """
     folds = folds.merge(MAX_FOLDS)
 
@@ -439,7 +444,7 @@ def judge_calibration(outcomes: Outcomes, folds: Folds, groups: Sequence[str]) -
 
 
 def judge_claims(claims: Claims, folds: Folds) -> dict[str, CalibrationJudgement]:
-    """Judge confidences of utterances and of words by cross-validation, where they can be judged."""
+    """Judge confidences of utterances and of words by cross-validation; leave out what cannot be judged."""
     groups = [nbest.group for nbest in claims.lists]
     outcomes = {"utterance": claims.utterances, "word": claims.words}
     judgements = {name: judge_calibration(part, folds, groups) for name, part in outcomes.items()}

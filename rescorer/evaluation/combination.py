@@ -49,8 +49,8 @@ class Utterance:
 def find_totals(nbest: NBestList) -> np.ndarray:
     """Find the scores by which a list is ranked, (H,) float64.
 
-    If ``rescorer rescore`` wrote the list, these are its totals; otherwise they are its only stream. A single
-    hypothesis needs no score.
+    If ``rescorer rescore`` wrote the list, they are its totals; otherwise they are the scores of its only
+    stream. A list of one hypothesis needs no scores.
 
     Raises:
         InvalidList: there are several hypotheses without such scores, or a score is too large.
@@ -82,7 +82,8 @@ def join_systems(
 
     Returns:
         The utterances that all systems have, in the order of the first system; the errors of lists without
-        scores; and for each system the number of lists that another system lacks.
+        scores; and for each system the number of its lists that are left out because another system lacks
+        them.
     """
     errors: list[InvalidList] = []
     indexed: list[dict[ListKey, tuple[NBestList, SystemList]]] = [{} for _ in systems]
@@ -102,14 +103,14 @@ def join_systems(
 
 
 def _join(parts: Sequence[tuple[NBestList, SystemList]]) -> Utterance:
-    """Join the lists of an utterance; the first reference and the first group that a list has count."""
+    """Join the lists of an utterance; reference and group are those of the first list that has one."""
     lists, systems = zip(*parts, strict=True)
     reference = next((nbest.reference for nbest in lists if nbest.reference is not None), None)
     return Utterance(lists[0].id, next(filter(None, (n.group for n in lists)), ""), reference, systems)
 
 
 NULL_WEIGHTS = (1.0, 0.5, 0.7, 1.4, 2.0)
-"""Weights that are tried for the vote for no word; among equally good ones, the first is taken."""
+"""Values of ``RoverSettings.null_weight`` that are tried; among equally good ones, the first is taken."""
 PAIR_SHARES = (0.6, 0.4, 0.7, 0.3, 0.8, 0.2, 0.9, 0.1)
 """With two systems: weights that are tried for the first one, in addition to equal weights."""
 SHARES = (0.2, 0.4, 0.6, 0.8)
@@ -132,7 +133,7 @@ def try_weights(n_systems: int) -> Iterator[tuple[float, ...]]:
 
 @dataclass
 class RoverTuner:
-    """Tunes the settings of a vote; keeps the errors of each vote that was counted.
+    """Tunes the settings of a vote, and keeps the errors of each setting, so that these are counted once.
 
     Args:
         utterances: utterances with references.
@@ -174,7 +175,7 @@ class RoverTuner:
         return [count(text) for count, text in zip(self.counters, best, strict=True)]
 
     def count_oracle(self) -> list[WordErrors]:
-        """Count the errors of the best hypothesis of all systems for each utterance."""
+        """Count the errors of the hypothesis with the fewest errors of all systems, for each utterance."""
         fewest = []
         for item, count in zip(self.utterances, self.counters, strict=True):
             texts = (" ".join(words) for lists in item.systems for words in lists.words)
@@ -196,9 +197,10 @@ class RoverTuner:
         return min((RoverSettings(weights, temperatures, null) for weights, null in tried), key=cost)
 
     def cross_validate(self, folds: Folds) -> list[WordErrors | None]:
-        """Count the errors of each utterance under settings that were tuned on other folds and references.
+        """Count the errors of each utterance under settings tuned on other folds that share no reference with
+        it.
 
-        The result is None for the utterances of a fold if no utterance is left to tune on.
+        The errors of a fold are None if no utterance is left for tuning.
         """
         counts: list[WordErrors | None] = [None] * len(self.utterances)
         for fold in range(folds.n_folds):
@@ -215,10 +217,10 @@ class RoverTuner:
         if not self._outcomes:
             self._outcomes = [self._judge(number) for number in range(self.n_systems)]
         likeliest = fit_temperature(self._outcomes[system].select(chosen)).temperature
-        return 2.0 ** round(math.log2(likeliest))  # so that folds share their counts
+        return 2.0 ** round(math.log2(likeliest))  # rounded, so that folds often need the same counts
 
     def _judge(self, system: int) -> Outcomes:
-        """Judge the words of a system's best hypotheses."""
+        """Make claims that the words of a system's best hypotheses are right."""
         parts = []
         for item in self.utterances:
             lists = item.systems[system]
@@ -229,7 +231,7 @@ class RoverTuner:
 
 
 MAX_FOLDS = 10
-"""Number of folds by which a tuned combination is judged; groups are not divided."""
+"""Largest number of folds in the cross-validation of a tuned combination. Folds do not divide groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +255,7 @@ class CombinationReport:
     rows: dict[str, ErrorRow]
     best_system: str
     gain: Gain
-    """The amount by which the error rate of the combination is lower than that of the best system."""
+    """The error rate of the best system minus that of the combination, with an interval."""
     utterances: int
     unit: str
     """Whether the bootstrap drew lists or whole groups: ``list`` or ``group``."""
@@ -316,14 +318,14 @@ def tune_and_judge(
 ) -> CombinationReport:
     """Tune the combination, and judge it by cross-validation.
 
-    The report also has a vote among the hypotheses of the best system alone. It shows the part of the gain
-    that needs no second system. Other arguments and errors are those of ``judge_settings``.
+    The report also has the errors of a vote among the hypotheses of the best system alone, which show the
+    part of the gain that needs no second system. Other arguments and errors are those of ``judge_settings``.
 
     Args:
         folds: divides the utterances; None for ``make_folds``.
 
     Raises:
-        ConfigError: no utterance may tune the settings for another.
+        ConfigError: all utterances are in one fold, or share references, so that none is left for tuning.
     """
     if folds is None:
         ids, groups, references = zip(*((u.id, u.group, u.reference or "") for u in utterances), strict=True)
@@ -376,7 +378,7 @@ def _report(
     oracle: Sequence[WordErrors],
     unit: ErrorUnit,
 ) -> CombinationReport:
-    """Make the report, which compares the last of the votes with the best system."""
+    """Make the report. Its gain is that of the last of ``votes`` over the best system."""
     counts = {**systems, **votes, "oracle": oracle}
     names = list(counts)
     drawn = bootstrap(

@@ -1,7 +1,7 @@
 """Analyse errors: align texts, count confusions and changes, divide error rates, explain rankings.
 
-``analyse_errors`` compares the choices of a system with those of the first pass over all lists.
-``explain_list`` shows the contributions of all components to the totals of one list.
+``analyse_errors`` compares the choices of a system with those of the first pass, over all lists.
+``explain_list`` shows how much each component contributes to the totals of one list.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ Alignment = tuple[AlignedPair, ...]
 
 
 def align_tokens(reference: Tokens, hypothesis: Tokens, method: Method = "levenshtein") -> Alignment:
-    """Align two texts with the errors that ``method`` counts; see ``CountingSettings``."""
+    """Align two texts so that the alignment has the errors that ``method`` counts; see
+    ``CountingSettings``."""
     if method == "sclite":
         return tuple(
             AlignedPair(None if i is None else reference[i], None if j is None else hypothesis[j])
@@ -83,8 +84,8 @@ def align_tokens(reference: Tokens, hypothesis: Tokens, method: Method = "levens
 class Aligner:
     """Aligns hypotheses with references, by the method that counts their errors.
 
-    If a text has alternatives, the readings that match best are aligned. Transcription marks for optional
-    words and fragments are not interpreted: such words are aligned like others.
+    If a text has alternatives, those readings of the two texts are aligned that match best. Marks of optional
+    words and of fragments have no effect: such words are aligned like others.
     """
 
     def __init__(self, normalise: Callable[[str], Tokens], counting: CountingSettings) -> None:
@@ -119,7 +120,7 @@ class Aligner:
 
 
 def reference_tokens(alignment: Sequence[AlignedPair]) -> Tokens:
-    """Return the reading of the reference that was aligned."""
+    """Return the words of the reference in an alignment."""
     return tuple(pair.reference for pair in alignment if pair.reference is not None)
 
 
@@ -135,7 +136,8 @@ class Column(NamedTuple):
 
 
 def align_three(before: Alignment, after: Alignment) -> list[Column]:
-    """Merge two alignments with the same reference into columns; insertions at the same place share columns.
+    """Merge two alignments with the same reference into columns. Insertions of both systems at the same place
+    share columns.
 
     Raises:
         ValueError: the alignments follow different readings of the reference.
@@ -156,7 +158,8 @@ _Place = tuple[list[str | None], tuple[str, str | None] | None]
 
 
 def _split_insertions(alignment: Sequence[tuple[str | None, str | None]]) -> list[_Place]:
-    """Split an alignment at its reference words: words inserted before each one, and the pair of words.
+    """Split an alignment into an item per reference word: the words inserted before it, and its pair of
+    words.
 
     The last item has the words inserted at the end, and None.
     """
@@ -176,7 +179,7 @@ class Confusions:
     """Numbers of errors by word."""
 
     substitutions: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By reference word and the word that was recognised instead."""
+    """Number of times, by the reference word and the word that was recognised instead of it."""
     deletions: Counter[str] = field(default_factory=Counter)
     insertions: Counter[str] = field(default_factory=Counter)
 
@@ -228,7 +231,8 @@ def count_changes(pairs: Iterable[tuple[Alignment, Alignment]]) -> Changes:
 
 
 def _find_right_words(alignment: Alignment) -> dict[tuple[str, int], bool]:
-    """Tell for each reference word, with the number of its earlier occurrences, whether it is right."""
+    """Tell for each reference word whether it is right. The key is the word, and the number of its earlier
+    occurrences in the text."""
     seen: Counter[str] = Counter()
     is_right: dict[tuple[str, int], bool] = {}
     for pair in alignment:
@@ -245,7 +249,7 @@ def _count_insertions(alignment: Alignment) -> Counter[str]:
 FREQUENCY_LIMITS = (1, 3, 10, 30, 100, 300, 1000)
 LENGTH_LIMITS = (5, 10, 15, 20, 30, 50)
 DEPTH_LIMITS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-"""Inclusive upper limits of the ranges by which words and lists are divided; the last range has none."""
+"""Largest values of the ranges into which lists are divided by a number; the last range has no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +297,8 @@ def divide_words(
 
     Args:
         pairs: the alignments of each text before and after.
-        name: returns the sort key and the name of the part to which a reference word belongs.
+        name: returns the part to which a reference word belongs: a number to sort parts by, and the part's
+            name.
     """
     words: Counter[tuple[int, str]] = Counter()
     wrong: tuple[Counter[tuple[int, str]], ...] = (Counter(), Counter())
@@ -305,11 +310,11 @@ def divide_words(
 
 
 def divide_by_frequency(pairs: Sequence[tuple[Alignment, Alignment]]) -> list[Part]:
-    """Divide reference words by their number of occurrences in the references."""
+    """Divide reference words into parts by how often they occur in the references."""
     frequency = Counter(word for before, _ in pairs for word, _ in before if word is not None)
 
     def name(word: str) -> tuple[int, str]:
-        count = max(frequency[word], 1)  # only the other reading of a reference has the word
+        count = max(frequency[word], 1)  # 0 if the word is only in the second alignment's reading
         return bisect_left(FREQUENCY_LIMITS, count), name_range(count, FREQUENCY_LIMITS)
 
     return divide_words(pairs, name)
@@ -326,10 +331,10 @@ def find_unknown_words(
     read: Callable[[str], Sequence[str]],
     counted: Callable[[str], Sequence[str]],
 ) -> set[str]:
-    """Find the words of texts, as errors are counted, that language models do not know.
+    """Find the words of texts, in the form in which errors are counted, that language models do not know.
 
-    Models may read other words in a token than the words in which errors are counted. For example, models may
-    read ``$5`` as ``5``.
+    Models may read a token in another form than that in which errors are counted: for example ``$5`` as
+    ``5``.
 
     Args:
         unknown: words that the models read and do not know.
@@ -349,7 +354,7 @@ def find_unknown_words(
 
 
 def divide_lists(lists: Iterable[tuple[int, int, int, int]], limits: Sequence[int]) -> list[Part]:
-    """Divide lists by the range in which a property, such as the length, lies; sum the errors of each part.
+    """Divide lists into ranges of a property, such as the length, and sum the errors of each part.
 
     Args:
         lists: for each list, the property, the number of reference words, and the errors before and after.
@@ -374,7 +379,7 @@ def choose_depths(longest: int) -> list[int]:
 
 
 def oracle_by_depth(lists: Iterable[Sequence[WordErrors]]) -> dict[int, WordErrors]:
-    """Sum the errors of the best of the first n hypotheses of each list, for several depths n.
+    """Sum the errors of the best of the first n hypotheses over the lists, for several depths n.
 
     Args:
         lists: the errors of the hypotheses of each list, in the order of the first pass.
@@ -389,7 +394,7 @@ def oracle_by_depth(lists: Iterable[Sequence[WordErrors]]) -> dict[int, WordErro
 
 CHANGES = ("fixed", "broken", "insertions_removed", "insertions_added")
 TOP = 20
-"""Number of words of each kind in the JSON data."""
+"""Number of words that each table of words in the JSON data has at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,7 +429,8 @@ class ErrorAnalysis:
     confusions: Confusions
     changes: Changes
     parts: dict[str, list[Part]]
-    """Parts into which words or lists were divided, by name of the property that divides them."""
+    """Parts into which words or lists were divided, by the property that divides them, such as
+    ``frequency``."""
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON data, with the most frequent words of each kind; rates are in percent."""
@@ -444,7 +450,7 @@ class ErrorAnalysis:
 def align_rows(
     scored: Sequence[MeasuredList], first_pass: Row, row: Row, aligner: Aligner
 ) -> Iterator[AlignedList]:
-    """Align the choices of the first pass and of a row for each list."""
+    """For each list, align the texts that the first pass and a row chose with the reference."""
     winners = zip(first_pass.winners.tolist(), row.winners.tolist(), strict=True)
     for item, (first, winner) in zip(scored, winners, strict=True):
         texts = [hypothesis.text for hypothesis in item.nbest.hypotheses]
@@ -478,7 +484,7 @@ def analyse_errors(
 
 
 def find_oracle_by_depth(scored: Sequence[MeasuredList]) -> dict[int, WordErrors]:
-    """Sum the errors of an oracle that may choose among the first n hypotheses, for several depths n.
+    """Sum the errors of an oracle that may choose among the first n of each list, for several depths n.
 
     Hypotheses are in the order of the first pass, and generated ones do not take part.
     """
@@ -511,16 +517,16 @@ def _list_words(words: Counter[str]) -> list[dict[str, Any]]:
 
 
 MERGED = "merged"
-"""Name of the term by which merging other hypotheses with the same words raises a total."""
+"""Name of the term by which a total rises because hypotheses with the same words were merged into one."""
 INTERACTION = "interaction"
-"""Name of the part of a reranker's score that comes from several features together, not from single ones."""
+"""Name of the part of a reranker's score that no single feature explains, but several features together."""
 N_SHOWN = 5
 """Number of the best hypotheses that an explanation shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeaturePart:
-    """A feature of a hypothesis, and its contribution to the total."""
+    """A feature that a reranker reads, with its value for a hypothesis and its contribution to the total."""
 
     value: float | None
     """Value of the feature in its own unit; None for ``INTERACTION`` and encodings of words."""
@@ -545,12 +551,12 @@ class Candidate:
     terms: Mapping[str, float]
     """Weighted components, which add up to the total."""
     phrases: tuple[str, ...] = ()
-    """The phrases in the hypothesis, with their slots in parentheses; they give the component ``phrases``."""
+    """The phrases that give the component ``phrases``, each with its slots in parentheses."""
     features: Mapping[str, Mapping[str, FeaturePart]] = field(default_factory=dict)
-    """For each component of a reranker, its features by name. The terms of the features add up to the term
-    of the component."""
+    """Features of each reranker, by the name of its component and of the feature. The terms of a reranker's
+    features add up to the term of its component."""
     generated: Generated | None = None
-    """How the hypothesis was generated; None if it is one of the recogniser."""
+    """Origin of a generated hypothesis; None if the recogniser made the hypothesis."""
 
     def to_dict(self) -> dict[str, Any]:
         features = {
@@ -579,11 +585,10 @@ class Explanation:
     reference: str | None
     weights: Weights
     best: tuple[Candidate, ...]
-    """The first hypotheses in the order of the weights and their decision rule."""
+    """The best hypotheses, in the order that the weights and their decision rule give."""
     first_pass: Candidate
     oracle: Candidate | None
-    """The hypothesis with the fewest errors; None without a reference. Among several, it is the best-ranked
-    one."""
+    """The best-ranked of the hypotheses with the fewest errors; None without a reference."""
 
     @property
     def winner(self) -> Candidate:
@@ -600,7 +605,7 @@ class Explanation:
         return (self.first_pass.errors or 0) - (self.winner.errors or 0)
 
     def lead_over(self, other: Candidate) -> dict[str, float]:
-        """Return the weighted components of the winner minus those of another hypothesis."""
+        """Return how much more each component adds to the total of the winner than to that of ``other``."""
         return {name: value - other.terms[name] for name, value in self.winner.terms.items()}
 
     def to_dict(self) -> dict[str, Any]:
@@ -635,7 +640,7 @@ def explain_list(
         rerankers: the rerankers that the weights name.
         encodings: result of ``encode_words`` for the list; None if no reranker encodes words.
         phrases: phrases found in each hypothesis; empty if there are none.
-        has_reference: whether the list has a reference, so that its errors have a meaning.
+        has_reference: whether the list has a reference; errors mean nothing without one.
 
     Raises:
         LimitExceeded: the list is too long for its decision rule.
@@ -689,7 +694,7 @@ def explain_list(
 def explain_lists(
     rescorer: Rescorer, scored: Sequence[MeasuredList], weights: Weights, *, has_reference: bool = True
 ) -> list[Explanation]:
-    """Explain the rankings of lists, with their phrases and the rerankers of the weights."""
+    """Explain the ranking of each list, with the phrases and encodings that ``explain_list`` needs."""
     rerankers, component = used_rerankers(rescorer.bundle, weights), rescorer.ranker.component(Phrases)
     encodings = encode_words(rescorer, [item.nbest for item in scored], rerankers)
     phrases = (component.finder.find(item.nbest, item.read, component.expected) for item in scored)
@@ -712,7 +717,7 @@ def _quote_phrases(words: Words, matches: Sequence[PhraseMatch]) -> tuple[str, .
 def encode_words(
     rescorer: Rescorer, lists: Sequence[NBestList], rerankers: Sequence[Reranker]
 ) -> list[dict[str, np.ndarray]]:
-    """Compute the encodings of words that rerankers need: for each list, (H, K) float64 by reranker."""
+    """Compute the encodings that rerankers need: for each list, (H, K) float64 by the reranker's name."""
     by_list: list[dict[str, np.ndarray]] = [{} for _ in lists]
     for reranker in rerankers:
         if reranker.encoder is not None:
@@ -733,7 +738,7 @@ def _find_features(
     rows = []
     names = reranker.inputs_by_name
     for row, terms, rest in zip(values, parts.tolist(), rests.tolist(), strict=True):
-        shown = row + [None] * (len(names) - len(row))  # an encoding is not one number
+        shown = row + [None] * (len(names) - len(row))  # an encoding has many numbers, of which none is shown
         found = {name: FeaturePart(*pair) for name, *pair in zip(names, shown, terms, strict=True)}
         if not reranker.ensemble.is_linear:
             found[INTERACTION] = FeaturePart(None, rest)
@@ -742,10 +747,10 @@ def _find_features(
 
 
 def sort_by_change(explanations: list[Explanation]) -> list[Explanation]:
-    """Select explanations in which rescoring changed the winner, and sort them by the change of errors.
+    """Select explanations of lists whose winner rescoring changed, and sort them, the largest change first.
 
-    The largest change comes first. Among equal changes, and without references, it is the largest lead of the
-    winner over the first pass's choice in the total.
+    The number of errors changed decides; among equal numbers, or without references, it is by how much the
+    total of the winner exceeds that of the first pass's choice.
     """
     changed = [item for item in explanations if item.has_changed]
     return sorted(

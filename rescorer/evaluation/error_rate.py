@@ -11,15 +11,15 @@ because alignments of equal cost can differ in their number of errors: three sub
 two deletions and two insertions.
 
 References and hypotheses may have alternatives, written as in NIST's files: ``{ -uh / @ } i see``. A reading
-is a text in which each choice between alternatives has been made, such as ``i see``. The reading of the
-reference and the reading of the hypothesis that match best are compared, so that they also determine the
-number of reference words. By default, these have the fewest errors; for sclite, they are the cheapest pair of
+is a text in which each choice between alternatives has been made, such as ``i see``. The two readings that
+match best are compared, one of the reference and one of the hypothesis. The former also determines the number
+of reference words. By default, the best match has the fewest errors; for sclite, it is the cheapest pair of
 paths through two networks of words.
 
 The opening brace of a choice must start a word; inside braces, no spaces are needed. Braces without a slash
 are a choice only if they stand alone, as in ``{ a }``. Otherwise they are characters of words, as in
 Buckwalter's transliteration: ``{lkbyr qA}l``. Braces that do not match are an error, so that no character is
-lost silently. If braces are ordinary characters, alternatives can be switched off.
+lost silently. If texts use braces as ordinary characters, switch alternatives off.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def count_errors(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErr
 def count_closest_readings(
     references: Sequence[Sequence[str]], hypotheses: Sequence[Sequence[str]]
 ) -> WordErrors:
-    """Count the errors between a reading of the reference and one of the hypothesis that match best.
+    """Count the errors between that reading of the reference and that of the hypothesis that match best.
 
     Among equally good pairs, the first reading of the reference counts, and then the first of the hypothesis.
     """
@@ -124,7 +124,7 @@ def count_closest_readings(
 GAP_COST, SUBSTITUTION_COST = 3, 4
 OPTIONAL_GAP_COST = 2
 EMPTY_ARC_COST = 0.001
-"""Cost of an alternative without words. It is so small that it only breaks ties."""
+"""Cost of choosing an alternative without words. It is so small that it only breaks ties."""
 
 
 class Token(NamedTuple):
@@ -134,8 +134,8 @@ class Token(NamedTuple):
     optional: bool = False
     """Whether the word was written ``(word)``, so that leaving it out is not an error (sclite -D)."""
     fragment: bool = False
-    """Whether the word starts or ends with a hyphen, so that it matches any word that agrees in the remaining
-    letters (sclite -F)."""
+    """Whether the word starts or ends with a hyphen: it then matches any word that ends or starts with its
+    remaining letters (sclite -F)."""
 
 
 class Arc(NamedTuple):
@@ -144,12 +144,13 @@ class Arc(NamedTuple):
     token: Token | None
     """None for an alternative without words."""
     predecessors: tuple[int, ...]
-    """Numbers of the arcs that this arc may follow: 0 is the start, n the n-th arc. Earlier ones win ties."""
+    """Numbers of the arcs that this arc may follow: 0 for the start, n for the n-th arc. The first wins
+    ties."""
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A network whose paths are the readings of a text; every arc comes after its predecessors."""
+    """A network whose paths are the readings of a text. Every arc comes after its predecessors."""
 
     arcs: tuple[Arc, ...]
     final_arcs: tuple[int, ...]
@@ -157,7 +158,7 @@ class Network:
 
 
 def words_match(reference: Token, hypothesis: Token) -> bool:
-    """Whether sclite counts two words as equal; a fragment equals every word that agrees in its letters."""
+    """Whether sclite counts two words as equal. A fragment ``wo-`` equals ``word`` and ``wo``."""
     if reference.fragment or hypothesis.fragment:
         for fragment, word in ((reference.text, hypothesis.text), (hypothesis.text, reference.text)):
             if len(fragment) > 1 and fragment.startswith("-"):
@@ -187,17 +188,17 @@ _FLOAT32 = struct.Struct("f")
 def _add_float32(cost: float, increment: float) -> float:
     """Add in single precision, as sclite does.
 
-    If a path has several alternatives without words, rounding breaks ties, and so it changes sclite's counts.
+    If paths have several alternatives without words, this rounding breaks ties and changes the counts.
     """
     rounded: float = _FLOAT32.unpack(_FLOAT32.pack(cost + increment))[0]
     return rounded
 
 
 def align_network(reference: Network, hypothesis: Network | Sequence[Token]) -> WordErrors:
-    """Count errors on the best-matching paths of two networks, by sclite's alignment.
+    """Count the errors between those paths of two networks that match best, by sclite's alignment.
 
-    The table of costs is filled row by row. There is one row for each arc of the reference. Its cells stand
-    for the start of the hypothesis and for each arc of the hypothesis.
+    The table of costs is filled row by row. There is one row for each arc of the reference. A row has one
+    cell for the start of the hypothesis, and one for each arc of the hypothesis.
     """
     heard = hypothesis if isinstance(hypothesis, Network) else chain(hypothesis)
     row = [_Cell(0)]  # (arcs of the hypothesis + 1,)
@@ -220,7 +221,7 @@ def chain(tokens: Sequence[Token]) -> Network:
 
 
 def _cheapest(row: Sequence[_Cell], arcs: Sequence[int]) -> _Cell:
-    """Return the cheapest of the cells of some arcs of the hypothesis; of equal ones, the first."""
+    """Return the cheapest of the cells of ``row`` for some arcs; of equal cells, the first."""
     return row[arcs[0]] if len(arcs) == 1 else min((row[arc] for arc in arcs), key=_cost)
 
 
@@ -240,7 +241,7 @@ def _next_row(word: Token | None, previous: Sequence[Sequence[_Cell]], hypothesi
         if word is not None and token is not None:  # the null word is paired with no word
             if is_chain:
                 cost, substitutions, deletions, insertions, words = above[predecessors[0]]
-            else:  # of equal ones, sclite takes the first arc of the reference
+            else:  # of equal cells, sclite takes that of the first arc of the reference
                 cheapest = (_cheapest(cells, predecessors) for cells in previous)
                 cost, substitutions, deletions, insertions, words = min(cheapest, key=_cost)
             wrong = not words_match(word, token)
@@ -265,7 +266,8 @@ def _skip(cell: _Cell, token: Token | None, is_deletion: int) -> _Cell:
 
 
 COST_SCALE = 1 << 24
-"""``align_words`` multiplies costs by this factor, so that the remainder can count substitutions."""
+"""``align_words`` multiplies costs by this factor, and adds 1 or subtracts 1 for a substitution. The number
+of substitutions can then be read from the remainder."""
 
 
 def align_words(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErrors:
@@ -352,12 +354,11 @@ _MARK = re.compile(r"[{}/]")
 
 Words = tuple[str, ...]
 Part: TypeAlias = Union[str, tuple[tuple["Part", ...], ...]]  # noqa: UP007 (names itself)
-"""A word as written, or a choice. A choice is a sequence of alternatives, and each of these is a sequence of
-parts."""
+"""A word as written, or a choice. A choice consists of alternatives, and an alternative of parts."""
 
 
 def has_choices(text: str) -> bool:
-    """Whether a text has alternatives; braces that do not match count as characters."""
+    """Whether a text has a choice between alternatives. Braces that do not match are taken for characters."""
     try:
         return any(not isinstance(part, str) for part in parse_alternations(text))
     except InvalidList:
@@ -379,7 +380,7 @@ def parse_alternations(text: str, list_id: str = "", field: str = "reference") -
         return tuple(text.split())
     complete: list[tuple[Part, ...]] = []  # complete alternatives of the innermost open brace
     current: list[Part] = []  # the alternative being read
-    enclosing: list[tuple[list[tuple[Part, ...]], list[Part]]] = []  # the same two for every enclosing brace
+    enclosing: list[tuple[list[tuple[Part, ...]], list[Part]]] = []  # both, for every enclosing brace
     start = 0
     for position in _find_marks(text, list_id, field):
         current += text[start:position].split()
@@ -407,7 +408,7 @@ def _find_marks(text: str, list_id: str, field: str) -> list[int]:
         return not position or text[position - 1].isspace() or position - 1 in marks
 
     marks: set[int] = set()
-    groups: list[list[int]] = []  # of every open brace: its position and those of its slashes
+    groups: list[list[int]] = []  # for every open brace: its position and those of its slashes
     for match in _MARK.finditer(text):
         position, mark = match.start(), match[0]
         if mark == OPEN:
@@ -453,7 +454,7 @@ def expand_alternations(text: str, list_id: str = "", field: str = "reference") 
             if len(expansions) > 1:
                 readings = [[*left, *right] for left in readings for right in expansions]
                 continue
-            for words in readings:  # extended in place, since most parts are single words
+            for words in readings:  # extended in place: most parts are single words
                 words.extend(expansions[0])
         return [tuple(words) for words in readings]
 
@@ -476,7 +477,7 @@ Normalise = Callable[[str], tuple[str, ...]]
 ErrorCounter = Callable[[str], WordErrors]
 """Counts the errors of a hypothesis, given as text, against a fixed reference."""
 Heard = TypeVar("Heard")
-"""The form in which the errors of a hypothesis are counted: its words, its readings, or a network."""
+"""The form of a hypothesis from which its errors are counted: its words, its readings, or a network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,12 +485,12 @@ class CountingSettings:
     """Settings that say how errors are counted."""
 
     method: Method = "levenshtein"
-    """``levenshtein`` for the fewest possible errors, or ``sclite`` for sclite's alignment, which sometimes
-    has one error more."""
+    """``levenshtein`` counts the fewest possible errors; ``sclite`` counts those of sclite's alignment, which
+    sometimes has one error more."""
     unit: ErrorUnit = "word"
     """``word``, ``character``, or ``mixed``: characters in scripts without spaces, and words in others; see
-    ``rescorer.text``. sclite's -c and -c NOASCII count the same if each character is one code point and, for
-    ``mixed``, all other words are ASCII."""
+    ``rescorer.text``. sclite's options -c and -c NOASCII count the same as ``character`` and ``mixed``, if
+    each character is one code point and, for ``mixed``, all words in scripts with spaces are ASCII."""
     optional_words: bool = False
     """Whether a word written ``(word)`` may be left out (sclite -D)."""
     fragments: bool = False
@@ -521,7 +522,7 @@ class CountingSettings:
         """Build a function that counts the errors of hypotheses against one reference.
 
         If the reference or the hypothesis has alternatives, the readings that match best are compared. With
-        sclite's alignment, ``@`` stands for no words even outside braces.
+        sclite's alignment, ``@`` stands for no words outside braces, too.
 
         Args:
             words: converts text to canonical words, each token independently of the others.
@@ -550,7 +551,7 @@ class CountingSettings:
         return expand_alternations(text, list_id, field) if self.alternations else (tuple(text.split()),)
 
     def _align_with(self, reference: str, normalise: Normalise, list_id: str) -> ErrorCounter:
-        """Build a counter by sclite's alignment; if no text has marks, it takes a fast path."""
+        """Build a counter by sclite's alignment. It uses a faster algorithm for texts without marks."""
         has_options = self.optional_words or self.fragments
 
         def is_plain(text: str) -> bool:
@@ -574,7 +575,7 @@ class CountingSettings:
 
         spoken = normalise(reference) if is_plain(reference) else None
         if spoken is None:
-            reference_network()  # an error must come before the first hypothesis
+            reference_network()  # so that its error comes before the first hypothesis
 
         def hear(text: str) -> tuple[str, ...] | Network:
             return normalise(text) if spoken is not None and is_plain(text) else read(text)
@@ -587,7 +588,7 @@ class CountingSettings:
         return _cached_counter(hear, count)
 
     def _parse_marks(self, written: str, normalise: Normalise) -> list[Token]:
-        """Remove the marks from one written word, so that the normaliser sees only the word."""
+        """Read the marks of one written word, and normalise the word without them."""
         optional = self.optional_words and len(written) > 2 and written[0] == "(" and written[-1] == ")"
         word = written[1:-1] if optional else written
         letters = word.strip("-")
@@ -643,6 +644,6 @@ def build_network(
 
 
 def _cached_counter(hear: Callable[[str], Heard], count: Callable[[Heard], WordErrors]) -> ErrorCounter:
-    """Build a counter that counts only once if different texts become the same words, readings or network."""
+    """Build a counter that keeps counts, so that texts in the same form (``Heard``) are counted once."""
     counted = cache(count)
     return lambda text: counted(hear(text))

@@ -1,14 +1,14 @@
 """Count false alarms of phrases, and find weights under which false alarms are rare.
 
 A phrase is something that users expect to be said, such as the name of a contact. A list has a false alarm if
-phrases that were not said let a hypothesis with more errors win. To find out, each list is scored without
-phrases, and with those of its phrases that do not occur in its reference. ``PhraseBound`` lowers the weight
-of phrases until false alarms are rare enough.
+phrases that were not said let a hypothesis with more errors win. To count false alarms, each list is scored
+twice: without phrases, and with those of its phrases that do not occur in its reference. ``PhraseBound``
+lowers the weight of phrases until false alarms are rare enough.
 
-Two weights decide when generated hypotheses win, in which phrases replace words that sound alike:
+In generated hypotheses, phrases replace words that sound alike. Two weights decide when such hypotheses win:
 ``generated`` and ``sound_match``. ``learn_threshold`` learns them from lists with phrases and references. It
-judges them on held-out lists: by the errors on these lists, and by false alarms when the same lists have
-phrases that were not said.
+judges them on held-out lists, by two counts: the errors, and the false alarms when phrases that were not said
+are given to the same lists.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from rescorer.types import MAXIMUM, Generated, NBestList, Phrase, Weights
 from rescorer.weights import GENERATED, MIXTURE, PHRASES, SOUND_MATCH, phrase_weight, totals
 
 DEFAULT_MAX_SHARE = 0.005
-"""Largest share of all lists in which false alarms are accepted."""
+"""Default for the largest permitted share of lists with a false alarm."""
 MAX_DISTRACTOR_WORDS = 3
 SEED = 1
 MAX_KEPT = 8
-"""Number of candidates in memory for each distractor that is drawn."""
+"""Largest number of candidates for distractors in memory, as a multiple of the number to draw."""
 N_WEIGHTS = 120
 """Number of weights of phrases that are tried, evenly spaced on a logarithmic scale."""
 LEAST_WEIGHT = 1e-3
@@ -54,17 +54,16 @@ Components = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """A list with hypotheses that contain phrases which were not said."""
+    """A list in some of whose hypotheses phrases were found that were not said."""
 
     plain: Components
     """Components without phrases."""
     biased: Components
     """Components with these phrases."""
     mixture: np.ndarray
-    """The mixture's component under the same λ, with all phrases of the list."""
+    """(H,) the component of the mixture under the same λ, as scored with all phrases of the list."""
     competing: np.ndarray
-    """(H,) bool: which hypotheses compete, namely all of the recogniser and those that were generated from
-    these phrases."""
+    """(H,) bool, which hypotheses may win: the recogniser's, and those generated from phrases not said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +71,14 @@ class FalseAlarms:
     """Counts the lists with false alarms under any weights; see ``find_false_alarms``."""
 
     exposures: Mapping[int, Exposure]
-    """By index of the list, without lists in which no phrase can raise a false alarm."""
+    """The lists that can have a false alarm, by the index of the list."""
     n_lists: int
     n_phrases: int
     """Number of phrases of all lists together, without distractors."""
     n_said: int
     """Number of these phrases that occur in the reference of their list."""
     n_distractors: int = 0
-    """Number of phrases that all lists were given in addition to their own."""
+    """Number of distractors: phrases that all lists were given in addition to their own phrases."""
 
     def count(
         self, scored: Sequence[MeasuredList], weights: Weights, lists: Collection[int] | None = None
@@ -87,7 +86,8 @@ class FalseAlarms:
         """Count the lists with false alarms if the hypothesis with the largest total wins.
 
         Args:
-            scored: the lists given to ``find_false_alarms``; their mixture may have other λ.
+            scored: the lists that ``find_false_alarms`` was given; the λ of their mixture may have changed
+                since.
             lists: indices of the lists to count; None for all.
         """
         return int(self._count(scored, weights, np.array([phrase_weight(weights)]), lists)[0])
@@ -99,10 +99,10 @@ class FalseAlarms:
         max_share: float,
         lists: Collection[int] | None = None,
     ) -> float:
-        """Find the largest weight of phrases, not above that of ``weights``, with few enough false alarms.
+        """Find the largest weight of phrases, up to that of ``weights``, with few enough false alarms.
 
-        That weight, and all smaller weights that were tried, give at most ``max_share`` of the lists a false
-        alarm.
+        Under this weight, and under all smaller weights that were tried, at most ``max_share`` of the lists
+        have a false alarm.
         """
         highest = phrase_weight(weights)
         allowed = int(max_share * (self.n_lists if lists is None else len(lists)) + 1e-9)
@@ -126,14 +126,14 @@ class FalseAlarms:
         for index, exposure in self.exposures.items():
             if index in counted:
                 worse += _is_worse(scored[index], exposure, weights, phrase_weights)
-        worse[phrase_weights == 0] = 0  # phrases are left out altogether then, with their unknown words
+        worse[phrase_weights == 0] = 0  # then phrases do not matter at all, nor do their unknown words
         return worse
 
 
 def _is_worse(
     item: MeasuredList, exposure: Exposure, weights: Weights, phrase_weights: np.ndarray
 ) -> np.ndarray:
-    """Whether phrases let a hypothesis with more errors win, for each weight of phrases: (W,) bool."""
+    """Tell for each weight of phrases whether phrases let a hypothesis with more errors win: (W,) bool."""
     moved = item.components[MIXTURE] - exposure.mixture  # by other λ
     plain, biased = (
         totals({**{k: v for k, v in part.items() if k != PHRASES}, MIXTURE: part[MIXTURE] + moved}, weights)
@@ -160,7 +160,8 @@ class PhraseBound:
     def apply(
         self, scored: Sequence[MeasuredList], weights: Weights, lists: Collection[int] | None = None
     ) -> Weights:
-        """Lower the weight of phrases if too many of some lists have false alarms; None for all lists."""
+        """Lower the weight of phrases until few enough of ``lists`` (None: of all lists) have false
+        alarms."""
         limit = self.alarms.find_limit(scored, weights, self.max_share, lists)
         return weights if limit == phrase_weight(weights) else replace(weights, phrases=limit)
 
@@ -173,7 +174,7 @@ def has_phrases(rescorer: Rescorer, scored: Sequence[MeasuredList]) -> bool:
 def find_false_alarms(
     rescorer: Rescorer, scored: Sequence[MeasuredList], weights: Weights, distractors: Sequence[Words] = ()
 ) -> FalseAlarms:
-    """Score lists with those of their phrases that were not said, and without phrases.
+    """Score each list with those of its phrases that were not said and without phrases, to compare the two.
 
     Args:
         scored: the lists, scored under the λ of ``weights``.
@@ -211,7 +212,7 @@ class _PhraseTable:
         self.longest = max(map(len, self._by_words), default=0)
 
     def find(self, grams: set[Words]) -> set[Phrase]:
-        """Return the phrases that have one of these word sequences as a spelling."""
+        """Return the phrases one of whose spellings is among these word sequences."""
         return {phrase for words in grams & self._by_words.keys() for phrase in self._by_words[words]}
 
 
@@ -221,7 +222,8 @@ def _expose(
     weights: Weights,
     unsaid: Mapping[int, tuple[Phrase, ...]],
 ) -> dict[int, Exposure]:
-    """Score lists without phrases and with the given ones, without those that the ranker always expects."""
+    """Score lists without phrases and with ``unsaid``, but never with those that the ranker always
+    expects."""
     if weights.phrases == 0:  # phrases are left out altogether
         return {}
     component = rescorer.ranker.component(Phrases)
@@ -255,7 +257,7 @@ def normalise_reference(item: MeasuredList, normalise: Normalise) -> list[Words]
 def draw_distractors(
     scored: Sequence[MeasuredList], normalise: Normalise, n: int, seed: int = SEED
 ) -> list[Words]:
-    """Draw phrases of one to three words that occur in hypotheses, but in no reference of the lists.
+    """Draw ``n`` phrases of one to three words that occur in some hypothesis, but in no reference.
 
     All such phrases are equally likely, however often they occur. The phrases with the smallest hashes are
     taken, so that the draw does not depend on the order of lists or hypotheses.
@@ -285,7 +287,7 @@ def _list_grams(words: Words, longest: int = MAX_DISTRACTOR_WORDS) -> Iterator[W
 
 
 def find_over_boosting(rescorer: Rescorer, scored: Sequence[MeasuredList], weights: Weights) -> int:
-    """Count the lists with false alarms, if they are too many; otherwise return 0.
+    """Count the lists with false alarms, for a warning; return 0 if few enough lists have one.
 
     Args:
         scored: the lists, scored under the λ of ``weights``.
@@ -298,11 +300,12 @@ def find_over_boosting(rescorer: Rescorer, scored: Sequence[MeasuredList], weigh
 
 
 MAX_SAID = 0.5
-"""If a larger share of the phrases was said, a warning says that lists in use will have more false alarms."""
+"""If more than this share of the phrases was said, a warning says that lists in use have more false
+alarms."""
 
 
 def describe_false_alarms(bound: PhraseBound, held_out: int) -> Iterator[str]:
-    """Yield lines about false alarms, with warnings if the figures are bad or cannot be trusted.
+    """Yield lines about false alarms under a bound, and warnings if there are many or the count says little.
 
     Args:
         held_out: number of held-out lists with false alarms.
@@ -345,7 +348,7 @@ def describe_share(n_worse: int, n_lists: int) -> str:
 
 
 def false_alarms_to_dict(bound: PhraseBound, held_out: int) -> dict[str, Any]:
-    """Convert to JSON data; shares in percent."""
+    """Convert the figures about false alarms to JSON data; shares are in percent."""
     alarms = bound.alarms
     return {
         "lists": alarms.n_lists,
@@ -360,7 +363,7 @@ def false_alarms_to_dict(bound: PhraseBound, held_out: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A list with generated hypotheses, and the consequences if each of its hypotheses won."""
+    """A list with generated hypotheses: their scores, and the errors of the list if each of them won."""
 
     totals: np.ndarray
     """(H,) float64, totals without the components ``generated`` and ``sound_match``."""
@@ -381,7 +384,7 @@ class Outcome:
         return int(best_first(self.totals + made)[0])
 
     def margin(self, sound_match: float) -> float:
-        """Find the m for which a wrong phrase wins if the weight ``generated`` is above -m.
+        """Find the m such that a wrong phrase wins as soon as the weight ``generated`` is above -m.
 
         The result is -inf if no phrase of the list is wrong.
         """
@@ -437,12 +440,11 @@ def _to_outcome(ranking: Ranking, rescorer: Rescorer, weights: Weights) -> Outco
 def draw_decoys(
     rescorer: Rescorer, lists: Sequence[NBestList], count: int, rounds: int
 ) -> list[list[NBestList]]:
-    """Replace the phrases of each list by phrases of other lists that do not occur in its reference.
+    """Make copies of each list with phrases of other lists, none of which occurs in its reference.
 
     Args:
         count: largest number of phrases of a list.
-        rounds: number of draws for each list. If a draw has the same phrases as an earlier one, it is left
-            out.
+        rounds: number of draws for each list; a draw with the same phrases as an earlier one is left out.
 
     Returns:
         The draws for each list, at least one.
@@ -467,18 +469,17 @@ def contains(words: Words, part: Words) -> bool:
 SOUND_WEIGHTS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0)
 """Weights of ``sound_match`` that are tried, as multiples of the sum of all language models' weights."""
 CHANCE = 0.05
-"""If the rate of false alarms were above the bound, so few of them would be seen with at most this
-probability."""
+"""Largest probability that so few false alarms are seen although their rate is at the bound."""
 STEP = 1e-3
-"""The weight ``generated`` stays this far below the weight that would allow one more false alarm."""
+"""The weight ``generated`` stays this far below the value above which one false alarm too many occurs."""
 MAX_FOLDS = 10
 OFF = -1e12
-"""Value of the weight ``generated`` with which no generated hypothesis wins."""
+"""Value of the weight ``generated`` so low that no generated hypothesis wins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The two weights of generated hypotheses, and the errors on the lists that they were chosen on."""
+    """The two weights of generated hypotheses, and the errors under them on the lists that chose them."""
 
     generated: float
     sound_match: float
@@ -493,9 +494,9 @@ class Tally:
     words: int
     errors: int
     right: int
-    """Lists in which a hypothesis wins that was generated from a phrase of the reference."""
+    """Number of lists in which a generated hypothesis wins, all of whose phrases occur in the reference."""
     false_alarms: int
-    """Lists in which a hypothesis wins that was generated from another phrase."""
+    """Number of lists in which another generated hypothesis wins."""
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
@@ -506,14 +507,14 @@ NOTHING = Tally(0, 0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class ThresholdJudgement:
-    """Counts over held-out lists: the weights for a fold were chosen on the other folds."""
+    """Counts over held-out lists. The weights for the lists of a fold were chosen on the other folds."""
 
     before: Tally
     """Without generated hypotheses."""
     after: Tally
     """With generated hypotheses."""
     decoys: Tally
-    """With phrases that are not in the references, instead of those of the lists."""
+    """Counts on the same lists, but with phrases that are not in their references."""
     errors: np.ndarray
     """(2, L) int64, errors of each list without and with generated hypotheses."""
 
@@ -529,10 +530,10 @@ def tally(outcomes: Sequence[Outcome], generated: float, sound_match: float) -> 
 
 
 def permitted_false_alarms(lists: int, max_rate: float) -> int:
-    """Return the largest number of false alarms that still shows, beyond chance, a rate below a bound.
+    """Return the largest number of false alarms in so many lists that still shows a rate below ``max_rate``.
 
     Raises:
-        ConfigError: there are so few lists that even no false alarm would not show it.
+        ConfigError: there are so few lists that even no false alarm would not show that.
     """
     count = -1
     while count < lists and binomial_cdf(count + 1, lists, max_rate) <= CHANCE:
@@ -548,7 +549,7 @@ def permitted_false_alarms(lists: int, max_rate: float) -> int:
 def choose(outcomes: Sequence[Outcome], decoys: Sequence[Outcome], max_rate: float, unit: float) -> Choice:
     """Choose the weights with the fewest errors among those with few enough false alarms.
 
-    For each weight of ``sound_match`` that is tried, ``generated`` is as large as the bound permits.
+    For each value of ``sound_match`` that is tried, ``generated`` is as large as the bound permits.
 
     Args:
         outcomes: lists with their own phrases.
@@ -578,11 +579,11 @@ def judge_threshold(
     max_rate: float,
     unit: float,
 ) -> ThresholdJudgement:
-    """Hold out each fold in turn: choose the weights on the other folds, and count on the fold.
+    """Hold out each fold in turn: choose the weights on the other folds, and count errors on this one.
 
     Args:
         outcomes: lists with their own phrases.
-        decoys: for each of these lists, all its draws of ``draw_decoys``.
+        decoys: for each of these lists, the outcomes of all its draws from ``draw_decoys``.
     """
     before = after = wrong = NOTHING
     errors = np.zeros((2, len(outcomes)), dtype=np.int64)
@@ -609,7 +610,7 @@ class LearnedThreshold:
     choice: Choice
     judgement: ThresholdJudgement
     gain: Gain
-    """The amount by which generated hypotheses lower the held-out error rate."""
+    """The held-out error rate without generated hypotheses minus that with them, with an interval."""
     folds: Folds
 
 
@@ -627,8 +628,8 @@ def learn_threshold(
 
     Args:
         weights: complete weights, which rank the lists.
-        decoys: largest number of phrases of other lists that each list gets, to provoke false alarms.
-        rounds: number of times that each list gets such phrases.
+        decoys: to provoke false alarms, each list gets up to this many phrases of other lists.
+        rounds: number of times that such phrases are drawn for each list.
         max_rate: bound of the rate of false alarms; see ``permitted_false_alarms``.
         on_rejected: called with the error of each list that cannot be used.
 

@@ -1,9 +1,10 @@
 """Prepare tuning: divide lists into folds, choose the weights that may change, and build the tuning problem.
 
-Folds share neither groups nor references. Weights have the names that ``-w NAME=VALUE`` gives them: the name
-of a stream, ``lm:NAME``, ``word``, ``oov``, ``empty``, ``phrases``, or ``reranker:NAME``. ``mix`` stands for
-all interpolation weights λ of the language models, ``cache`` and ``neural_cache`` for the λ of the caches. If
-there are rerankers, the λ do not change, because the rerankers were trained on scores under these λ.
+Folds share neither groups nor, in general, references. Weights have the names that the option ``-w
+NAME=VALUE`` takes: the name of a stream, ``lm:NAME``, ``word``, ``oov``, ``empty``, ``phrases``, or
+``reranker:NAME``. ``mix`` stands for all interpolation weights λ of the language models, ``cache`` and
+``neural_cache`` for the λ of the caches. If there are rerankers, the λ do not change, because the rerankers
+were trained on scores under these λ.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ from rescorer.weights import (
 )
 
 HEX_DIGITS = 16
-"""Length of a fingerprint. With 64 bits, the chance of a collision among a billion lists is a few percent."""
+"""Number of hexadecimal digits of a fingerprint. With 64 bits, a collision among a billion lists has a
+probability of a few percent."""
 
 
 def fingerprint_list(nbest: NBestList) -> str:
@@ -57,10 +59,11 @@ def count_tuning_lists(
 
 
 N_FOLDS = 5
-"""Largest number of folds, both of the outer cross-validation and of the inner one that chooses a method.
-Weights are then fitted about 200 times in all."""
+"""Default for the largest number of folds, both of the outer cross-validation and of the inner one, which
+chooses a method. Weights are then fitted about 200 times in all."""
 MAX_UNIT_SHARE = 0.5
-"""If more than this share of the lists is one unit by groups and references, groups alone make the units."""
+"""If joining lists by groups and references puts more than this share of them into one unit, lists are joined
+only by groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,29 +73,29 @@ class Folds:
     fold: np.ndarray
     """(L,) int64, number of the fold of each list, from 0."""
     unit: np.ndarray
-    """(L,) int64, number of the unit of each list. Lists of a unit are in the same fold, and the bootstrap
-    draws them together."""
+    """(L,) int64, number of the unit of each list. The lists of a unit are in the same fold, and the
+    bootstrap draws them together."""
     reference: np.ndarray
-    """(L,) int64, equal for lists with the same reference."""
+    """(L,) int64, number of the reference of each list, the same for equal references."""
     by: str
     """The property that makes the units: ``group``, or ``reference`` if there are no groups."""
     shares_references: bool = False
     """Whether different folds have lists with the same reference; see ``split``."""
 
     def split(self, fold: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the indices of the lists to tune on without a fold, and of the lists of the fold.
+        """Return the indices of the lists to tune on if a fold is held out, and of the lists of the fold.
 
-        Lists that are outside the fold, but share a reference with it, are in neither part.
+        Lists outside the fold that share a reference with it are in neither part.
         """
         held_out = self.held_out(fold)
         return np.flatnonzero(self.training(fold)), np.flatnonzero(held_out)
 
     def held_out(self, fold: int) -> np.ndarray:
-        """Which lists are in a fold, (L,) bool."""
+        """Tell for each list whether it is in a fold, (L,) bool."""
         return np.asarray(self.fold == fold)
 
     def training(self, fold: int) -> np.ndarray:
-        """Which lists share neither the fold nor a reference of the fold, (L,) bool."""
+        """Tell which lists may be used for tuning if a fold is held out, (L,) bool; see ``split``."""
         held_out = self.held_out(fold)
         return ~held_out & ~np.isin(self.reference, self.reference[held_out])
 
@@ -109,7 +112,7 @@ class Folds:
         return len(np.unique(self.unit))
 
     def subdivide(self, lists: np.ndarray, n_folds: int = N_FOLDS) -> Folds:
-        """Divide some of the lists, given by index, into folds of the same units."""
+        """Divide some of the lists, given by index, into new folds, which do not divide units either."""
         fold = _deal(self.unit[lists].tolist(), n_folds)
         return Folds(fold, self.unit[lists], self.reference[lists], self.by, self.shares_references)
 
@@ -132,8 +135,8 @@ def make_folds(
     A list without a group is divided by its id.
 
     Lists that share a reference are in the same fold. In dialogues, where everybody says "yes", this would
-    put most lists into one fold. In such a case, groups alone make the folds. When the weights for a fold are
-    tuned, lists that share a reference with the fold are then left out.
+    put most lists into one fold. Lists are then joined only by groups. Instead, when a fold is held out,
+    lists outside the fold that share a reference with it take no part in tuning.
 
     Raises:
         ConfigError: there are fewer than two units.
@@ -182,10 +185,10 @@ def _number(values: Sequence[Hashable]) -> np.ndarray:
 
 
 def _deal(units: Sequence[Hashable], n_folds: int) -> np.ndarray:
-    """Deal units to folds that have about equal numbers of lists, the largest unit first: (L,) int64.
+    """Assign each list's unit to a fold, so that folds have about equally many lists: (L,) int64.
 
-    Units of equal size are dealt in the order of their hashes. So the folds neither depend on the order of
-    the lists nor follow the order of a recording.
+    The largest unit comes first, and units of equal size in the order of their hashes. So the folds neither
+    depend on the order of the lists nor follow the order of a recording.
     """
     sizes = Counter(units)
     order = sorted(sizes, key=lambda unit: (-sizes[unit], hashlib.sha256(str(unit).encode()).digest()))
@@ -200,9 +203,9 @@ def _deal(units: Sequence[Hashable], n_folds: int) -> np.ndarray:
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Values of λ that are tried for one model at a time; the λ of the other models keep their proportions."""
 CACHE_SHARES = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
-"""Values of the cache's λ that are tried, each with all λ of the models."""
+"""Values of the cache's λ that are tried, each with every choice of the models' λ."""
 NEURAL_CACHES = tuple((share, flatness) for share in (0.02, 0.05, 0.1, 0.2) for flatness in (0.1, 0.3, 1.0))
-"""Values of the neural cache's λ and θ that are tried, each with all λ of the models."""
+"""Pairs of the neural cache's λ and θ that are tried, each with every choice of the models' λ."""
 
 
 class MixtureChoice(NamedTuple):
@@ -211,22 +214,22 @@ class MixtureChoice(NamedTuple):
     shares: tuple[float, ...]
     """λ of each model; their sum is 1."""
     cache: float = 0.0
-    """Largest λ of the cache, which is reached in a long session."""
+    """λ of the cache in a long session, the largest; it is smaller while the session is short."""
     neural_cache: float = 0.0
-    """Largest λ of the neural cache, which is reached in a long session."""
+    """λ of the neural cache in a long session, the largest; it is smaller while the session is short."""
     flatness: float = DEFAULT_FLATNESS
     """θ of the neural cache."""
 
     @property
     def distribution(self) -> tuple[float, ...]:
-        """Shares of the models, the cache and the neural cache in a probability; their sum is 1."""
+        """Shares of the models, the cache and the neural cache in a word's probability; they sum to 1."""
         rest = 1.0 - self.neural_cache
         models = (rest * (1.0 - self.cache) * share for share in self.shares)
         return (*models, rest * self.cache, self.neural_cache)
 
 
 def scale_shares(start: Sequence[float], index: int, share: float) -> tuple[float, ...]:
-    """Set one interpolation weight, and scale the others, so that these keep the proportions of the start.
+    """Set one interpolation weight to ``share``; scale the others, which keep their proportions.
 
     >>> scale_shares((0.5, 0.3, 0.2), 0, 0.9)
     (0.9, 0.06, 0.04)
@@ -243,7 +246,7 @@ STREAMS, LMS, MIX, ALL = "streams", "lm", "mix", "all"
 """Names that stand for several weights: ``streams`` for all streams that have a weight, ``lm`` for all
 language models that have one, ``mix`` for the λ, and ``all`` for everything."""
 DEFAULT_FREE = (STREAMS, LMS, "word", OOV, EMPTY, MIX, PHRASES, CACHE)
-"""Weights that are tuned by default; the neural cache is not, because networks run again for each θ."""
+"""Weights that are tuned by default. The neural cache is not, because networks must run again for each θ."""
 OCCASIONAL = (PHRASES, GENERATED, SOUND_MATCH)
 """Components that only some lists have. The weights of ``generated`` and ``sound_match`` are not tuned here,
 because they need a bound on false alarms: `rescorer candidates` learns them."""
@@ -251,14 +254,14 @@ because they need a bound on false alarms: `rescorer candidates` learns them."""
 
 @dataclass(frozen=True, slots=True)
 class TuningList:
-    """One list as arrays, in the order of the recogniser, which breaks ties."""
+    """One list as arrays. Hypotheses are in the order of the recogniser, which settles ties."""
 
     components: Mapping[str, np.ndarray]
     """(N,) float64 by name, unweighted. A component may be missing if its weight is fixed at 0."""
     errors: np.ndarray
     """(N,) int64, errors of each hypothesis, in words or other units."""
     offset: np.ndarray | None = None
-    """(N,) added to the total of each hypothesis, for example by merging equal hypotheses; None for 0."""
+    """(N,) constant part of each total, such as the rise by merging equal hypotheses; None for 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,18 +272,18 @@ class Parameters:
     """Complete weights that tuning starts from."""
     names: tuple[str, ...]
     free: frozenset[str]
-    """Names of the weights that may change, and ``mix``, ``cache`` or ``neural_cache`` if the λ may."""
+    """Names of the weights that may change; ``mix``, ``cache`` and ``neural_cache`` stand for the λ."""
     scale: str
     """Weight that does not change, because only proportions matter; empty if all weights are 0 at the
     start."""
     streams: tuple[str, ...]
     """All names of streams among ``names``."""
     models: tuple[str, ...]
-    """Models whose λ may change, in the order of ``MixtureChoices.lambdas``. A model with λ 0 that has a
-    weight outside the mixture stays out of the mixture."""
+    """Models whose λ may change, in the order of ``MixtureChoices.lambdas``. A model is not among them if its
+    λ is 0, and it has a weight outside the mixture."""
     either_sign: frozenset[str] = frozenset()
-    """Language models whose weight may become positive or negative: the user chose them by name, and they
-    have no weight at the start."""
+    """Language models whose weight may become positive or negative, because the user named them and their
+    weight is 0 at the start."""
 
     @classmethod
     def choose(
@@ -296,9 +299,9 @@ class Parameters:
             start: complete weights, with the λ of the mixture.
             free: names of weights, or ``streams``, ``lm``, ``mix``, ``all``.
             streams: streams of the lists; ``all`` includes those that have no weight yet.
-            occasional: names of ``OCCASIONAL`` components that some list has, so that their weights count,
-                free or not; also ``cache`` and ``neural_cache`` if the lists have sessions, so that their λ
-                can be searched.
+            occasional: names of the ``OCCASIONAL`` components that some list has: their weights count,
+                whether they are free or not. Also ``cache`` and ``neural_cache`` if lists have sessions:
+                their λ can then be searched.
 
         Raises:
             ConfigError: a name is unknown.
@@ -361,15 +364,15 @@ class Parameters:
 
     @property
     def _uses_mixture(self) -> bool:
-        """Whether the mixture has a weight and may change; rerankers need the mixture of the start."""
+        """Whether the mixture has a weight, but no reranker; rerankers need the mixture of the start."""
         uses = f"lm:{MIXTURE}" in self.free or self.start.lm.get(MIXTURE, 0.0) != 0.0
         return uses and not any(self.start.rerankers.values())
 
     def choose_mixtures(self) -> list[MixtureChoice]:
         """List the candidates for the interpolation weights; the start comes first.
 
-        The λ of one model at a time are varied. Each λ of the cache is tried with all λ of the models, and so
-        is each pair of λ and θ of the neural cache, with the start's λ of the cache.
+        The λ of the models vary for one model at a time. Each choice of these is combined with each λ of the
+        cache, and, with the λ of the cache at the start, with each pair of λ and θ of the neural cache.
         """
         start, shares = self.start, [tuple(self.start.mixture[name] for name in self.models)]
         if self.tunes_mixture:
@@ -398,7 +401,7 @@ class Parameters:
         return np.array([table.get(name, 0.0) for name in self.names])
 
     def apply(self, solution: Solution, choices: Sequence[MixtureChoice] = ()) -> Weights:
-        """Return the weights of a solution; ``choices`` are those of ``choose_mixtures``, if λ were tuned."""
+        """Return the weights of a solution; ``choices`` come from ``choose_mixtures``, if λ were tuned."""
         values = dict(zip(self.names, solution.weights.tolist(), strict=False))
         tuned = {name: value for name, value in values.items() if name in self.free}
         start = self.start
@@ -428,7 +431,8 @@ class Parameters:
     def bounds(self) -> list[tuple[float, float]]:
         """Return the lowest and highest value of each weight.
 
-        A language model keeps the sign that it has, and the weight of phrases is never negative.
+        The weight of a language model keeps its sign, except for ``either_sign``; that of phrases is never
+        negative.
         """
         start = self.values(self.start)
         limits = []
@@ -483,9 +487,9 @@ def build_problem(
 
 
 def _get(item: TuningList, name: str) -> np.ndarray:
-    """Return the component that a weight applies to.
+    """Return the component of a list to which a weight applies.
 
-    It is 0 if unknown words were not counted, or if only other lists have the component.
+    It is 0 if the list lacks the component: unknown words were not counted, or only other lists have it.
     """
     key = {"word": WORDS}.get(name, name.removeprefix("lm:"))
     if key in (OOV, *OCCASIONAL) and key not in item.components:

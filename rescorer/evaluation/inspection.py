@@ -49,7 +49,7 @@ class Finding:
     """Stable name of the kind of finding, for programs."""
     message: str
     advice: str = ""
-    """How to mend it."""
+    """Ways to mend it."""
     stream: str = ""
     """The stream concerned; empty if the finding is not about a stream."""
 
@@ -57,32 +57,33 @@ class Finding:
 MAX_ODD_SHARE = 0.05
 """A warning is given if more than this share of the lists, or of the hypotheses, is unusual."""
 MOST_LISTS = 0.8
-"""If something is true of more than this share of the lists, it is systematic."""
+"""If something is true of more than this share of the lists, it probably has one cause in all of them."""
 LM_NAME = re.compile(r"(?:^|[^a-z])(?:[a-z]{0,3}lm|ngram|graph|language)(?:[^a-z]|$)", re.IGNORECASE)
-"""Matches names of streams that hold language-model scores, whose usual size per word is known."""
+"""Matches names of streams that probably hold scores of language models; their usual size per word is
+known."""
 MIN_LM_NATS_PER_WORD, MAX_LM_NATS_PER_WORD = 3.0, 12.0
-"""Usual range of a language model's score per word: perplexities of 20 to 160,000."""
+"""Usual range of -ln P per word under a language model: perplexities of 20 to 160,000."""
 MAX_NATS_PER_WORD = 2400.0
-"""Largest usual score of an acoustic model per word: 30 frames of 80 nats."""
+"""Largest usual size of an acoustic model's score per word: 30 frames of 80 nats."""
 MIN_LENGTH_R = 0.3
-"""If the correlation with length is above this, scores grow with length: they are costs, or sums of densities
-above 1, which are valid scores."""
+"""If the correlation of scores with length is above this, scores grow with length. They are then costs, or
+sums of log-densities above 0, which are valid scores."""
 MIN_LISTS_TO_COMPARE = 10
 """Number of lists needed to compare a stream with the n-gram model of a bundle."""
 MIN_LM_R, MIN_SAME_R = 0.5, 0.9
-"""Units of a stream are compared with the n-gram model's if their correlation is at least this: for streams
-that are named like a language model, and for other streams."""
+"""The units of a stream are compared with the n-gram model's if the two correlate at least this much. The
+first value is for streams that are named like a language model, the second for other streams."""
 UNIT_TOLERANCE = 1.1
 """Units that differ by less than this factor count as equal; log2 and natural logarithms differ by 1.44."""
 BASES = {"10": "log10", "2": "log2", "1.0001": "Sphinx's 1.0001", "bytelog": "bytelogs"}
 COST_ADVICE = "Declare it as a cost: --stream NAME=FIELD:e:cost."
 MIN_ERROR_R, MIN_ERROR_T = 0.05, 3.0
-"""The sign of scores looks wrong if their correlation with errors is above this, and is more than so many
-standard errors above 0."""
+"""The sign of scores looks wrong if their correlation with errors is above the first value, and exceeds 0 by
+more standard errors than the second value."""
 
 
 def judge_order(stats: ListStats, streams: Sequence[StreamStats]) -> Iterator[Finding]:
-    """Check whether lists are ordered by the score of the first pass, if that score is known."""
+    """Check whether the order of lists agrees with the score of the first pass, if that score is known."""
     if not streams and stats.lists:
         message = "the lists have an order but no scores; only the language models can be weighted"
         yield Finding("note", "no_streams", message)
@@ -111,7 +112,8 @@ def judge_order(stats: ListStats, streams: Sequence[StreamStats]) -> Iterator[Fi
 def judge_stream(
     stream: StreamStats, n_lists: int, correlation: NGramCorrelation | None
 ) -> Iterator[Finding]:
-    """Check one stream; ``correlation`` is that with the bundle's n-gram model, None without a bundle."""
+    """Check one stream; ``correlation`` is its correlation with the bundle's n-gram model, None without a
+    bundle."""
     warning = partial(_warn, stream)
     if stream.lists < n_lists:
         message = f"missing from {n_lists - stream.lists:,} of {pluralise(n_lists, 'list')}"
@@ -169,7 +171,7 @@ def _judge_correlation(stream: StreamStats, correlation: NGramCorrelation) -> It
         advice = "Declare the base, --stream NAME=FIELD:BASE, or divide by the LM weight in the scores."
         yield _warn(stream, "base", message, advice)
     elif not is_in_nats(correlation) or correlation.r < MIN_SAME_R:
-        # else the n-gram confirms the units, however small the scores per word are
+        # else the n-gram confirms the units, even if the scores per word are unusual
         yield from _judge_size(stream)
 
 
@@ -177,8 +179,8 @@ def is_comparable(stream: StreamStats, correlation: NGramCorrelation) -> bool:
     """Whether the units of a stream can be compared with those of the n-gram model.
 
     They can if the two correlate enough, and if the stream may hold scores of a language model. Acoustic
-    scores often fall where the language model's rise, because a hypothesis is in the list if at least one of
-    the two is good.
+    scores cannot: they often fall where the language model's rise, because a hypothesis gets into the list if
+    one of the two is good.
     """
     is_lm = LM_NAME.search(stream.name)
     enough = abs(correlation.r) >= (MIN_LM_R if is_lm else MIN_SAME_R)
@@ -186,9 +188,12 @@ def is_comparable(stream: StreamStats, correlation: NGramCorrelation) -> bool:
 
 
 def guess_units(correlation: NGramCorrelation) -> dict[str, float]:
-    """Guess the units of a stream that is not in nats: units per nat by name, the most likely first.
+    """Guess the units of a stream that seems not to be in nats.
 
-    Either the base was not declared, or the declared base is wrong for the file.
+    In such a case the base was not declared, or a wrong base was declared.
+
+    Returns:
+        The number of units per nat, by the name of the units, the most likely first.
     """
     if is_in_nats(correlation):
         return {}
@@ -241,8 +246,8 @@ def _judge_size(stream: StreamStats) -> Iterator[Finding]:
 def looks_like_cost(stream: StreamStats) -> bool:
     """Whether scores look like costs.
 
-    Costs are positive and grow with length. Scores that sort the lists well, or that are high where there are
-    few errors, are not costs.
+    Costs are positive and grow with length. Scores by which the lists are sorted, or that are high where
+    there are few errors, are not costs.
     """
     if stream.per_word <= 0.0 or stream.minimum < 0.0:
         return False
@@ -260,12 +265,12 @@ MAX_UNCOVERED_SHARE = 0.001
 """A warning is given if more than this share of the tokens are marks of one kind."""
 OOV_NOTE_RATE, OOV_WARNING_RATE = 0.02, 0.15
 MIN_LISTS_TO_JUDGE = 20
-"""The order of lists is judged only if there are this many: in fewer lists, first hypotheses can be bad by
-chance."""
+"""Smallest number of lists whose order is judged. In fewer lists, first hypotheses can be bad by chance."""
 MAX_ADDED_T = 2.0
-"""If weights add errors to the first pass, that may be chance up to this many standard errors."""
+"""If weights add errors to the first pass, up to this many standard errors of them may be chance."""
 MAX_SPREAD_RATIO = 4.0
-"""If the spread of a term is this many times that of another, it alone decides how their sum ranks."""
+"""If the spread of a term is this many times that of another term, it alone decides the ranking by their
+sum."""
 ADVICE_BY_KIND = {
     "filler": "--fillers english or switchboard drops hesitations, --normaliser with `drop` others.",
     "variant": 'Set `variants` of the normaliser, write variants as word(2), or list them in its "replace".',
@@ -285,7 +290,7 @@ def judge(
     models: ModelStats | None = None,
     equal: Mapping[str, EqualTexts] = NO_EQUAL,
 ) -> tuple[Finding, ...]:
-    """All findings, warnings first."""
+    """Judge statistics; return all findings, warnings first."""
     correlations = models.correlations if models else {}
     findings = [*_judge_lists(lists), *judge_order(lists, streams), *_judge_words(words)]
     for stream in streams:
@@ -432,7 +437,7 @@ def _judge_words(words: WordStats) -> Iterator[Finding]:
     for kind, tokens in words.uncovered.items():
         markup = [markup.found.kind for markup in words.markup]
         if kind == "filler" and not any(join_text(token, markup) for token, _ in tokens.examples):
-            continue  # a finding about markup says already what to do
+            continue  # a finding about markup already says what to do
         severity: Severity = "warning" if tokens.count > MAX_UNCOVERED_SHARE * words.tokens else "note"
         examples = ", ".join(token for token, _ in tokens.examples[:5])
         remaining = pluralise(tokens.count, f"{kind} token remains", f"{kind} tokens remain")
@@ -563,8 +568,8 @@ class Inspection:
     models: ModelStats | None
     """None without a bundle."""
     equal: Mapping[str, EqualTexts]
-    """Different texts with the same words: under the key ``normaliser`` by the words in which errors are
-    counted, and under ``bundle`` by the words that models read, if these are others."""
+    """Counts of different texts with the same words. Under the key ``normaliser``, words are those in which
+    errors are counted; under ``bundle``, those that models read, if these differ."""
     findings: tuple[Finding, ...]
     """Warnings first."""
 
@@ -602,10 +607,11 @@ def inspect_lists(
 
     Args:
         lists: lists and errors, as a reader yields them; the errors are counted.
-        vocabulary: known words; None for those of the bundle. Without either, unknown words are not reported.
-        models: scores the lists with a bundle; None to skip the comparison with a bundle.
-        first_pass: weights that define the first pass. None stands for the order of the lists, and for their
-            stream if they have only one.
+        vocabulary: words that models know; None for those of the bundle. Without vocabulary and bundle,
+            unknown words are not reported.
+        models: compares the lists with a bundle, whose models score them; None to skip this.
+        first_pass: weights that define the first pass. None: it is defined by the order of the lists and, if
+            they have only one stream, by its scores.
         on_rejected: called with the error of each rejected list.
     """
     tally = ListTally(normaliser, first_pass, counting, models)

@@ -35,15 +35,15 @@ from rescorer.weights import WORDS, totals
 
 T = TypeVar("T")
 ListKey = tuple[str, tuple[str, ...], int]
-"""Id of a list, canonical words of its reference, and the number of earlier lists in the file with the same
-id and reference."""
+"""Key of a list: its id, the canonical words of its reference, and the number of earlier lists in the file
+with the same id and reference."""
 
 
 def index_lists(lists: Iterable[tuple[str, tuple[str, ...], T]]) -> dict[ListKey, T]:
-    """Index lists by a key that is the same in the files of all systems.
+    """Index lists by ``ListKey``, which is the same for a list in the files of all systems.
 
     Args:
-        lists: id, words of the reference, and what is indexed, for each list.
+        lists: for each list, its id, the words of its reference, and the value to index.
     """
     seen: Counter[tuple[str, tuple[str, ...]]] = Counter()
     indexed: dict[ListKey, T] = {}
@@ -67,7 +67,7 @@ class EvaluatedList:
     group: str
     hypotheses: tuple[WordErrors, ...]
     first_pass: WordErrors
-    """Errors of the hypothesis that the recogniser ranked first, even if the list has lost it."""
+    """Errors of the hypothesis that the recogniser ranked first, even if it is no longer in the list."""
     unit: ErrorUnit = "word"
     """The unit that was counted: ``word``, ``character`` or ``mixed``."""
 
@@ -89,7 +89,7 @@ class EvaluatedList:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Says which hypotheses of a list take part in its ranking; see ``select_and_order``."""
+    """Choice of the hypotheses of a list that take part in its ranking; see ``select_and_order``."""
 
     merge: bool = False
     """Whether hypotheses with equal canonical words are merged, so that their probabilities add up."""
@@ -126,7 +126,8 @@ def evaluate_list(
     Args:
         words: converts reference and hypotheses to canonical words: ``Normaliser.normalise``.
         first_pass_weights: weights that define the first pass; None for the recogniser's order.
-        words_read: converts hypotheses to the words that count in the first pass; None for ``words``.
+        words_read: converts hypotheses to the words that models read, which the first pass counts; None for
+            ``words``.
 
     Raises:
         InvalidList: there is no reference, its alternatives or the ranks are malformed, or a weighted stream
@@ -171,8 +172,8 @@ def find_first_pass_totals(
 ) -> np.ndarray | None:
     """Find the scores by which the recogniser ranked, (H,).
 
-    Given weights, these are the totals under the weights. Otherwise they are the scores of the only stream,
-    or None if the list does not have exactly one stream.
+    With weights, these are the totals under the weights. Without, they are the scores of the only stream, or
+    None if the list does not have exactly one stream.
     """
     if weights is None and len(nbest.streams) != 1:
         return None
@@ -191,9 +192,9 @@ def find_first_pass_order(
 ) -> list[int]:
     """Find the indices of the hypotheses in the order in which the recogniser ranked them.
 
-    Given weights, the totals under the weights decide. Otherwise the fields ``original_rank`` of a re-ranked
-    list do or, without such fields, the order of the list. Generated hypotheses, which the recogniser did not
-    rank, come last.
+    With weights, the totals under the weights decide. Without, it is the fields ``original_rank`` of a
+    re-ranked list or, if there are none, the order of the list. Generated hypotheses, which the recogniser
+    did not rank, come last.
 
     Raises:
         InvalidList: a weighted stream is missing, or only some hypotheses have a rank.
@@ -214,7 +215,7 @@ def _order_all(nbest: NBestList, normalise: Callable[[str], Words], weights: Wei
         if not isinstance(rank, int) or isinstance(rank, bool):
             message = f"expected an integer in every hypothesis, got {rank!r}"
             raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="original_rank")
-        # a merged hypothesis has the ranks of all its members
+        # a hypothesis has the ranks of all that were merged into it
         merged = hypothesis.fields.get("merged_ranks") or (rank,)
         ranks.append(min(merged))
     return sorted(range(len(ranks)), key=ranks.__getitem__)
@@ -235,7 +236,7 @@ class Totals:
     first_pass: WordErrors
     """Errors of the hypothesis that the recogniser ranked first."""
     oracle: WordErrors
-    """Errors of the best hypothesis of each list, which no re-ranking can improve upon."""
+    """Errors of the hypothesis with the fewest errors in each list; no re-ranking can make fewer."""
     worst: WordErrors
     """Errors of the worst hypothesis of each list."""
 
@@ -254,9 +255,9 @@ class Totals:
 
     @property
     def recovered_share(self) -> float | None:
-        """Share of the gap between first pass and oracle that the system closes.
+        """Share that the system saves of the errors that the oracle saves over the first pass.
 
-        It is negative if the system adds errors, and None if there is no gap.
+        It is negative if the system adds errors, and None if the oracle saves none.
         """
         gap = self.first_pass.errors - self.oracle.errors
         return (self.first_pass.errors - self.system.errors) / gap if gap else None
@@ -294,7 +295,7 @@ class Report:
     """The unit that was counted: ``word``, ``character`` or ``mixed``."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert the totals to plain numbers; those of groups, if there are groups, are under ``groups``."""
+        """Convert the totals to plain numbers. If there are groups, their totals are under ``groups``."""
         named = {group or NO_GROUP: totals.to_dict() for group, totals in self.groups.items()}
         return self.total.to_dict() | ({"groups": named} if any(self.groups) else {})
 
@@ -321,20 +322,20 @@ Timed = TimedWord | Choice
 def align_recordings(
     recordings: Iterable[Recording | FormatError], segments: Iterable[Segment | DamagedSegment]
 ) -> Iterator[NBestList | InputError]:
-    """Yield a list with one hypothesis for each scored segment, or one error for each damaged recording.
+    """Yield a list with one hypothesis for each segment to score, or one error for each damaged recording.
 
     The group of a list is its speaker, and its id is the speaker with a running number, as in sclite.
 
     A recording is one channel of a file; names of files and channels match regardless of case. Words and
     segments of a recording are matched in file order. A word belongs to the first segment that ends after the
-    middle of the word, and remaining words belong to the last segment. Alternatives stay together: the latest
-    of their middles counts.
+    middle of the word; words after the last segment belong to it. Alternatives stay together: the latest of
+    their middles counts.
 
     A recording is damaged if one of its lines in the ctm or the stm cannot be read. Its words could then be
     assigned to wrong segments.
 
     Raises:
-        InputError: a file and channel has words but no segments, or no line of the stm can be read.
+        InputError: a recording has words but no segments, or no line of the stm can be read.
     """
     segments_by_channel, lost = _group_segments(segments)
     words_by_channel: dict[Channel, list[Timed]] = {}
@@ -369,13 +370,13 @@ def _group_segments(
 ) -> tuple[dict[Channel, list[Segment]], dict[Channel, LostRecording]]:
     """Group segments by channel, and find the channels with damaged segments.
 
-    A damaged line that does not name its channel belongs to the channel of the line before it. If there is no
-    such line, it belongs to the first channel.
+    A damaged line that does not name its channel belongs to the channel of the line before it, or to the
+    first channel if no line comes before it.
     """
     grouped: dict[Channel, list[Segment]] = {}
     lost: dict[Channel, LostRecording] = {}
     named: Channel | None = None
-    errors: list[DamagedSegment] = []  # of lines whose channel is not known yet
+    errors: list[DamagedSegment] = []  # errors of lines whose channel is not known yet
     for segment in segments:
         if isinstance(segment, DamagedSegment):
             named = segment.channel or named
@@ -403,7 +404,7 @@ def _assign_words(segments: Sequence[Segment], words: Sequence[Timed]) -> Iterat
         start = position
         if number == len(segments):
             position = len(words)
-        end_s = float(np.float32(segment.end_s))  # single precision as in sclite; decides exact ties
+        end_s = float(np.float32(segment.end_s))  # single precision, as in sclite, decides exact ties
         while position < len(words) and words[position].middle_s < end_s:
             position += 1
         yield segment, " ".join(word.text for word in words[start:position])
@@ -411,13 +412,13 @@ def _assign_words(segments: Sequence[Segment], words: Sequence[Timed]) -> Iterat
 
 UNKNOWN = "-"
 MAX_NUMBER_CHARS = 12
-"""Longest number in a table or a message; larger numbers are shown with a power of ten."""
+"""Largest number of characters of a number in a table or message; longer ones get a power of ten."""
 MIN_P = 0.001
 """Smaller p-values are shown as less than this."""
 
 
 def format_size(value: float, decimals: int = PERCENT_DECIMALS) -> str:
-    """Format a number with fixed decimals and commas or, if it would be too long, with a power of ten.
+    """Format a number with fixed decimals and commas or, if that is too long, with a power of ten.
 
     >>> format_size(-1234.5), format_size(-1.8905e40), format_size(1234567890, 0), format_size(math.inf)
     ('-1,234.50', '-1.89e+40', '1234567890', 'inf')
@@ -487,7 +488,7 @@ def format_gain(gain: Gain) -> str:
 
 
 def explain_unknown(gain: Gain, unit: str) -> str:
-    """Explain in a clause why a gain has neither an interval nor a p-value.
+    """Say in a clause why a gain has neither an interval nor a p-value.
 
     Args:
         unit: whether the bootstrap drew lists or whole groups: ``list`` or ``group``.
@@ -534,7 +535,7 @@ def describe_p(p_value: float) -> str:
 
 
 def interval_to_list(interval: Interval) -> list[float | None] | None:
-    """Convert an interval of rates to JSON data: both ends in percent, or null if they are infinite."""
+    """Convert an interval of rates to JSON data: both ends in percent; None if they are infinite."""
     return [to_percent(interval.low), to_percent(interval.high)] if interval.is_finite else None
 
 

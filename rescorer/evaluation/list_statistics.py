@@ -1,7 +1,8 @@
 """Statistics of lists, their errors and score streams, and of how the lists agree with a bundle.
 
 ``ListTally`` adds up statistics list by list. If there is a bundle, ``ModelTally`` scores the lists with the
-bundle's models and adds up the comparison. The dataclasses whose names end in ``Stats`` are the results.
+bundle's models, and adds up how the two compare. The dataclasses whose names end in ``Stats`` are the
+results.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class ListStats:
     id_in_text: int = 0
     """Lists in which every hypothesis starts with the id of the list."""
     tab_in_text: int = 0
-    """Lists in which every text has a tab, which means that a column of a table was read as a word."""
+    """Lists in which every text has a tab: another column of a table was probably read as words."""
     duplicates: int = 0
     """Hypotheses with the same text as an earlier hypothesis of their list."""
     duplicates_normalised: int = 0
@@ -72,8 +73,8 @@ class ListStats:
     only_empty: int = 0
     """Lists in which every hypothesis is empty."""
     empty_near_best: int = 0
-    """Lists in which the best empty hypothesis scores higher than every other hypothesis, or at most
-    ``NEAR_NATS`` lower than the best of them."""
+    """Lists in which the best empty hypothesis scores higher than all others, or at most ``NEAR_NATS`` lower
+    than the best other one."""
     ranked: int = 0
     """Lists in which every hypothesis has a field with its rank."""
     without_first: int = 0
@@ -81,23 +82,23 @@ class ListStats:
     with_gaps: int = 0
     """Ranked lists with gaps between ranks."""
     prefixes: int = 0
-    """Distinct prefixes within each list, summed over lists; ``</s>`` counts as a word."""
+    """Number of distinct prefixes in a list, summed over lists; ``</s>`` counts as a word."""
 
     unread: tuple[tuple[str, int], ...] = ()
-    """Fields of hypotheses that look like scores, in lists without streams. Each name comes with the number
-    of such lists."""
+    """Fields of hypotheses that look like scores, in lists without streams: each name, with the number of
+    such lists."""
     unread_option: str = ""
     """The most likely field of ``unread`` with its base and sign, in the form of the option
     ``--stream NAME=``."""
     partial_scores: tuple[tuple[str, int], ...] = ()
-    """Fields that have the name of a score, but that only some hypotheses of a list have, in lists without
-    streams. Each name comes with the number of such lists."""
+    """Fields with the name of a score that only some hypotheses of a list have, in lists without streams:
+    each name, with the number of such lists."""
     unread_lists: tuple[tuple[str, int], ...] = ()
     """Descriptions of arrays that look like hypotheses but were not read, each with the number of lists."""
 
     @property
     def prefix_sharing(self) -> float:
-        """Number of words and ``</s>`` per distinct prefix, the factor by which a trie saves work."""
+        """Number of words and ``</s>`` per distinct prefix: the factor by which a trie reduces the work."""
         return (self.words + self.hypotheses) / self.prefixes if self.prefixes else 1.0
 
 
@@ -109,10 +110,10 @@ class ErrorStats:
     random_errors: float
     """Expected number of errors if one hypothesis per list is drawn at random."""
     errors_at_depth: tuple[int, ...]
-    """Errors of the oracle that may choose from the first 1, 2, … hypotheses of each list."""
+    """Errors of oracles that choose among the first 1, 2, … hypotheses of each list."""
     without_first_word: int
-    """Lists without a correct hypothesis, but with a hypothesis that only lacks the first word of the
-    reference."""
+    """Lists without a correct hypothesis, but with one that would be correct with the reference's first word
+    before it."""
     unit: str
 
     @property
@@ -121,7 +122,7 @@ class ErrorStats:
         return self.random_errors / words if words else 0.0
 
     def depth_for(self, share: float) -> int:
-        """Return the number of hypotheses per list that is enough for a share of the oracle's gain."""
+        """Return how many hypotheses per list are enough to reach ``share`` of the oracle's gain."""
         first, last = self.errors_at_depth[0], self.errors_at_depth[-1]
         enough = first - share * (first - last)
         return next(i for i, errors in enumerate(self.errors_at_depth, start=1) if errors <= enough)
@@ -153,7 +154,7 @@ class StreamStats:
     per_word: float
     """Sum of all scores divided by the number of words; ``</s>`` counts as a word."""
     spread: float
-    """Mean over lists of the difference between the best and the worst score."""
+    """Difference between the best and the worst score of a list, mean over lists."""
     whole_numbers: bool
     """Whether no score has decimals."""
     compared: int
@@ -164,7 +165,7 @@ class StreamStats:
     descending: int
     """Lists in which no score is higher than the score before it."""
     ascending: int
-    """Lists in which no score is lower than the score before it, so that they are sorted backwards."""
+    """Lists in which no score is lower than the score before it: they are sorted the wrong way round."""
     length_correlation: float | None
     """Pearson's r between score and number of words over all hypotheses."""
     error_correlation: float | None
@@ -173,7 +174,8 @@ class StreamStats:
     """``error_correlation`` divided by its standard error."""
 
     def per_word_as(self, base: str, sign: float = 1.0) -> float:
-        """Convert ``per_word`` to nats as if scores had another base or, if the sign is -1, were costs."""
+        """Return ``per_word`` as it would be in nats if the scores had another base or, with sign -1, were
+        costs."""
         return self.per_word * NATS_PER_UNIT[base] * sign
 
     def to_dict(self) -> dict[str, Any]:
@@ -236,9 +238,9 @@ class StreamTally:
 
 
 def correlate(left: np.ndarray, right: np.ndarray) -> float | None:
-    """Compute Pearson's r; None if one side does not vary, or has values that are so large as to overflow."""
+    """Compute Pearson's r; None if one side does not vary, or has values so large that sums overflow."""
     if not (np.ptp(left) > 0 and np.ptp(right) > 0):
-        return None  # checked before subtracting means, whose rounding errors look like variation
+        return None  # checked first: subtracting means leaves rounding errors, which look like variation
     with np.errstate(over="ignore", invalid="ignore"):
         x, y = left - left.mean(), right - right.mean()
         x, y = (side / peak if (peak := np.abs(side).max()) > 0 else side for side in (x, y))
@@ -257,7 +259,7 @@ def _correlate_moments(moments: np.ndarray) -> float | None:
 
 
 def mean_and_t(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Compute the mean, and the mean divided by its standard error; None if undefined."""
+    """Compute the mean, and the mean divided by its standard error; each is None if undefined."""
     if len(values) < 2:
         return (values[0] if values else None), None
     mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
@@ -278,7 +280,7 @@ class BundleModel:
     direction: Direction
     """Whether the model reads a sentence from its beginning or from its end."""
     topics: int = 0
-    """Number of topics of the preceding text that the network reads in addition; 0 for none."""
+    """Number of topics, found in the preceding text, that the network also reads; 0 for none."""
 
 
 def describe_models(bundle: Bundle) -> tuple[BundleModel, ...]:
@@ -300,17 +302,16 @@ def describe_models(bundle: Bundle) -> tuple[BundleModel, ...]:
 
 
 N_JUDGED_LISTS = 100
-"""The kind of scores is judged by this many lists."""
+"""Number of lists by which ``untuned`` is judged."""
 LISTS_PER_BATCH = 64
-"""Number of lists scored together: enough to share prefixes and batches, few enough to keep in memory."""
+"""Number of lists that are scored together: enough to share batches, few enough to keep in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class NGramCorrelation:
     """Correlation of a stream with the n-gram model's ln P within lists.
 
-    The mean over each list is subtracted from both quantities. This removes the part that all hypotheses of a
-    list have in common.
+    From both quantities, their mean over the list is subtracted, since it does not tell hypotheses apart.
     """
 
     lists: int
@@ -318,22 +319,23 @@ class NGramCorrelation:
     r: float
     """Pearson's r."""
     ratio: float
-    """Spread of the stream divided by the spread of the n-gram model's ln P."""
+    """Spread of the stream within lists, divided by that of the n-gram model's ln P."""
 
     @property
     def units_per_nat(self) -> tuple[float, float]:
         """Smallest and largest number of units of the stream that may correspond to one nat.
 
-        Stream and n-gram model are noisy measurements of the same quantity. A regression of the one on the
-        other attributes all noise to one of them, and the truth lies between the two possible regressions
-        (Frisch, 1934). If the stream is the same model in another base, r is 1 and both numbers are equal.
+        Stream and n-gram model are noisy measurements of the same quantity. A regression of one on the other
+        assumes that all noise is in one of them; the truth lies between the two possible regressions (Frisch,
+        1934). If the stream is the same model in another base, r is 1 and both numbers are equal.
         """
         r = abs(self.r)
         return self.ratio * r, self.ratio / r if r else math.inf
 
     @classmethod
     def from_moments(cls, moments: np.ndarray) -> NGramCorrelation | None:
-        """Compute the correlation from sums of ``ModelTally``; None if a sum is too small or too large."""
+        """Compute the correlation from the sums of ``ModelTally``; None if a sum is too small or too
+        large."""
         lists, stream, ngram, both = moments.tolist()
         if not (0.0 < stream < math.inf and 0.0 < ngram < math.inf and math.isfinite(both)):
             return None
@@ -354,7 +356,7 @@ class WeightStats:
     refused: int = 0
     """Lists that could not be re-ranked."""
     reason: str = ""
-    """The reason why the first refused list could not be re-ranked."""
+    """The reason why the first of the lists that were refused could not be re-ranked."""
     referenced: int = 0
     """Re-ranked lists with references; only these lists count in ``first_errors``, ``errors`` and
     ``added_t``."""
@@ -365,18 +367,18 @@ class WeightStats:
     added_t: float | None = None
     """Mean number of errors that re-ranking adds per list, divided by its standard error."""
     model_spread: float = 0.0
-    """Standard deviation, within a list, of the sum of all models' weighted scores; mean over lists, in
-    nats."""
+    """Standard deviation within a list of the sum of all models' weighted scores, in nats; mean over
+    lists."""
     stream_spread: float = 0.0
     """The same quantity for the sum of the weighted streams."""
     untuned: str = ""
-    """A warning if the scores look like those of an end-to-end model, but the weights were never tuned for
-    such scores; otherwise empty."""
+    """A warning, if the scores look like those of an end-to-end model, for which the weights were never
+    tuned; otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelStats:
-    """The lists compared with a bundle."""
+    """Results of comparing the lists with a bundle."""
 
     bundle: str
     models: tuple[BundleModel, ...]
@@ -404,8 +406,8 @@ class ModelTally:
         self._rescorer, self._weights = rescorer, weights
         self._pending: list[tuple[NBestList, np.ndarray | None, int]] = []
         self._moments: dict[str, np.ndarray] = {}
-        """By stream, (4,): number of lists, then the sums of stream², n-gram² and stream * n-gram, from which
-        the mean of each list was subtracted."""
+        """By stream, (4,): number of lists; and sums of stream², n-gram² and stream * n-gram, where the mean
+        over the list was subtracted from stream and n-gram first."""
         self._spreads = np.zeros(2)
         """Sums over lists of ``model_spread`` and ``stream_spread``."""
         self._added_errors: list[float] = []
@@ -460,7 +462,7 @@ class ModelTally:
         lists = [nbest for nbest, *_ in self._pending]
         results = self._rescorer.rescore_each(lists, self._weights)
         refused = [i for i, result in enumerate(results) if isinstance(result, InvalidList)]
-        bare = [replace(lists[i], streams={}) for i in refused]  # language models alone need no streams
+        bare = [replace(lists[i], streams={}) for i in refused]  # models need no streams
         models_alone = replace(self._weights, streams={}, rerankers={})
         without_streams = dict(zip(refused, self._rescorer.rescore_each(bare, models_alone), strict=True))
         ngram = self._rescorer.bundle.ngram
@@ -483,7 +485,7 @@ class ModelTally:
         self._pending.clear()
 
     def _add_correlations(self, nbest: NBestList, ngram: np.ndarray) -> None:
-        """Add a list to the correlations; ``ngram`` is (H,) ln P."""
+        """Add a list to the correlations; ``ngram`` is ln P under the n-gram model, (H,)."""
         y = ngram - ngram.mean()
         for name, values in nbest.streams.items():
             with np.errstate(over="ignore", invalid="ignore"):  # huge scores overflow: no correlation
@@ -505,13 +507,13 @@ class ModelTally:
 
 
 SAMPLE_LISTS = 100
-"""The base and sign of a field that was not read are guessed from this many lists."""
+"""Number of lists from which the base and sign of an unread field are guessed."""
 NEAR_NATS = 3.0
 """If an empty hypothesis scores at most this much lower than the best other hypothesis, a small change of
 the weights may let the empty one win."""
 RANK_FIELDS = ("original_rank", "rank")
 FIRST_PASS = "first pass"
-"""Name under which the weighted sum that defines the first pass is treated like another stream."""
+"""Name of an additional stream: the weighted sum of streams that defines the first pass."""
 
 
 class ListTally:
@@ -529,8 +531,8 @@ class ListTally:
         self._read = models.normaliser if models else normaliser
         mild = make_mild_normaliser(normaliser.settings)
         self.equal_texts = {"normaliser": EqualTexts(normaliser, mild)}
-        """Texts that the normaliser makes equal, and those that the bundle's normaliser makes equal if it is
-        another one."""
+        """Counts of texts that the normaliser makes equal, and that the bundle's normaliser makes equal, if
+        it differs."""
         if self._read.settings != normaliser.settings:
             self.equal_texts["bundle"] = EqualTexts(self._read, make_bundle_twin(self._read, normaliser))
         self._counts: Counter[str] = Counter()
@@ -605,7 +607,8 @@ class ListTally:
         return tuple(tally.stats() for tally in self._streams.values())
 
     def word_stats(self, vocabulary: frozenset[str] | None = None) -> WordStats:
-        """Return the statistics of words; ``vocabulary`` has the words that the bundle knows, if any."""
+        """Return the statistics of words; ``vocabulary`` has the words that models know, None without a
+        bundle."""
         spacing = self._spacing.describe() if self.counting.unit == "word" else ""
         return replace(self._words.stats(self.normaliser, vocabulary, self._read), spacing=spacing)
 
@@ -651,7 +654,7 @@ class ListTally:
         self._random_errors += float(errors.mean())
         best = np.minimum.accumulate(errors)
         n_new_depths = len(best) - len(self._errors_at_depth)
-        if n_new_depths > 0:  # shorter lists so far have reached their oracle there
+        if n_new_depths > 0:  # all lists so far are shorter, and reach their oracle there
             self._errors_at_depth = np.append(
                 self._errors_at_depth, np.full(n_new_depths, self._oracle_errors)
             )
@@ -674,9 +677,9 @@ class UnreadTally:
 
     def __init__(self) -> None:
         self.scores: Counter[str] = Counter()
-        """Number of lists without streams in which a field has numbers, by field."""
+        """For each field that looks like a score, the number of lists without streams that have it."""
         self.partial_scores: Counter[str] = Counter()
-        """Number of lists without streams in which only some hypotheses have a field, by field."""
+        """For each field that only some hypotheses have, the number of such lists without streams."""
         self.lists: Counter[str] = Counter()
         """Number of lists with an array that looks like hypotheses, by description of the array."""
         self._sample: list[NBestList] = []
@@ -700,7 +703,7 @@ class UnreadTally:
 
 
 def read_ranks(hypotheses: Sequence[Hypothesis]) -> set[int]:
-    """Read the ranks of hypotheses, and of other hypotheses that were merged into them.
+    """Read the ranks of hypotheses, including the ranks of others that were merged into them.
 
     The result is empty if a hypothesis has no rank.
     """

@@ -60,7 +60,7 @@ from rescorer.types import NBestList, Weights
 from rescorer.weights import phrase_weight
 
 OWN_LISTS = ", all its lists"
-"""Ends the names of rows about all lists of a file, if other rows are about the lists that files share."""
+"""Suffix of the names of rows about all lists of a file, where other rows are about the shared lists only."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class EvaluatedFile:
     compare: Callable[[Sequence[MeasuredList]], Comparison]
     """Makes the rows for some of the lists."""
     unknown: Collection[str] | None
-    """Words of the references that the language models do not know; None without models."""
+    """Words of the references that no language model knows; None without models."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class FileResults:
 
     file: str
     suffix: str
-    """Added to the names of the rows; empty, or ``OWN_LISTS``."""
+    """Suffix of the names of the rows: empty, or ``OWN_LISTS``."""
     comparison: Comparison
     significance: Significance
     results: Sequence[Result]
@@ -99,8 +99,8 @@ class Evaluation:
 
     counting: CountingSettings
     normaliser: Normaliser
-    """Converts texts to the words in which errors are counted. References are also compared in these words,
-    to find the lists that several files share."""
+    """Converts texts to the words in which errors are counted. The words of references also identify the
+    lists that several files share."""
     selection: Selection
     first_pass: Weights | None
     """Weights that define the first pass; None for the order of the lists."""
@@ -109,21 +109,22 @@ class Evaluation:
     on_rejected: Callable[[InputError], object] = lambda error: None
     """Called with the error of each list that cannot be evaluated."""
     on_warning: Callable[[str], object] = lambda line: None
-    """Called with a line about a file or the weights."""
+    """Called with a warning about a file or the weights, in one line."""
     files: dict[str, EvaluatedFile] = field(default_factory=dict)
     parts: list[FileResults] = field(default_factory=list)
     n_shared: int = 0
-    """Number of lists that all files have. If it is 0, each row is about all lists of its file."""
+    """Number of lists that all files have. If there are none, each row is about all lists of its file."""
     perplexity: dict[str, Any] = field(default_factory=dict)
     """Scores of the references, by file."""
     warnings: dict[str, str] = field(default_factory=dict)
     """Warnings about the weights, by file."""
 
     def add_file(self, file: str, lists: Sequence[NBestList], *, is_only_file: bool) -> None:
-        """Add the lists of a file in the order that their hypotheses have.
+        """Add the lists of a file, whose hypotheses are ranked by their order in the file.
 
         Args:
-            is_only_file: whether the file also gets rows of rules and of the oracle.
+            is_only_file: whether this is the only file; it then also gets rows of simple rules and of the
+                oracle.
         """
         normalise = self.normaliser.normalise
         scored, errors = count_lists(normalise, lists, self.first_pass, self.counting, self.selection)
@@ -196,7 +197,8 @@ class Evaluation:
             self.files[file] = EvaluatedFile(index_lists(keys), compare, unknown)
 
     def compare(self, own_lists: bool) -> None:
-        """Make the rows on the lists that all files have or, if there are none, on all lists of each file.
+        """Make the rows, about the lists that all files have or, if there are none, about all lists of each
+        file.
 
         Args:
             own_lists: whether files that have further lists also get rows about all their lists.
@@ -219,7 +221,8 @@ class Evaluation:
         ]
 
     def row_name(self, part: FileResults, row: Row) -> str:
-        """Return the name under which a row is shown; if there are several files, it names the file."""
+        """Return the name under which a row is shown. With several files, it includes the name of the
+        file."""
         several = len(self.files) > 1 and row.name != part.file
         return (f"{part.file}: {row.name}" if several else row.name) + part.suffix
 
@@ -231,7 +234,7 @@ class Evaluation:
 
     @property
     def notes(self) -> list[str]:
-        """Remarks about the rows."""
+        """Remarks about the rows, such as which rows are left out."""
         notes = (note for part in self.parts for note in part.comparison.notes)
         return list(dict.fromkeys(filter(None, (self.spacing, *notes))))
 
@@ -306,7 +309,7 @@ def judge_file(
     lists: Sequence[MeasuredList],
     suffix: str = "",
 ) -> FileResults:
-    """Make the rows of some lists of a file, and judge them; verdicts are not corrected yet.
+    """Make the rows of some lists of a file, and judge them. P-values of verdicts are not corrected yet.
 
     Args:
         compare: makes the rows.

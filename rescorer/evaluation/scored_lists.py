@@ -1,9 +1,9 @@
 """Score lists and texts once by all models, so that systems can be compared by applying other weights.
 
-A cache on disk keeps the scores of the models, so that a second tuning runs no language model. Each of its
-files holds the scores of one batch of hypotheses, word by word, from which a mixture can be computed under
-any λ. The name of a file is a hash of everything that the scores depend on: the canonical words and contexts
-of the batch, the files of the models, the device and the precision. If a file cannot be used, its scores are
+A cache on disk keeps the scores of the models, so that a second tuning need not run them. Each of its files
+holds the scores of one batch of hypotheses, word by word. A mixture can be computed from them under any λ.
+The name of a file is a hash of everything that the scores depend on: the canonical words and contexts of the
+batch, the files of the models, the device and the precision. If a file cannot be used, its scores are
 computed again.
 """
 
@@ -60,9 +60,8 @@ def collect_components(rescored: RescoredList) -> dict[str, np.ndarray]:
 class TextTotals:
     """Sums of log-probabilities over texts. They can be added with ``+``, which perplexities cannot.
 
-    Every word and every ``</s>`` is a token. Words that no model knows count as ``<unk>``, one more word of
-    the vocabulary. All models have the union of their vocabularies, so that their perplexities can be
-    compared.
+    Every word and every ``</s>`` is a token. The vocabulary is the union of all models' vocabularies, so that
+    their perplexities can be compared. Words outside of it count as one more word, ``<unk>``.
     """
 
     n_sentences: int = 0
@@ -121,10 +120,10 @@ def sum_scores(scores: Iterable[TextScore]) -> TextTotals:
 SCHEMA = 1
 MAX_HEADER_BYTES = 1 << 16
 MAX_CACHE_BYTES = 4 << 30
-"""The oldest files of the cache are deleted if all files together are larger than this."""
+"""Largest size of the cache. If its files are larger together, the least recently used ones are deleted."""
 SUFFIX = ".safetensors"
 IRRELEVANT = (f"{WEIGHTS}/", f"{PHRASES}/")
-"""Folders of a bundle on which the scores of its models do not depend."""
+"""Folders of a bundle that do not influence the scores of its models."""
 
 Arrays = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
 """Type and shape of arrays by name."""
@@ -196,7 +195,7 @@ class CachingTrieScorer(TrieScorer):
         self._remembers = bundle.remembers
         files, models = bundle.manifest["files"].items(), bundle.manifest["models"].items()
         hashes = sorted((name, digest) for name, digest in files if not name.startswith(IRRELEVANT))
-        identity = f"{SCHEMA} {device} {sorted(models)} {hashes}"  # everything but the words
+        identity = f"{SCHEMA} {device} {sorted(models)} {hashes}"  # all on which scores depend but words
         self._identity = hashlib.sha256(identity.encode()).digest()
         self._can_write = True
 
@@ -218,7 +217,7 @@ class CachingTrieScorer(TrieScorer):
         for text in (*names, "", *trie.words):
             digest.update(f"{len(text)} {text}".encode())
         arrays = [trie.parent, trie.node_word, trie.end_nodes, *trie.contexts]
-        if encoders:  # scores without encodings keep their names
+        if encoders:  # names of files without encodings stay
             digest.update(repr([(name, encoder.model) for name, encoder in encoders.items()]).encode())
             arrays += [trie.hypothesis_node, *(encoder.projection for encoder in encoders.values())]
         if any(trie.flatness):  # likewise
@@ -255,7 +254,8 @@ class CachingTrieScorer(TrieScorer):
             return None
 
     def _write(self, path: Path, scores: Mapping[str, EdgeScores]) -> None:
-        """Write a file in one step; if the folder cannot be written, note that once and write no more."""
+        """Write a file in one step. If the folder is not writable, report this once, and write no more
+        files."""
         from safetensors.numpy import save
 
         if not self._can_write:
@@ -300,7 +300,7 @@ def describe_arrays(
     backward: Collection[str] = (),
     remembers: Collection[str] = (),
 ) -> Arrays:
-    """Return the type and shape of every array of a file, by name, such as ``log_probs/ngram``.
+    """Return the type and shape that every array of a file must have, by name, such as ``log_probs/ngram``.
 
     Args:
         names: names of the models, none of which contains a slash.
@@ -339,28 +339,28 @@ class MeasuredList:
     components: Mapping[str, np.ndarray]
     """(H,) float64 by name."""
     words: Sequence[Words]
-    """Words of each hypothesis, as they are compared and as errors are counted."""
+    """Words of each hypothesis in which hypotheses are compared and errors are counted."""
     first_pass_order: Sequence[int]
     """Indices of the hypotheses in the order of the recogniser, best first."""
     first_pass_totals: np.ndarray | None
     """(H,) scores by which the recogniser ranked the hypotheses; None if only their order is known."""
     selection: Selection
-    """Says which hypotheses take part in rankings."""
+    """Choice of the hypotheses that take part in rankings."""
     context: Words = ()
     """The words that were said before, as models read them."""
     words_read: Sequence[Words] = ()
-    """Words of each hypothesis, as models read them; empty if these are ``words``."""
+    """Words of each hypothesis that models read; empty if these are the same as ``words``."""
     counting: CountingSettings = DEFAULT_COUNTING
     """Settings by which the errors were counted."""
 
     @property
     def read(self) -> Sequence[Words]:
-        """Words of each hypothesis, as models read them; without models, ``words``."""
+        """Words of each hypothesis that models read; ``words`` if ``words_read`` is empty."""
         return self.words_read or self.words
 
     @property
     def readings(self) -> tuple[Words, ...]:
-        """All readings of the reference, as written: more than one if the reference has alternatives."""
+        """All readings of the reference as written; there are several if the reference has alternatives."""
         return self.counting.expand(self.reference, self.nbest.id)
 
     @property
@@ -410,10 +410,10 @@ def score_lists(
     """Score lists that have references, and count the errors of their hypotheses.
 
     Args:
-        weights: give the interpolation weights of the mixture.
+        weights: weights from which the λ of the mixture are taken; None for the bundle's default.
         first_pass_weights: weights that define the first pass; None for the order of the list.
         counting: settings by which errors are counted.
-        selection: says which hypotheses will take part in rankings.
+        selection: choice of the hypotheses that will take part in rankings.
         generate: add hypotheses in which phrases replace words that sound like them.
 
     Returns:
@@ -436,7 +436,7 @@ def count_lists(
     counting: CountingSettings = DEFAULT_COUNTING,
     selection: Selection = ALL,
 ) -> tuple[list[MeasuredList], list[InvalidList]]:
-    """Do the same as ``score_lists`` without models: the components are the streams of the lists."""
+    """Count errors as ``score_lists`` does, but run no models: the only components are the lists' streams."""
     components = (
         {name: np.array(values, dtype=np.float64) for name, values in nbest.streams.items()}
         for nbest in lists
@@ -468,7 +468,7 @@ def _count_lists(
             )
             order = find_first_pass_order(nbest, read, first_pass_weights)
             first_pass_totals = None
-            with suppress(InvalidList):  # the only stream, which nothing else needs, has infinite scores
+            with suppress(InvalidList):  # infinite scores of the only stream matter nowhere else
                 first_pass_totals = find_first_pass_totals(nbest, words_read, first_pass_weights)
         except InvalidList as error:
             errors.append(error)
@@ -506,9 +506,9 @@ def order_by_weights(scored: MeasuredList, weights: Weights) -> list[int]:
 
 
 def order_by_expected_errors(scored: MeasuredList, weights: Weights) -> list[int]:
-    """Return the positions of the selected hypotheses in the order of minimum Bayes risk.
+    """Return the positions of the selected hypotheses in the order of their expected errors.
 
-    Errors are expected in the unit in which they are counted, under the posteriors of ``weights`` at the
+    Errors are in the unit in which they are counted. The posteriors are those under ``weights`` at the
     temperature of their decision rule.
 
     Raises:
@@ -541,10 +541,10 @@ def order_by_first_pass(scored: MeasuredList) -> list[int]:
 def order_selection_by_first_pass(scored: MeasuredList, selection: Selection | None = None) -> list[int]:
     """Return the positions of the selected hypotheses in the order of the recogniser.
 
-    If equal hypotheses are merged and the scores of the first pass are known, the merged scores decide.
+    If equal hypotheses are merged, and the scores of the first pass are known, their merged scores decide.
 
     Args:
-        selection: says which hypotheses take part; None for the selection of the list.
+        selection: choice of the hypotheses that take part; None for that of the list.
     """
     selection = scored.selection if selection is None else selection
     scores = scored.first_pass_totals
@@ -555,7 +555,7 @@ def order_selection_by_first_pass(scored: MeasuredList, selection: Selection | N
 
 
 def order_by_file(scored: MeasuredList) -> list[int]:
-    """Return the positions of the selected hypotheses in input order, or by the first pass if merged."""
+    """Return the positions of the selected hypotheses in input order; with merging, in first-pass order."""
     if scored.selection.merge:
         return order_selection_by_first_pass(scored)
     return scored.selection.order(scored.words, np.zeros(len(scored.words)), keep_order=True)[0]
@@ -568,15 +568,15 @@ def order_by_errors(scored: MeasuredList) -> list[int]:
 
 
 def rerank(scored: MeasuredList, weights: Weights) -> EvaluatedList:
-    """Bring the errors of a list's hypotheses into the order of ``weights``."""
+    """Return the errors of a list's selected hypotheses in the order of their totals under ``weights``."""
     return reorder(scored.evaluated, order_by_weights(scored, weights))
 
 
 def rank_by_first_pass(scored: MeasuredList) -> EvaluatedList:
-    """Bring the errors of a list's hypotheses into the order of the recogniser."""
+    """Return the errors of a list's hypotheses in the order of the recogniser."""
     return reorder(scored.evaluated, order_by_first_pass(scored))
 
 
 def reorder(evaluated: EvaluatedList, order: Sequence[int]) -> EvaluatedList:
-    """Select the errors of hypotheses by their positions, in the order of the positions."""
+    """Return the errors of the hypotheses at these positions, in the order of the positions."""
     return replace(evaluated, hypotheses=tuple(evaluated.hypotheses[i] for i in order))

@@ -1,9 +1,9 @@
 """Judge systems: intervals of their error rates, gains over each other, verdicts and paired tests.
 
-``judge_rows`` and ``find_verdicts`` judge the rows of a comparison. A verdict says in a sentence whether the
-language models of a system gain more than the best rule without them. If a run has several verdicts, their
-p-values are corrected for their number (Holm). ``compare_pairwise`` compares the texts that several systems
-recognised.
+``judge_rows`` and ``find_verdicts`` judge the rows of a comparison. A verdict says in a sentence whether a
+system with language models makes fewer errors than the best rule without them. If a run has several verdicts,
+their p-values are corrected for their number (Holm). ``compare_pairwise`` compares the texts that several
+systems recognised.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from rescorer.types import Hypothesis, NBestList, Weights
 
 
 class Significance:
-    """Bootstrap of all rows of a comparison on the same draws; if there are several groups, it draws groups.
+    """Bootstrap of all rows of a comparison on the same draws, which are of groups if there are several.
 
     Args:
         comparison: rows about at least one list.
@@ -74,7 +74,7 @@ class Significance:
         return self.bootstrap.interval(self._index(row))
 
     def gain(self, row: Row, over: Row | None = None) -> Gain:
-        """Compute the gain of a row over another row, or over the first pass if that is None."""
+        """Compute the gain of a row over ``over``, or over the first pass if that is None."""
         return self.bootstrap.gain(0 if over is None else self._index(over), self._index(row))
 
     def _index(self, row: Row) -> int:
@@ -82,7 +82,7 @@ class Significance:
 
 
 def find_best_baseline(rows: Sequence[Row]) -> Row | None:
-    """Find the first row with the fewest errors among those that need no language model."""
+    """Find the first row with the fewest errors among the rows that need no language model."""
     baselines = [row for row in rows if row.is_baseline]
     return min(baselines, key=lambda row: row.report.total.system.errors, default=None)
 
@@ -95,14 +95,14 @@ class Result:
     interval: Interval
     """Interval of 95 % of the error rate."""
     gain: Gain | None
-    """Gain over the first pass. It is None for the first pass, and for the oracle, which knows the
+    """Gain over the first pass; None for the first pass itself, and for the oracle, which knows the
     references."""
     p_corrected: float = 1.0
-    """P-value of the gain, corrected for the number of rows (Holm)."""
+    """P-value of the gain, corrected for the number of systems (Holm)."""
 
     @property
     def has_p_value(self) -> bool:
-        """Whether the row has a gain whose p-value is known."""
+        """Whether the row has a gain, and its p-value is known."""
         return self.gain is not None and self.gain.interval.is_finite
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ NO_GAIN = {"gain": None, "gain_interval": None, "p_value": None}
 
 
 def judge_row(row: Row, significance: Significance) -> Result:
-    """Compute the interval of a row, and its gain over the first pass if the row is a system."""
+    """Compute the interval of a row's error rate, and its gain over the first pass if the row is a system."""
     is_system = row.kind not in ("first pass", "oracle")
     return Result(row, significance.interval(row), significance.gain(row) if is_system else None)
 
@@ -150,7 +150,7 @@ class SystemVerdict:
 
     @property
     def is_shown(self) -> bool:
-        """Whether the difference is more than chance at a level of 5 %, in either direction."""
+        """Whether the difference, in either direction, is beyond chance at a level of 5 %."""
         return self.gain.interval.is_finite and self.p_value < 1 - LEVEL
 
     @property
@@ -237,19 +237,19 @@ RANK_TESTS: Mapping[RankTestName, Callable[[np.ndarray, np.ndarray], RankTest]] 
 
 @dataclass(frozen=True, slots=True)
 class RecognisedText:
-    """The errors in the text that a system recognised for one list."""
+    """The text that a system recognised for one list, reduced to its errors."""
 
     errors: WordErrors
     reading: Tokens
-    """The words of the reference that the text was aligned with."""
+    """The reading of the reference with which the text was aligned."""
     places: np.ndarray | None
-    """Errors at each place of ``reading``, from ``place_errors``. The places are unknown (None) if
-    transcription marks changed the number of errors."""
+    """Errors at each place of ``reading``, from ``place_errors``. None, for unknown, if transcription marks
+    changed the number of errors."""
 
 
 DrawnUnit = Literal["list", "group"]
 RecognisedLists = Mapping[ListKey, tuple[RecognisedText, str]]
-"""For each list, the text that a system recognised and the group of the list."""
+"""The text that a system recognised, and the group of the list, for each list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,13 +295,13 @@ class ComparedPair:
 
     @property
     def verdict(self) -> PairVerdict:
-        """Verdict on the system by the corrected p-value of the bootstrap, at a level of 5 %."""
+        """Verdict on ``system`` by the corrected p-value of the bootstrap, at a level of 5 %."""
         if self.corrected["bootstrap"] >= 1 - LEVEL:
             return "not beyond chance"
         return "better" if self.gain.gain > 0 else "worse"
 
     def has_p_value(self, test: str) -> bool:
-        """Whether a test has a p-value; the bootstrap has none without an interval."""
+        """Whether a test has a p-value. The bootstrap has none if it has no interval."""
         return test != "bootstrap" or self.gain.interval.is_finite
 
     def to_dict(self) -> dict[str, Any]:
@@ -340,7 +340,7 @@ class PairwiseComparison:
     unit: str
     """Whether the bootstrap drew lists or whole groups: ``list`` or ``group``."""
     rank_test_unit: str
-    """Whether rank tests compare lists or, if the lists have groups, groups: ``list`` or ``group``."""
+    """The unit that rank tests compare: ``group`` if the lists have groups, otherwise ``list``."""
     warning: str
     """Caveat about intervals from few lists or groups; may be empty."""
 
@@ -446,10 +446,10 @@ def compare_pairwise(
 def find_common_places(
     first: Sequence[RecognisedText], second: Sequence[RecognisedText]
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Count the errors of two systems at the same places of each list.
+    """Return the errors of two systems at the same places of each list, for ``matched_pairs``.
 
     If the systems are aligned with different readings of a reference, or the places of errors are unknown,
-    all errors of the list get one place. The list is then one segment of the matched pairs test.
+    all errors of the list get one place. The list is then one segment of the test.
     """
     places: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     for texts in zip(first, second, strict=True):
@@ -470,7 +470,7 @@ def recognise_lists(
     """Count the errors of the text that a system chose for each list.
 
     Args:
-        first_pass: weights that order lists, except those that ``rescorer rescore`` wrote; None to keep the
+        first_pass: weights that order lists, except lists that ``rescorer rescore`` wrote; None to keep the
             order of all lists.
         on_rejected: called with the error of each list that cannot be evaluated.
     """
@@ -496,7 +496,7 @@ def compare_shared(
     """Compare systems on their shared lists.
 
     Raises:
-        ConfigError: no list is shared, or groups are to be drawn, but there are fewer than two.
+        ConfigError: no list is shared; or groups are to be drawn, but there are fewer than two groups.
     """
     if not shared:
         examples = ", ".join(f"{name} {next(iter(lists))[0]!r}" for name, lists in systems.items())
@@ -513,7 +513,8 @@ def compare_shared(
 
 
 def find_groups(groups_by_system: Sequence[Sequence[str]]) -> list[str] | None:
-    """Find the group of each list, from the first system that names one; None with fewer than two groups.
+    """Find the group of each list in the first system that names one; None if there are fewer than two
+    groups.
 
     A list without a group counts as a group.
     """

@@ -1,8 +1,8 @@
 """Intervals and tests that tell a difference between systems from chance.
 
 The input is arrays with the errors of each system on each list; the output is intervals, p-values, and the
-number of lists that a test needs. SciPy is loaded at the first use, because loading it takes a second, and
-programs that serve or rescore import this module without computing a statistic.
+number of lists that a test needs. SciPy is loaded at the first use: loading takes a second, and programs that
+serve or rescore import this module without computing a statistic.
 
 The bootstrap follows Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance
 evaluation" (ICASSP 2004). Lists are drawn with replacement, so that every draw has its own numbers of errors
@@ -13,16 +13,17 @@ standard error of that draw. The interval of a gain is Student's t with the stan
 
 NIST's matched pairs test (MAPSSWE) follows Gillick and Cox, "Some statistical issues in the comparison of
 speech recognition algorithms" (ICASSP 1989), as implemented in ``sc_stats -t mapsswe``. The texts are divided
-into segments that are separated by at least two words that both systems have right. Errors of one segment
-then say nothing about those of the next, and the test asks whether the mean difference of errors per segment
-can be 0.
+into segments, with at least two words between them that both systems have right. The errors of one segment
+can then be taken as independent of those of the next. The test asks whether the mean difference of errors per
+segment can be 0.
 
 The sign test and Wilcoxon's signed-rank test, as in ``sc_stats``, ask which system is better on each speaker
 or list. They make no assumption about the distribution of the differences, and a speaker with two utterances
 counts as much as one with a hundred.
 
-The number of lists that would show a gain is a normal approximation. The standard error falls with the square
-root of the number of lists, and the gain is found unless chance takes it below the quantile of the test.
+The number of lists that would show a gain is a normal approximation. It assumes that the standard error falls
+with the square root of the number of lists. The gain is found unless chance takes it below the quantile of
+the test.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def normal_tail(value: float) -> float:
 
 
 def binomial_cdf(successes: int, trials: int, probability: float) -> float:
-    """Return the probability of at most so many successes in independent trials."""
+    """Return the probability of at most ``successes`` successes in independent trials."""
     return float(_special().bdtr(successes, trials, probability))
 
 
@@ -75,7 +76,7 @@ class MatchedPairs:
     mean: float
     """Mean difference of errors per segment; positive if the second system is better."""
     z: float
-    """``mean`` in standard errors; as in ``sc_stats``, it is 0 if all differences are equal."""
+    """``mean`` divided by its standard error; 0 if all differences are equal, as in ``sc_stats``."""
     p_value: float
     """Two-sided, from the normal distribution."""
 
@@ -83,11 +84,11 @@ class MatchedPairs:
 def place_errors(kinds: Iterable[str]) -> np.ndarray:
     """Count the errors at each place of a reference of R words: (2 R + 1,) int64.
 
-    The odd places are the words: they have 1 if the word is substituted or deleted. The even places are the
-    gaps before, between and after the words: they have the number of insertions.
+    Places are counted from 0. An odd place is a word, with 1 if the word is substituted or deleted. An even
+    place is a gap before, between or after words, with the number of insertions there.
 
     Args:
-        kinds: kinds of the pairs of an alignment, in order: ``correct``, ``substitution``, ``deletion`` or
+        kinds: kind of each pair of an alignment, in order: ``correct``, ``substitution``, ``deletion`` or
             ``insertion``.
 
     >>> place_errors(["insertion", "correct", "substitution"]).tolist()
@@ -134,7 +135,7 @@ def segment_errors(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) ->
     place = np.arange(errors.shape[1]) - np.repeat(list_starts, lengths)
     is_clean = np.asarray(errors.sum(axis=0) == 0)
     starts_segment = place == 0
-    # a gap without insertions between two words that both systems have right
+    # segments end at a gap without insertions between two words that both have right
     is_inner_gap = (place % 2 == 0) & (place > 0)
     is_inner_gap[:-1] &= place[1:] > 0
     is_inner_gap[-1] = False
@@ -145,7 +146,8 @@ def segment_errors(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) ->
 
 
 def correct_holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Correct the p-values of several tests, so that the probability of any false finding stays at the level.
+    """Correct the p-values of several tests, so that the probability of even one false finding is at most the
+    level.
 
     The method is that of Holm, "A simple sequentially rejective multiple test procedure" (1979). The smallest
     of N values is multiplied by N, the next one by N - 1, and so on, and no value becomes smaller than the
@@ -206,7 +208,7 @@ def mcnemar(first: np.ndarray, second: np.ndarray) -> PairedTest:
 
 
 EQUAL_POINTS = 0.005
-"""Error rates count as equal if they differ by at most this many percentage points."""
+"""Two error rates count as equal if they differ by at most this many percentage points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +224,12 @@ class RankTest:
 
 
 def sign_test(baseline: Sequence[float] | np.ndarray, system: Sequence[float] | np.ndarray) -> RankTest:
-    """Test by the number of speakers on which a system is better: exact binomial test.
+    """Test by the number of speakers for whom a system is better: exact binomial test.
 
     Of the speakers with equal rates, half count as better and half as worse; an odd one counts for the system
-    with the higher mean rate. For more than 20 speakers, ``sc_stats`` uses a normal approximation that halves
-    the smaller number once too often, so that it calls nearly every difference significant. This test is
-    always exact.
+    with the higher mean rate. This test is always exact. For more than 20 speakers, ``sc_stats`` instead uses
+    a normal approximation, which halves the smaller number once too often, and so calls nearly every
+    difference significant.
 
     Args:
         baseline, system: (N,) error rates, as shares, of each speaker or list.
@@ -244,10 +246,10 @@ def sign_test(baseline: Sequence[float] | np.ndarray, system: Sequence[float] | 
 
 
 def wilcoxon(baseline: Sequence[float] | np.ndarray, system: Sequence[float] | np.ndarray) -> RankTest:
-    """Test by the ranks of the absolute differences: normal approximation, without correction for ties.
+    """Test by the ranks of the absolute differences (Wilcoxon): normal approximation, not corrected for ties.
 
-    Speakers with equal rates are ranked, too. The ranks of every second one count for the first system, and
-    the others for the second.
+    Speakers with equal rates are ranked, too. Their ranks count alternately for the first and the second
+    system.
 
     Args:
         baseline, system: (N,) error rates, as shares, of each speaker or list; 8 or more, so that the normal
@@ -290,7 +292,7 @@ def _count(points: np.ndarray) -> tuple[int, int, int]:
 
 
 class Coverage(NamedTuple):
-    """Shares of intervals of 95 % that contained the truth in a simulation, in percent."""
+    """Percentages of the 95 % intervals that contained the true value in a simulation."""
 
     rate: float
     """Share for intervals of an error rate."""
@@ -309,12 +311,13 @@ COVERAGE: Mapping[str, Mapping[int, Coverage]] = {
     },
     "list": {10: Coverage(89.5, 75.9), 20: Coverage(94.7, 94.1), 143: Coverage(95.1, 96.7)},
 }
-"""Simulated coverage, by what was drawn (groups or single lists) and by their number. The groups have 143
-lists together, but 1,000 lists if there are 30 groups."""
+"""Simulated coverage, by what was drawn (``group`` or ``list``), and by the number of these. All groups
+together have 143 lists, but 1,000 lists if there are 30 groups."""
 
 
 def find_coverage(n_units: int, unit: str) -> tuple[int, Coverage]:
-    """Return the nearest simulated number of lists or groups, and the coverage that was found with it.
+    """Return that simulated number of lists or groups that is nearest to ``n_units``, and the coverage for
+    it.
 
     Args:
         unit: ``list`` or ``group``.
@@ -328,7 +331,7 @@ def find_coverage(n_units: int, unit: str) -> tuple[int, Coverage]:
 
 
 def describe_coverage(n_units: int, unit: str) -> str:
-    """Say in a sentence how many intervals from about as many simulated lists or groups contained the truth.
+    """Say in a sentence which share of intervals contained the truth, for about as many lists or groups.
 
     >>> describe_coverage(12, "list")
     'from 10 simulated lists, 90 % of those of error rates and 76 % of those of gains contained the truth'
@@ -344,16 +347,16 @@ def describe_coverage(n_units: int, unit: str) -> str:
 DRAWS = 10_000
 LEVEL = 0.95
 MIN_UNITS = 30
-"""Intervals of at least this many lists or groups had their nominal coverage in simulations."""
+"""Intervals from at least this many lists or groups had their nominal coverage in simulations."""
 MIN_UNITS_FOR_INTERVAL = 6
-"""Intervals and p-values are given only for at least this many lists or groups. If fewer differ between two
-systems, chance alone improves all of them, or worsens all, with a probability above 5 % (sign test)."""
+"""Intervals and p-values are given only if at least this many lists or groups differ. If fewer differ, the
+probability that chance alone improves all of them, or worsens all of them, is above 5 % (sign test)."""
 USELESS_WIDTH = 2.0
 """If an interval is wider than this many times the error rate, a warning says that it means little."""
 MAX_COUNTS_PER_CHUNK = 1 << 22
 """Largest number of counts (draws times units) in memory at once: 32 MiB as float64."""
 ROUNDING = 1e-12
-"""A variance of less than this relative size is treated as 0: it comes from rounding."""
+"""A variance below this relative size is treated as 0, because it comes from rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +373,7 @@ class Interval:
 
     @property
     def half_width(self) -> float:
-        """Half the distance between the ends, which is the number after ±."""
+        """Half the distance between the ends: the number after ± in texts."""
         return (self.high - self.low) / 2
 
 
@@ -394,7 +397,7 @@ class Gain:
 
     @property
     def lower_bound(self) -> float:
-        """Lower end of the interval. If that has the level 95 %, it is a one-sided bound of 97.5 %."""
+        """Lower end of the interval. For an interval of 95 %, it is a one-sided bound of 97.5 %."""
         return self.interval.low
 
 
@@ -412,11 +415,11 @@ class Bootstrap:
     """(D, S) error rates on the draws."""
     _columns: _Columns
     _ratios: np.ndarray
-    """(S, D) deviation of each drawn rate in the standard error of its draw, sorted."""
+    """(S, D) deviation of each drawn rate, as a multiple of the standard error of its draw; sorted."""
 
     @property
     def warning(self) -> str:
-        """A caveat about the intervals if there are few lists or groups; empty if there are enough."""
+        """Warning about the intervals if there are few lists or groups; empty if there are enough."""
         if self.n_units >= MIN_UNITS:
             return ""
         if self.n_units < MIN_UNITS_FOR_INTERVAL:
@@ -445,7 +448,7 @@ class Bootstrap:
         tail = (1 - level) / 2
         ratios = self._ratios[system]
         rank = max(math.floor(tail * (len(ratios) + 1)), 1)
-        # if few lists have errors, draws without errors have no spread, and Student's t takes their place
+        # if few lists have errors, some draws have none and no spread: Student's t takes their place
         student = student_quantile(tail, self.n_units - 1)
         least, greatest = (
             float(ratio) if math.isfinite(ratio) else math.copysign(student, ratio)
@@ -456,10 +459,10 @@ class Bootstrap:
     def gain(self, baseline: int, system: int, level: float = LEVEL) -> Gain:
         """Compare two systems on the same draws.
 
-        The interval is Student's t with the standard error of the drawn differences. Only lists or groups in
-        which the systems differ count as degrees of freedom: three lists that all improve do not prove a
-        gain, however many lists are equal. If fewer than ``MIN_UNITS_FOR_INTERVAL`` differ, the interval is
-        infinite. If the interval of 95 % does not contain 0, the p-value is below 5 %.
+        The interval is Student's t with the standard error of the drawn differences. Its degrees of freedom
+        come only from lists or groups in which the systems differ: three lists that all improve do not prove
+        a gain, however many other lists are equal. If fewer than ``MIN_UNITS_FOR_INTERVAL`` differ, the
+        interval is infinite. If the interval of 95 % does not contain 0, the p-value is below 5 %.
         """
         rates = self.rates[[baseline, system]]
         changed = self._columns.count_differences(baseline, system)
@@ -481,13 +484,14 @@ class Bootstrap:
 
         Bisani and Ney call this share the probability of improvement.
         """
-        with np.errstate(invalid="ignore"):  # infinite rates, without reference words
+        with np.errstate(invalid="ignore"):  # rates are infinite without reference words
             differences = self.drawn_rates[:, baseline] - self.drawn_rates[:, system]
         return float(np.mean((differences > 0) + 0.5 * (differences == 0)))
 
 
 def choose_units(groups: Sequence[str]) -> list[Hashable] | None:
-    """Choose the units that a bootstrap draws: groups or, with fewer than two groups, single lists (None).
+    """Choose the units that a bootstrap draws: the group of each list; None, for single lists, if there are
+    fewer than two groups.
 
     A list without a group counts as a group.
 
@@ -505,7 +509,8 @@ def bootstrap(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Bootstrap:
-    """Draw lists, or whole groups of lists, with replacement, and count the errors of all systems on them.
+    """Draw lists, or whole groups of lists, with replacement, and compute the error rates of all systems on
+    each draw.
 
     The time grows with the numbers of draws, of lists or groups, and of systems; the memory grows with the
     numbers of draws and of systems.
@@ -525,7 +530,7 @@ def bootstrap(
     rates = columns.rates(columns.sums)[0]
     drawn_rates, ratios = [], []
     for counts in draw_counts(columns.n_units, draws, seed):
-        sums = counts @ columns.values  # (D, 5 S), over the units of each draw
+        sums = counts @ columns.values  # (D, 5 S), sums over the units of each draw
         chunk_rates = columns.rates(sums)
         no_words = ~np.isfinite(chunk_rates)
         chunk_rates[no_words] = np.broadcast_to(rates, chunk_rates.shape)[no_words]
@@ -539,9 +544,9 @@ def bootstrap(
 
 
 def draw_counts(n_units: int, draws: int, seed: int) -> Iterator[np.ndarray]:
-    """Draw ``n_units`` units with replacement, several times; yield how often each unit occurs.
+    """Draw ``n_units`` units with replacement, ``draws`` times, and yield how often each unit was drawn.
 
-    Each chunk is (D, U): D draws of U units.
+    An array has the counts of several draws: (D, U) for D draws and U units.
     """
     generator = np.random.default_rng(seed)
     chunk = max(MAX_COUNTS_PER_CHUNK // n_units, 1)
@@ -553,7 +558,7 @@ def draw_counts(n_units: int, draws: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def sum_by_group(columns: np.ndarray, groups: Sequence[Hashable]) -> np.ndarray:
-    """Sum columns (C, L) over the lists of each group: (C, G), the groups in input order.
+    """Sum each column, (C, L), over the lists of each group: (C, G), with groups in input order.
 
     Raises:
         ValueError: there is not one group per list.
@@ -604,7 +609,7 @@ class _Columns:
     def standard_errors(self, sums: np.ndarray) -> np.ndarray:
         """Compute the standard errors of the rates, (D, S), from the residuals errors - rate * words.
 
-        They are those of ratio estimates in Cochran, Sampling Techniques, 6.4.
+        The formula is that for ratio estimates in Cochran, Sampling Techniques, 6.4.
         """
         errors, words, error_squares, word_squares, products = np.split(sums, 5, axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -621,15 +626,15 @@ class _Columns:
 
 
 POWER = 0.8
-"""Probability with which an experiment should find a gain of the expected size, as usually planned."""
+"""Probability that an experiment finds a gain of the expected size; 0.8 is usual in planning experiments."""
 
 
 def units_needed(
     gain: float, standard_error: float, n_units: int, power: float = POWER, level: float = LEVEL
 ) -> int | None:
-    """Estimate how many lists (or groups) like these would show a gain of some size with the given power.
+    """Estimate how many lists (or groups) like the present ones would show a gain, with the given power.
 
-    The result is None if the gain is not positive, or if its standard error is not known.
+    The result is None if the gain is not positive, or its standard error is not known.
 
     Args:
         gain: size of the gain, for instance the one that was measured.

@@ -1,8 +1,8 @@
 """Compare systems on the same lists: first pass, rules, each model, the mixture, tuned weights, oracle.
 
 The input is scored lists and weights; the output is one row per system, with its errors. Some rows need no
-language model. They show what a simple rule gains, so that no model gets the credit for it: leaving out empty
-hypotheses, merging equal hypotheses, or a word insertion penalty can gain as much as rescoring.
+language model: they show what simple rules gain, so that models do not get the credit for it. Such a rule,
+for example to leave out empty hypotheses, can gain as much as rescoring.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ from rescorer.types import DecisionRule, Weights
 from rescorer.weights import CACHE, COUNTED, MIXTURE, NEURAL_CACHE, RERANKER, totals
 
 Kind = Literal["first pass", "baseline", "model", "decision", "file", "oracle"]
-"""The kind of system that ranks the hypotheses: the recogniser, a rule without language models, a language
-model, a decision rule on top of a language model, the order of a file, or the reference."""
+"""The kind of system that ranks the hypotheses. In the order of the names: the recogniser, a rule without
+language models, a language model, a decision rule on top of a language model, the order of a file, and an
+oracle, which knows the references."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +79,12 @@ class Row:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether the row needs no language model. A model must beat such rows to be worth its cost."""
+        """Whether the row needs no language model. A model must beat all such rows to be worth its cost."""
         return self.kind in ("first pass", "baseline")
 
     @property
     def is_rescored(self) -> bool:
-        """Whether language models decide, or may have decided when a file was written."""
+        """Whether language models ranked the hypotheses, or may have done so before the file was written."""
         return self.kind in ("model", "decision", "file")
 
 
@@ -95,10 +96,10 @@ def build_row(
     *,
     held_out: bool = False,
 ) -> Row:
-    """Sum the errors of a system.
+    """Build the row of a system from the hypotheses that it ranks first.
 
     Args:
-        orders: positions of each list's hypotheses in the order of the system, best first.
+        orders: for each list, the positions of its hypotheses in the order of the system, best first.
     """
     ranked = list(orders)
     lists = (reorder(item.evaluated, order) for item, order in zip(scored, ranked, strict=True))
@@ -109,13 +110,13 @@ def build_row(
 
 
 def choose_row(rows: Sequence[tuple[str, Row]], system: str | None) -> int:
-    """Find the row that an analysis is about.
+    """Find the row that an analysis should describe.
 
     Args:
         rows: rows with the names under which they are shown.
         system: name of a row, with or without the name of its file. None stands for the last row in which
-            language models rank, which has held-out weights if any row has, or for the first row if there is
-            no such row.
+            language models rank (a row with held-out weights, if there are any) or, without such a row, for
+            the first row.
 
     Returns:
         The index of the row; if several rows have the name, the last of them.
@@ -144,7 +145,8 @@ def count_by_list(row: Row, scored: Sequence[MeasuredList]) -> tuple[np.ndarray,
 FIRST_PASS, TUNED, HELD_OUT = "first pass", "tuned", "held out"
 
 WeightedList = tuple[MeasuredList, Weights]
-"""A list, and the weights that rank it. The mixture component of the list has the λ of these weights."""
+"""A list, and the weights that rank it. The component of the mixture in the list has the λ of these
+weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ class MixtureScores:
     """The models, in the order of ``MixtureChoice.shares``."""
 
     def apply(self, scored: Sequence[MeasuredList], choice: int) -> list[MeasuredList]:
-        """Replace the mixture's scores in lists by those under one candidate, given by index."""
+        """Return lists whose mixture has its scores under one candidate, given by index."""
         return [
             replace(item, components={**item.components, MIXTURE: log_probs[choice]})
             for item, log_probs in zip(scored, self.log_probs, strict=True)
@@ -172,8 +174,8 @@ class Tuning:
     Args:
         weights: complete weights to start from.
         free: names of the weights that may change; see ``Parameters.choose``.
-        mixture: scores under all candidates for the λ; None if the λ are fixed.
-        phrase_bound: bounds the weight of phrases; None for no bound.
+        mixture: scores of the mixture under all candidates for the λ; None if the λ are fixed.
+        phrase_bound: keeps the weight of phrases low enough; None for no bound.
 
     Raises:
         ConfigError: a name is unknown, or there are too few lists.
@@ -224,12 +226,12 @@ class Tuning:
 
     @cached_property
     def fitted(self) -> tuple[Method, Solution]:
-        """The method, and what it finds on all lists."""
+        """The method of tuning that is chosen on all lists, and the solution that it finds on them."""
         return fit_all(self.problem, self.folds)
 
     @cached_property
     def tuned(self) -> list[WeightedList]:
-        """All lists under the weights that were tuned on all of them, so that their errors are optimistic."""
+        """All lists, with the weights that were tuned on all of them: errors under these are optimistic."""
         solution = self.fitted[1]
         weights = self._apply(solution, np.arange(len(self.scored)))
         return [(item, weights) for item in self._mix(solution)]
@@ -243,7 +245,7 @@ class Tuning:
         return [by_list[index] for index in range(len(self.scored))]
 
     def count_false_alarms(self) -> int:
-        """Count the lists that phrases make worse although nobody said them; 0 without a bound.
+        """Count the lists that are made worse by phrases that were not said; 0 without a bound.
 
         Each list is ranked by the weights that were fitted without its fold.
         """
@@ -279,8 +281,7 @@ class Tuning:
     def rows(self) -> dict[str, Report]:
         """Return the errors of the first pass, of the start, and of tuned weights.
 
-        Tuned weights have two rows: one on held-out lists, and an optimistic one on the lists that they were
-        tuned on.
+        Tuned weights have two entries: errors on held-out lists, and the optimistic ones on the tuning lists.
         """
         recognised = [item.recognised for item in self.scored]
         rows = {FIRST_PASS: build_report(rank_by_first_pass(item) for item in recognised)}
@@ -297,14 +298,14 @@ class Tuning:
         }
 
     def _mix(self, solution: Solution) -> Sequence[MeasuredList]:
-        """Give all lists the mixture's scores under the λ of a solution."""
+        """Return all lists with the mixture's scores under the λ of a solution."""
         return self._mixture.apply(self.scored, solution.mixture) if self._mixture else self.scored
 
     def _apply(self, solution: Solution, lists: np.ndarray) -> Weights:
         """Return the weights of a solution that was tuned on some lists, given by index.
 
-        On these lists, the weight of phrases is bounded, and a temperature is chosen if the decision rule is
-        minimum Bayes risk.
+        Two things are chosen afterwards on the same lists: a bound of the weight of phrases and, for minimum
+        Bayes risk, the temperature.
         """
         weights = self.parameters.apply(solution, self.mixtures)
         used = set(lists.tolist())
@@ -329,7 +330,7 @@ class Tuning:
 
 
 def find_streams(components: Iterable[str], weights: Weights) -> list[str]:
-    """Find the components that are score streams of a list; return their names."""
+    """Return the names of those components that are streams of a list."""
     others = {*weights.lm, *weights.mixture, *weights.components, MIXTURE, *COUNTED}
     return [name for name in components if name not in others and not name.startswith(RERANKER)]
 
@@ -337,9 +338,9 @@ def find_streams(components: Iterable[str], weights: Weights) -> list[str]:
 def make_tuning_list(scored: MeasuredList, weights: Weights) -> tuple[TuningList, np.ndarray]:
     """Reduce a list to its selected hypotheses, and also return their positions.
 
-    Merging raises the total of the best of several equal hypotheses. The amount by which it does so under
-    ``weights`` is kept as an offset. That is an approximation if the weights of streams change; models and
-    counts give equal hypotheses the same scores.
+    Merging equal hypotheses raises the total of the best one. The rise under ``weights`` becomes a constant
+    ``offset``. That is exact if only weights of models and counts change, whose scores of equal hypotheses
+    are equal; it is an approximation if weights of streams change.
     """
     own = totals(scored.components, weights)
     order, merged = scored.selection.order(scored.words, own)
@@ -352,11 +353,11 @@ def make_tuning_list(scored: MeasuredList, weights: Weights) -> tuple[TuningList
 def score_mixtures(
     rescorer: Rescorer, scored: Sequence[MeasuredList], weights: Weights, free: Sequence[str] = DEFAULT_FREE
 ) -> MixtureScores | None:
-    """Mix the models' scores of every word under each candidate for the λ.
+    """Mix the models' scores word by word, under each candidate for the λ.
 
-    The λ of the cache are searched if lists have previous utterances and the mixture consists of forward
-    models; those of the neural cache also need a network that remembers. The result is None if tuning does
-    not change any λ.
+    The λ of the cache are searched if lists have previous utterances, and the mixture consists of forward
+    models. Those of the neural cache also need a network that can have such a cache. The result is None if
+    tuning changes no λ.
 
     Args:
         weights: complete weights that tuning starts from.
@@ -392,14 +393,15 @@ def build_baselines(
 ) -> tuple[list[Row], list[str]]:
     """Build the rows that need no language model, the first pass first.
 
-    If a row makes the same choices as an earlier row, or needs scores that are missing, a note replaces it.
+    A row that makes the same choices as an earlier one, or needs scores that are missing, is replaced by a
+    note.
 
     Args:
-        word_only: result of ``drop_models``; None for no row with a word weight.
+        word_only: result of ``drop_models``; None: there is no row with a word weight.
         with_tuning: add a row in which the word weight alone is tuned by cross-validation.
     """
     first = build_row(FIRST_PASS, "first pass", scored, map(order_by_first_pass, scored))
-    can_merge = all(  # equal hypotheses are merged by their scores
+    can_merge = all(  # merging adds up probabilities, which takes scores
         item.first_pass_totals is not None or len(set(item.words)) == len(item.words) for item in scored
     )
     rows = []
@@ -420,7 +422,7 @@ def build_baselines(
 
 
 def _fold_equal(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
-    """Keep rows that differ from all earlier rows, and write notes about the others."""
+    """Return the rows that differ from all earlier ones, and notes about the others."""
     kept: list[Row] = []
     same: dict[str, list[str]] = {}
     for row in rows:
@@ -442,7 +444,7 @@ SELECTIONS = {
 
 
 def drop_models(weights: Weights, first_pass: Weights | None = None) -> Weights | None:
-    """Remove language models and rerankers from weights, to see what the word weight gains alone.
+    """Return weights without language models and rerankers, to see what the word weight gains alone.
 
     Args:
         first_pass: weights that define the first pass. If given, their streams replace those of ``weights``.
@@ -458,9 +460,9 @@ def drop_models(weights: Weights, first_pass: Weights | None = None) -> Weights 
 
 ORACLE = "oracle"
 ORACLE_GENERATED = "oracle with generated"
-"""An oracle that may also choose generated hypotheses, as rows of models may."""
+"""Name of the row of an oracle that may also choose generated hypotheses, as rows of models may."""
 RISK = "MBR"
-"""Minimum Bayes risk, which chooses the hypothesis with the fewest expected errors."""
+"""Suffix of the names of rows that decide by minimum Bayes risk: the fewest expected errors win."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,7 +471,7 @@ class Comparison:
 
     scored: Sequence[MeasuredList]
     first_pass: Row
-    """The row over which gains are measured; ``rows`` may lack it."""
+    """The row over which gains are measured. It may be missing in ``rows``."""
     rows: list[Row]
     notes: list[str] = field(default_factory=list)
     """Remarks about rows that are missing."""
@@ -482,12 +484,12 @@ class Comparison:
 def weights_by_system(rescorer: Rescorer, weights: Weights, with_tuning: bool = False) -> dict[str, Weights]:
     """Make the weights of the systems that are compared: each model of the bundle alone, and the mixture.
 
-    The weights of the mixture and of all backward models are added up, and each system gives this sum to its
-    model. There is a mixture if it has several models; if it has one, the system of that model is the last of
-    them.
+    Each system gives its model the same weight: the sum of those of the mixture and of all backward models.
+    The system of the mixture comes last. If the mixture has only one model, the system of this model takes
+    its place.
 
-    One more system has ``weights`` as they are, if they weigh several language models, such as one to
-    subtract, or if they name rerankers. The other systems then use the base weights of the rerankers.
+    There is one more system, with ``weights`` as they are, if these weigh several language models (one may be
+    subtracted), or rerankers. With rerankers, the other systems use their base weights.
 
     Args:
         with_tuning: whether the λ may change, so that models with λ 0 also belong to the mixture.
@@ -519,8 +521,9 @@ def compare_systems(
     """Make the rows of the first pass, the baselines, each system, and the oracle.
 
     Args:
-        systems: weights by name of the system.
-        with_tuning: add a row with cross-validated weights for each system and for the word weight alone.
+        systems: weights of each system, by its name.
+        with_tuning: add rows with weights tuned by cross-validation, for each system and for the word weight
+            alone.
         word_only: as in ``build_baselines``.
         rescorer: mixes the models' scores, so that the λ of the mixture can be tuned; None keeps the λ.
     """
@@ -539,7 +542,7 @@ def compare_systems(
         rows.append(_build_model_row(name, lists))
         if with_tuning:
             start = weights
-            if weights.decision.kind != "minimum_bayes_risk":  # so that a temperature is tuned too
+            if weights.decision.kind != "minimum_bayes_risk":  # so that the temperature is also tuned
                 start = replace(weights, decision=DecisionRule("minimum_bayes_risk"))
             mixture = score_mixtures(rescorer, scored, start) if rescorer else None
             start = bound.apply(scored, start) if bound else start
@@ -573,7 +576,7 @@ def name_possible_rows(
 ) -> list[str]:
     """Name all rows that ``compare_systems`` may make, or ``compare_rules`` if there are no systems.
 
-    A comparison may have fewer rows, because rows that make the same choices become one.
+    A comparison may have fewer rows, because rows that make the same choices are joined.
     """
     models = [WORD_ONLY, *systems] if systems else []
     risk = [f"{name}, {RISK}" for name in systems]
@@ -584,7 +587,7 @@ def name_possible_rows(
 
 
 def _build_model_row(name: str, lists: Sequence[WeightedList], *, held_out: bool = False) -> Row:
-    """Rank each list by the weights for it."""
+    """Build the row of a model, where each list has its own weights."""
     orders = (order_by_weights(*pair) for pair in lists)
     return build_row(name, "model", [item for item, _ in lists], orders, held_out=held_out)
 
@@ -598,8 +601,8 @@ def compare_file(scored: Sequence[MeasuredList], name: str) -> Comparison:
 def compare_rules(scored: Sequence[MeasuredList], name: str) -> Comparison:
     """Make the row of a file, the baselines that differ from it, and the oracle.
 
-    If the order of the file is that of the first pass, its row stands for both. If all lists have one
-    hypothesis, there is nothing to choose and only one row.
+    If the order of the file is that of the first pass, one row stands for both. If every list has one
+    hypothesis, there is only one row, because there is nothing to choose.
     """
     if max(len(item.words) for item in scored) == 1:
         return compare_file(scored, name)
@@ -613,5 +616,5 @@ def compare_rules(scored: Sequence[MeasuredList], name: str) -> Comparison:
 
 
 def build_oracle(scored: Sequence[MeasuredList], name: str = ORACLE) -> Row:
-    """Build the row that chooses the hypothesis with the fewest errors of each list."""
+    """Build the row of the oracle, which chooses the hypothesis with the fewest errors in each list."""
     return build_row(name, "oracle", scored, map(order_by_errors, scored))

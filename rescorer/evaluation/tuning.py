@@ -1,13 +1,13 @@
 """Tune weights by nested cross-validation, judge them on held-out lists, and report the result.
 
-When a list is held out, it takes no part in the tuning of the weights that rank it, nor in the choice of
-their objective and strength (Varma and Simon, 2006, "Bias in error estimation when using cross-validation for
-model selection"). The tuned weights are used only if the one-sided lower bound of 97.5 % of the held-out gain
-is above 0. Otherwise the start is kept, and a sentence says why.
+A held-out list takes no part in tuning the weights that rank it, nor in choosing the objective and strength
+of tuning (Varma and Simon, 2006, "Bias in error estimation when using cross-validation for model selection").
+The tuned weights are used only if the one-sided lower bound of 97.5 % of the held-out gain is above 0.
+Otherwise the start is kept, and a sentence says why.
 
-Errors are a step function of the weights, so that neighbouring weights differ by chance. Other weights are
-called equal within the noise if their errors on the same lists exceed those of the tuned weights by at most
-1.96 standard errors of the difference.
+Errors are a step function of the weights, so that neighbouring weights differ by chance. Other weights are as
+good as the tuned ones, within the noise, if they make more errors on the same lists by at most 1.96 standard
+errors of the difference.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ from rescorer.types import ErrorUnit, Weights
 from rescorer.weights import CACHE, NEURAL_CACHE
 
 TEMPERATURES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
-"""Temperatures that are tried in addition to that of the start."""
+"""Temperatures of minimum Bayes risk that are tried in addition to that of the start."""
 MAX_DISTANCES = 1 << 28
-"""Largest number of distances that are kept for all lists together: 512 MiB."""
+"""Largest number of distances between hypotheses that are kept for all lists together: 512 MiB."""
 
 
 class BayesRiskErrors:
-    """Counts the errors of minimum Bayes risk under many weights; keeps the distances between hypotheses.
+    """Counts the errors of minimum Bayes risk under many weights, and keeps distances between hypotheses for
+    this.
 
     Args:
         words: canonical words of each hypothesis of each list.
@@ -99,7 +100,8 @@ class BayesRiskErrors:
 
 
 MIN_PARALLEL_HYPOTHESES = 100_000
-"""With at least this many hypotheses, several threads fit the folds; small arrays gain nothing by that."""
+"""With at least this many hypotheses, folds are fitted in several threads. Small arrays gain nothing by
+that."""
 
 T = TypeVar("T")
 
@@ -126,7 +128,7 @@ class CrossValidation:
 
 
 def choose_method(problem: TuningProblem, folds: Folds, methods: Sequence[Method] = METHODS) -> Method:
-    """Choose the most cautious method that is as good as the best one on held-out folds, within chance.
+    """Choose the most cautious method that is, within chance, as good as the best one on held-out folds.
 
     This is the one-standard-error rule (Breiman et al., 1984). A method with fewer errors than a more
     cautious one is preferred only if the difference exceeds one standard error, computed over units (see
@@ -160,9 +162,10 @@ def choose_cautious(errors: np.ndarray, units: np.ndarray) -> int:
 
 
 def is_as_good(errors: np.ndarray, units: np.ndarray) -> np.ndarray:
-    """Tell for each method whether it has at most one standard error more errors than the best: (M,) bool.
+    """Tell for each method whether its errors exceed those of the best by at most one standard error: (M,)
+    bool.
 
-    The standard error is that of the difference over units. The arguments are those of ``choose_cautious``.
+    The standard error is that of the difference, over units. The arguments are those of ``choose_cautious``.
     """
     best = int(np.argmin(errors.sum(axis=1)))
     _, unit = np.unique(units, return_inverse=True)
@@ -175,7 +178,7 @@ def cross_validate_problem(problem: TuningProblem, folds: Folds) -> CrossValidat
     """Hold out each fold in turn: choose a method, fit weights on the other folds, and count the errors.
 
     Raises:
-        ConfigError: no lists are left to tune on without some fold.
+        ConfigError: no lists are left for tuning if some fold is held out.
     """
 
     def hold_out(fold: int) -> FoldResult:
@@ -204,7 +207,7 @@ def fit_all(problem: TuningProblem, folds: Folds) -> tuple[Method, Solution]:
 
 
 def _map(function: Callable[[int], T], items: Iterable[int], problem: TuningProblem) -> list[T]:
-    """Apply a function to each item, in several threads if the arrays are so large that numpy gains by it."""
+    """Apply a function to each item; use several threads if the problem's arrays are large enough."""
     n_threads = count_cpus() if len(problem.errors) >= MIN_PARALLEL_HYPOTHESES else 1
     if n_threads == 1:
         return [function(item) for item in items]
@@ -237,7 +240,7 @@ class Judgement:
 
     @property
     def n_lists_needed(self) -> int | None:
-        """Number of lists on which a gain of this size would be found four times out of five.
+        """Number of lists that would show a gain of this size four times out of five.
 
         It is None if there is no gain, or if the standard error of the gain is unknown.
         """
@@ -247,7 +250,7 @@ class Judgement:
     def n_lists_for_test(self) -> int | None:
         """Number of lists that a test would need, if too few of the present lists differ between the weights.
 
-        To show the gain may take more lists. None if enough lists differ, or if none does.
+        A test of so many lists may still not show the gain. None if enough lists differ, or if none does.
         """
         differing = self.gain.units_changed
         if not 0 < differing < MIN_UNITS_FOR_INTERVAL:
@@ -273,9 +276,8 @@ class Judgement:
         )
 
     def figures(self) -> dict[str, float]:
-        """Return the figures to keep with the weights, in percent, without unknown ones.
-
-        They are what ``Weights.held_out`` holds.
+        """Return the figures to store in ``Weights.held_out``, in percent; figures that are not known are
+        left out.
         """
         figures = {
             "start_wer": to_percent(self.start_rate),
@@ -289,7 +291,8 @@ class Judgement:
         return {name: value for name, value in figures.items() if value is not None}
 
     def caveats(self) -> Iterator[str]:
-        """Yield a warning about the interval, if there is one, and how many lists would show the gain."""
+        """Yield the warning about the interval, if any, and a sentence on how many lists would show the
+        gain."""
         if self.warning:
             yield f"warning: {self.warning}"
         yield self.describe_lists_needed()
@@ -337,19 +340,20 @@ def judge(
 
 
 STEP = 0.05
-"""Distance between neighbouring points that are tried, in natural units."""
+"""Distance, in natural units, between neighbouring points that are tried."""
 MAX_STEP = 2.0
 SIGNIFICANT = 1.96
 """A difference of more than this many standard errors is not noise."""
 GRADIENT_STEP = 0.05
 """Step of the finite differences of the gradient, in natural units."""
 MIN_SHARE = 0.1
-"""A direction names only weights that move by at least this share of the longest move."""
+"""A direction lists only weights that move by at least this share of the largest move of a weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlatDirection:
-    """One weight that can change without an effect beyond the noise, or several that can change together."""
+    """Range in which one weight, or several together, can change before errors rise by more than the
+    noise."""
 
     ranges: dict[str, tuple[float, float]]
     """Values at both ends of the direction, by name of the weight."""
@@ -369,10 +373,10 @@ class FlatDirection:
 def find_flat_directions(
     problem: TuningProblem, solution: Solution
 ) -> tuple[list[FlatDirection], FlatDirection | None]:
-    """Find how far each free weight can move alone, and how far all can move along the flattest direction.
+    """Find how far each free weight can move alone, and how far all of them can move together.
 
-    In the flattest direction, the expected errors have the least curvature, in natural units. The second
-    result is None if fewer than two weights are free.
+    They move together in the flattest direction: that in which the expected errors have the least curvature,
+    in natural units. The second result is None if fewer than two weights are free.
     """
     problem = problem.with_mixture(solution.mixture)
     free = problem.free
@@ -404,7 +408,8 @@ def _find_flattest(problem: TuningProblem, solution: Solution) -> np.ndarray:
 
 
 def _walk(problem: TuningProblem, weights: np.ndarray, direction: np.ndarray) -> FlatDirection:
-    """Go from ``weights`` to both sides until the errors rise by more than the noise."""
+    """Go from ``weights`` along ``direction``, forwards and backwards, until errors rise by more than the
+    noise."""
     errors, slopes = problem.list_errors(weights), problem.totals(direction)
     totals = problem.totals(weights)
     first, last = find_step_bounds(problem, weights, direction)
@@ -445,23 +450,24 @@ class TuningReport:
 
     start: Weights
     tuned: Weights
-    """Weights that were fitted on all lists; use ``decide`` to get them only if they are better."""
+    """Weights that were fitted on all lists. ``decide`` returns them only if they are better than the
+    start."""
     weights: tuple[TunedWeight, ...]
     judgement: Judgement
     method: Method
     """Objective and strength of the tuned weights."""
     fold_methods: tuple[Method, ...]
     flat: tuple[FlatDirection, ...]
-    """For each free weight, how far it can move alone without an effect beyond the noise."""
+    """For each free weight, how far it can move alone before errors rise by more than the noise."""
     flattest: FlatDirection | None
-    """How far all free weights can move together in the direction of the least curvature."""
+    """Range in which all free weights can move together, in the direction of the least curvature."""
     folds: str
     """A sentence about the division of the lists into folds."""
 
     def decide(self, force: bool = False) -> Weights:
         """Return the weights to use, with the figures that judge them.
 
-        These are the tuned weights if they are better beyond chance, or if ``force`` is set; else the start.
+        The tuned weights are used if they are better beyond chance, or with ``force``; otherwise the start.
         """
         figures = self.judgement.figures()
         if self.judgement.is_better or force:
@@ -504,7 +510,7 @@ def describe_weights(
     neural cache as ``flatness``.
 
     Args:
-        bounds: (K, 2) lowest and highest value that was tried of each weight; further rows are ignored.
+        bounds: (K, 2) lowest and highest value that was tried for each weight; further rows are ignored.
     """
     rows = []
 

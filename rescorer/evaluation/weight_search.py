@@ -17,8 +17,8 @@ other (Och, 2003, "Minimum Error Rate Training in Statistical Machine Translatio
 of each hypothesis is a linear function of the step. The top hypothesis of a list therefore changes only at
 the corners of the upper envelope of these functions, and the number of errors is constant between corners.
 The search begins at several points and follows lines in the direction of each weight and in random
-directions. Many points are equally good. So the search moves away from the start only if that saves errors in
-proportion to the squared distance, and among equally good steps it takes the middle of the widest interval.
+directions. Many points are equally good. So the search moves away from the start only if this saves errors in
+proportion to the squared distance. Among equally good steps, it takes the middle of the widest interval.
 
 *The expected errors* under the posteriors are a smooth function of the weights. The posteriors of a list are
 the softmax of its totals times κ, and the loss is Σ_i p_i·errors_i over all lists (minimum word error
@@ -47,7 +47,7 @@ def make_offsets(lengths: np.ndarray) -> np.ndarray:
 
 
 def spread_over(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Repeat the value of each list (L,) for each of its hypotheses, (H,)."""
+    """Repeat the value of each list, (L,), for each hypothesis of the list, (H,)."""
     return np.repeat(values, np.diff(offsets))
 
 
@@ -62,7 +62,7 @@ def sum_per_list(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 def first_maximum_per_list(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Position in ``values`` of the largest value of each list, (L,) int64; among equal ones, the first."""
+    """Position in ``values`` of the largest value of each list, (L,) int64; of equal values, the first."""
     positions = np.flatnonzero(values == spread_over(maximum_per_list(values, offsets), offsets))
     return np.asarray(positions[np.searchsorted(positions, offsets[:-1])])
 
@@ -82,11 +82,11 @@ def softmax_per_list(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 MAX_UNITS = 100.0
-"""No weight is tried that is further than this from its start, in natural units (see ``find_units``)."""
+"""Largest distance from the start at which a weight is tried, in natural units (see ``find_units``)."""
 MAX_COMPONENT = 1e100
-"""Largest component, weighted or not; sums of squares of larger ones overflow."""
+"""Largest value of a component, weighted or not; sums of squares of larger values overflow."""
 ROUNDING = 1e-12
-"""A component whose relative spread is smaller than this is treated as constant: the rest is rounding."""
+"""A component with a relative spread below this is treated as constant: the spread is rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +96,16 @@ class MixtureChoices:
     column: int
     """Index of the weight of the mixture."""
     lambdas: tuple[tuple[float, ...], ...]
-    """The λ of each candidate: one per language model, then one per cache. The first candidate is the
-    start."""
+    """The λ of each candidate: one for each language model, then one for each cache. The first candidate is
+    the start."""
     log_probs: np.ndarray
     """(G, H) float64, the component of the mixture under each of the G candidates."""
 
     def distance(self, choice: int) -> float:
-        """Twice the sum of squared differences between the square roots of a candidate's λ and the start's.
+        """Distance of a candidate's λ from those of the start, for the penalty.
 
-        That is a squared Hellinger distance whose unit is comparable with the natural units of weights.
+        It is twice the sum of squared differences between the square roots of the λ: a squared Hellinger
+        distance whose unit is comparable with the natural units of weights.
         """
         start, other = (np.sqrt(self.lambdas[index]) for index in (0, choice))
         return 2.0 * float(((start - other) ** 2).sum())
@@ -112,7 +113,7 @@ class MixtureChoices:
 
 @dataclass(frozen=True, slots=True)
 class TuningProblem:
-    """Lists with K components per hypothesis, and the bounds within which their K weights may change."""
+    """Lists with K components per hypothesis, and bounds for the weights of these components."""
 
     names: tuple[str, ...]
     """Name of each weight, such as ``lm:mixture``."""
@@ -143,7 +144,7 @@ class TuningProblem:
         return len(self.offsets) - 1
 
     def select(self, lists: np.ndarray) -> TuningProblem:
-        """Return the problem with only some of the lists, given by index; units and start stay the same."""
+        """Return the problem with only some of the lists, given by index. Units and start stay the same."""
         lengths = np.diff(self.offsets)[lists]
         offsets = make_offsets(lengths)
         rows = np.repeat(self.offsets[lists] - offsets[:-1], lengths) + np.arange(offsets[-1])
@@ -164,11 +165,12 @@ class TuningProblem:
         return np.asarray(weights @ self.components)
 
     def choose(self, weights: np.ndarray) -> np.ndarray:
-        """Find the hypothesis with the highest total in each list; ties go to the first: positions (L,)."""
+        """Find the hypothesis with the highest total in each list, of equal ones the first: positions
+        (L,)."""
         return self.choose_by(self.totals(weights))
 
     def choose_by(self, totals: np.ndarray) -> np.ndarray:
-        """Do the same as ``choose``, for given totals (H,)."""
+        """Find the hypothesis with the highest of the given totals (H,) in each list, as ``choose`` does."""
         return first_maximum_per_list(np.round(totals, TIE_DECIMALS), self.offsets)
 
     def list_errors(self, weights: np.ndarray) -> np.ndarray:
@@ -180,12 +182,12 @@ class TuningProblem:
         return np.divide(weights - self.start, self.units, out=np.zeros_like(weights), where=self.units > 0)
 
     def penalty(self, weights: np.ndarray) -> float:
-        """Squared distance of the weights from the start in natural units, plus the distance of the λ."""
+        """Squared distance of the weights from the start, in natural units, plus the distance of the λ."""
         return float((self.moves(weights) ** 2).sum()) + self.penalty_of_mixture
 
     @property
     def penalty_of_mixture(self) -> float:
-        """The part of the penalty that comes from the λ."""
+        """The part of the penalty that the λ cause."""
         return self.mixtures.distance(self.mixture) if self.mixtures else 0.0
 
     def cost(self, weights: np.ndarray, strength: float) -> float:
@@ -259,7 +261,7 @@ def find_units(components: np.ndarray, totals: np.ndarray, offsets: np.ndarray) 
         offsets: (L + 1,).
 
     Returns:
-        (K,), 0 for a component that makes no difference in any list.
+        (K,) units; 0 for a component that makes no difference in any list.
     """
     total_spread = _find_spread(totals, offsets)
     units = np.zeros(len(components))
@@ -272,7 +274,7 @@ def find_units(components: np.ndarray, totals: np.ndarray, offsets: np.ndarray) 
 
 
 def _find_spread(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Standard deviation within each list, (L,); exactly 0 if only rounding errors differ."""
+    """Standard deviation within each list, (L,); exactly 0 if values differ only by rounding errors."""
     spread = spread_per_list(values, offsets)
     smallest = ROUNDING * max(np.abs(values).max(initial=0.0), 1.0)
     return np.where(spread > smallest, spread, 0.0)
@@ -280,12 +282,12 @@ def _find_spread(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class ErrorCurve:
-    """Number of errors as a function of the step along a line; constant between neighbouring corners."""
+    """Number of errors as a function of the step along a line; constant between corners."""
 
     corners: np.ndarray
     """(C,) float64, steps at which the number of errors changes, strictly ascending."""
     errors: np.ndarray
-    """(C + 1,) int64: before the first corner, between corners, after the last corner."""
+    """(C + 1,) int64 numbers of errors: before the first corner, between corners, after the last corner."""
 
     def at(self, step: float | np.ndarray) -> np.ndarray:
         """Errors at one or more steps, none of which may be a corner."""
@@ -293,12 +295,12 @@ class ErrorCurve:
 
 
 MAX_HALVINGS = 6
-"""A range of steps is halved at most this often to rule out hypotheses."""
+"""Largest number of times that a range of steps is halved to rule out hypotheses."""
 FEW_CANDIDATES = 4
-"""With at most this many remaining hypotheses per list, halving a range further does not pay."""
+"""A range is not halved further if at most this many hypotheses per list remain: it would not pay."""
 MIN_CANDIDATES = 20_000
-"""With fewer remaining hypotheses in all lists, halving does not pay: numpy's calls take longer than its
-sums."""
+"""A range is not halved further if fewer hypotheses than this remain in all lists: the calls of numpy would
+take longer than its arithmetic."""
 
 
 def compute_error_curve(
@@ -310,7 +312,8 @@ def compute_error_curve(
     high: float,
     min_candidates: int = MIN_CANDIDATES,
 ) -> ErrorCurve:
-    """Sum the errors of the hypotheses with the highest ``intercept + step * slope`` of each list.
+    """Sum the errors of the hypotheses with the highest ``intercept + step * slope`` in each list, for all
+    steps.
 
     If several hypotheses of a list have the same line, the first one counts.
 
@@ -319,7 +322,7 @@ def compute_error_curve(
         slopes: (H,) float64, finite.
         errors: (H,) integer.
         offsets: (L + 1,) int64, position at which each list begins.
-        low, high: first and last step of interest, finite; corners outside are left out.
+        low, high: first and last step of the curve, finite; corners outside are left out.
         min_candidates: number of hypotheses above which ranges are halved. It changes the speed, but not the
             result.
     """
@@ -333,7 +336,7 @@ def compute_error_curve(
 
 
 class _Lines(NamedTuple):
-    """The total of each hypothesis as a function of the step, and its errors; see ``compute_error_curve``."""
+    """The total of each hypothesis as a line, and its errors; for the fields, see ``compute_error_curve``."""
 
     intercepts: np.ndarray
     slopes: np.ndarray
@@ -342,7 +345,7 @@ class _Lines(NamedTuple):
 
 
 class _Stretch(NamedTuple):
-    """The corners of all lists' envelopes within a range of steps, in no particular order."""
+    """The corners, within a range of steps, of the envelopes of all lists, in no particular order."""
 
     corners: np.ndarray
     changes: np.ndarray
@@ -354,8 +357,8 @@ class _Stretch(NamedTuple):
 def _search(lines: _Lines, low: float, high: float, halvings: int, min_candidates: int) -> _Stretch:
     """Find the corners between two steps.
 
-    Take the lines that are on top at ``low`` and at ``high``. A line that never exceeds one of these two
-    within the range is nowhere on top. In a short range, few lists and hypotheses therefore remain.
+    In each list, two lines are on top at ``low`` and at ``high``. A line that does not exceed one of these
+    two anywhere in the range is nowhere on top. In a short range, few lists and hypotheses therefore remain.
     """
     intercepts, slopes, errors, offsets = lines
     at_low, at_high = intercepts + low * slopes, intercepts + high * slopes
@@ -387,16 +390,17 @@ def _search(lines: _Lines, low: float, high: float, halvings: int, min_candidate
 
 
 def _top(values: np.ndarray, tie_break: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Position of the largest value of each list, (L,); among equal ones, that of the largest
-    ``tie_break``, and then the first."""
+    """Position of each list's largest value, (L,). Ties go to the largest ``tie_break``, then to the
+    first."""
     top = values == spread_over(maximum_per_list(values, offsets), offsets)
     return first_maximum_per_list(np.where(top, tie_break, -np.inf), offsets)
 
 
 def _walk(lines: _Lines, top: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Follow the upper envelopes of all lists from left to right at once, one corner per iteration.
+    """Follow the upper envelopes of all lists from left to right, in parallel: one corner of each per
+    iteration.
 
-    The next line of an envelope is the one that crosses the current line first, or the steepest of these.
+    The next line of an envelope is the one that crosses the current line first; of several, the steepest.
 
     Args:
         top: (L,) position of the line on top of each list at the left end.
@@ -410,7 +414,7 @@ def _walk(lines: _Lines, top: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     while len(top):
         rise = slopes - spread_over(slopes[top], offsets)
         drop = spread_over(intercepts[top], offsets) - intercepts
-        rises = rise > 0  # a line that is not steeper than the one on top never crosses it further right
+        rises = rise > 0  # a line that is not steeper than the top one does not cross it further right
         lengths = np.add.reduceat(rises, offsets[:-1], dtype=np.int64)
         top_errors = errors[top][lengths > 0]
         intercepts, slopes, errors = intercepts[rises], slopes[rises], errors[rises]
@@ -430,21 +434,21 @@ N_RANDOM_STARTS = 2
 START_SPREAD = 0.5
 """Standard deviation of random starting points, in natural units."""
 MAX_ROUNDS = 10
-"""Maximum number of passes over all directions from one starting point; the search also ends after a pass
-that gains little."""
+"""Largest number of passes over all directions from one starting point. The search also ends after a pass
+that gains less than ``MIN_GAIN``."""
 WINDOW = 2.0
 """Distance to search on either side of a point, in natural units."""
 MIN_GAIN = 0.05
-"""Another pass follows if a pass gains more than this, in units of the square root of the errors; less is
-noise."""
+"""Another pass follows if a pass gains more than this number times the square root of the errors; a smaller
+gain is noise."""
 MIN_INTERVAL_WIDTH = 1e-4
-"""Smallest width of an interval between corners, in natural units; a narrower one is treated as a tie."""
+"""Smallest width of an interval between corners, in natural units; narrower intervals are not chosen."""
 
 
 def minimise_errors(
     problem: TuningProblem, strength: float, starts: Sequence[np.ndarray] = (), seed: int = 1
 ) -> np.ndarray:
-    """Find weights (K,) with few errors that are as close to the start as that allows.
+    """Find weights, (K,), that make few errors and are close to the start: a compromise by ``strength``.
 
     Args:
         strength: number of errors that a move of one natural unit must save.
@@ -484,7 +488,7 @@ def _descend(
 
 
 def _directions(problem: TuningProblem, random: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield one direction (K,) per free weight, then as many random ones; each is one natural unit long."""
+    """Yield a direction (K,) for each free weight, then as many random ones, all one natural unit long."""
     free = problem.free
     for k in free:
         direction = np.zeros(len(problem.start))
@@ -501,8 +505,8 @@ def _best_point(
 ) -> tuple[np.ndarray, float]:
     """Find the cheapest point on a line, and its cost.
 
-    The point is the middle of an interval between two corners. Among equally cheap intervals, the widest is
-    taken, and among equally wide ones, the one nearest to the start.
+    The point is the middle of an interval between two corners. Of equally cheap intervals, the widest is
+    taken; of equally wide ones, the one nearest to the start.
     """
     low, high = find_step_bounds(problem, weights, direction)
     if high - low <= MIN_INTERVAL_WIDTH:
@@ -525,7 +529,7 @@ def _best_point(
 def find_step_bounds(
     problem: TuningProblem, weights: np.ndarray, direction: np.ndarray
 ) -> tuple[float, float]:
-    """Return the first and the last step from ``weights`` along ``direction`` within bounds and window."""
+    """Return the first and last step along ``direction`` that stay within the bounds and ``WINDOW``."""
     moving = direction != 0
     edges = (problem.bounds[moving] - weights[moving, None]) / direction[moving, None]  # (M, 2)
     return max(-WINDOW, float(edges.min(axis=1).max())), min(WINDOW, float(edges.max(axis=1).min()))
@@ -533,14 +537,14 @@ def find_step_bounds(
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Fitted weights."""
+    """Result of fitting: the weights, the choice of λ, and the sharpness."""
 
     weights: np.ndarray
     """(K,)"""
     mixture: int = 0
     """Index of the candidate for the λ; see ``MixtureChoices``."""
     log_sharpness: float = 0.0
-    """ln κ relative to the κ of the start, if expected errors were minimised; otherwise 0."""
+    """ln κ minus that of the start, if expected errors were minimised; otherwise 0."""
 
     def list_errors(self, problem: TuningProblem) -> np.ndarray:
         """Errors of the hypothesis that is ranked first in each list, (L,)."""
@@ -548,15 +552,14 @@ class Solution:
 
 
 LOG_SHARPNESS_BOUND = 5.0
-"""Largest distance of ln κ from its start. At the start of κ, totals vary by about 1 within a list."""
+"""Largest distance of ln κ from its start, at which totals vary by about 1 within a list."""
 MAX_ITERATIONS = 60
 
 
 class ExpectedErrors:
     """The penalised expected errors as a function of moves from the start.
 
-    Moves (F + 1,) are the distances of the F free weights from the start in natural units, and then that of
-    ln κ.
+    Moves (F + 1,) are the distances from the start: of the F free weights, in natural units, then of ln κ.
     """
 
     def __init__(self, problem: TuningProblem, strength: float) -> None:
@@ -565,11 +568,11 @@ class ExpectedErrors:
         self.start_sharpness = 1.0 / spread if spread > 0 else 1.0
 
     def moves_to(self, solution: Solution) -> np.ndarray:
-        """The moves (F + 1,) that lead to a solution."""
+        """The moves (F + 1,) that lead from the start to a solution."""
         return np.append(self.problem.moves(solution.weights)[self.free], solution.log_sharpness)
 
     def weights_at(self, moves: np.ndarray) -> np.ndarray:
-        """The weights (K,) after moves."""
+        """The weights (K,) after moves from the start."""
         weights = self.problem.start.copy()
         weights[self.free] += moves[:-1] * self.problem.units[self.free]
         return weights
@@ -624,10 +627,10 @@ class Method:
     """A way to fit weights."""
 
     objective: Objective
-    """The quantity to minimise; ``start`` keeps the weights of the start."""
+    """The quantity to minimise; with ``start``, nothing is minimised, and the weights of the start stay."""
     strength: float = 0.0
-    """Number of errors that a move of one natural unit must save, divided by the square root of the errors
-    at the start. That root is about the standard deviation of the number of errors."""
+    """Number of errors that a move of one natural unit must save, divided by the square root of the errors at
+    the start. This root is about the standard deviation of the number of errors."""
 
     def __str__(self) -> str:
         is_start = self.objective == "start"
@@ -639,13 +642,13 @@ METHODS = (
     Method("start"),
     *(Method(objective, strength) for strength in STRENGTHS for objective in ("expected errors", "errors")),
 )  # fmt: skip
-"""Methods to choose from, the most cautious first. Among methods that do equally well, the first is used."""
+"""Methods to choose from, the most cautious first. If methods do equally well, the first is used."""
 MAX_MIXTURE_ROUNDS = 3
-"""The λ are chosen again for changed weights at most this often."""
+"""Largest number of times that the λ are chosen again because the weights have changed."""
 
 
 class Fitter:
-    """Fits one problem by several methods; each method begins where a more cautious one ended."""
+    """Fits one problem by several methods. Each begins at the result of a more cautious method."""
 
     def __init__(self, problem: TuningProblem) -> None:
         self.problem = problem
@@ -653,7 +656,7 @@ class Fitter:
         self._solutions: dict[Method, Solution] = {}
 
     def fit(self, method: Method) -> Solution:
-        """Fit the weights by a method; the result is always the same."""
+        """Fit the weights by a method; calls with the same method give the same result."""
         if method not in self._solutions:
             self._solutions[method] = self._fit(method)
         return self._solutions[method]

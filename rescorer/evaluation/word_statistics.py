@@ -1,8 +1,8 @@
 """Statistics of the words in lists: tokens that need other settings, unknown words, and equal texts.
 
-Different texts may have the same words once normalised. Some are meant to: they differ in case, punctuation,
-events such as ``[NOISE]`` and variants such as ``to(2)``. If texts differ in more than that, the normaliser
-has made two different words equal, and errors between them are not counted.
+Different texts may have the same words after normalisation. This is intended if they differ only in case,
+punctuation, events such as ``[NOISE]`` and variants such as ``to(2)``. If they differ in more, the normaliser
+has made different words equal, and errors between these are not counted.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from rescorer.text import EVENT_PATTERNS, FILLERS, Normaliser, NormaliserSetting
 from rescorer.trie import Words
 
 MAX_EXAMPLES = 20
-"""Maximum number of out-of-vocabulary words that are kept, and of examples per kind of token."""
+"""Largest number of unknown words that are kept, and of examples of each kind of token."""
 
 FILLER = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]|\{[^{}\s]+\}|\([^()\s]*[^()\d\s][^()\s]*\)|\+\+?[^+\s]+\+\+?|"
                     r"[!%#]\w+|\*\w+\*|-\w+-", re.IGNORECASE)  # fmt: skip
 MARK_PATTERNS = (*EVENT_PATTERNS, *(pattern for pattern in FILLERS["english"] if "[" in pattern[:2]), "sil")
-"""Tokens that match are marks, not words: events such as ``[NOISE]``, and fillers in brackets."""
+"""Patterns of tokens that are marks, not words: events such as ``[NOISE]``, and fillers in brackets."""
 BUCKWALTER = re.compile(r"(?=.*[|>&<}{~*$])['|>&<}{`~*$_A-Za-z]*[A-Za-z]['|>&<}{`~*$_A-Za-z]*")
 X_SAMPA = re.compile(
     r"(?!.*(?:@@|##|<\|))(?=.*(?:[@{}\\]|[A-Za-z]:.|[A-Za-z]_[a-z]|\"[A-Za-z].*(?<!\")$))[!-~]+"
@@ -32,7 +32,7 @@ X_SAMPA = re.compile(
 ALTERNATION_MARKS = frozenset("{/}")
 """Tokens that mark alternatives in NIST's files, as in ``{ c / @ }``."""
 MIN_LETTERS_SHARE = 0.2
-"""If more than this share of the tokens has signs among its letters, the signs seem to be letters."""
+"""If more than this share of the tokens have signs among their letters, signs are taken for letters."""
 VARIANT = re.compile(r"(.*\w)(?:\(\d+\)|[#~]\d+)")
 MULTIWORD = re.compile(r"[^\W\d_]+(?:'\w+)?(?:[_+=~^|][^\W\d_]+(?:'\w+)?)+")
 JOINER = re.compile(r"[_+=~^|]")
@@ -64,7 +64,7 @@ class UnknownWords:
     """Number of words in all hypotheses, known or not."""
     unknown: TokenStats
     other_case: int
-    """Unknown words that the bundle knows in lower or upper case."""
+    """Number of unknown words that the bundle knows in lower or upper case."""
     reference_words: int
     reference_unknown: int
 
@@ -112,16 +112,16 @@ class WordStats:
 
     tokens: int
     uncovered: Mapping[str, TokenStats]
-    """Tokens that the settings of the normaliser do not handle, by kind: filler, variant, multiword, case."""
+    """Tokens that need other settings of the normaliser, by kind: filler, variant, multiword, case."""
     unknown: UnknownWords | None
     """None without a vocabulary."""
     integers: TokenStats = TokenStats(0, 0, ())
-    """Tokens of the hypotheses, if all of them are whole numbers, like word ids, but the references are not;
-    otherwise nothing."""
+    """Tokens of the hypotheses, if all are whole numbers, such as word ids, but those of the references are
+    not. Otherwise there are none."""
     letters: str = ""
-    """Name of an alphabet in which signs are letters, if the tokens seem to be written in it."""
+    """Name of an alphabet in which signs are letters, if tokens seem to be written in it; otherwise empty."""
     spacing: str = ""
-    """A remark about texts without spaces between words; see ``rescorer.text``."""
+    """A remark, if texts have no spaces between words (see ``rescorer.text``); otherwise empty."""
     markup: tuple[MarkupStats, ...] = ()
     unknown_pieces: Mapping[str, int] = field(default_factory=dict)
     """Tokens of the hypotheses that stand for something unknown, such as ``⁇``, with their counts."""
@@ -138,10 +138,10 @@ class WordStats:
 
 
 class WordTally:
-    """Counts tokens; keeps each distinct one once."""
+    """Counts tokens, and keeps each distinct token once."""
 
     def __init__(self, drops: Callable[[str], bool] | None = None) -> None:
-        """Count with ``drops``, which says whether the normaliser removes a token; see ``MarkupTally``."""
+        """Start to count; ``drops`` says whether the normaliser removes a token, see ``MarkupTally``."""
         self._hypothesis_tokens: Counter[str] = Counter()
         self._reference_tokens: Counter[str] = Counter()
         given = () if drops is None else (drops,)
@@ -165,7 +165,7 @@ class WordTally:
         Args:
             normaliser: gives the words in which errors are counted.
             vocabulary: words that the models know; None if there are no models.
-            read: gives the words that the models read; None for ``normaliser``.
+            read: converts texts to the words that the models read; None for ``normaliser``.
         """
         tokens = self._hypothesis_tokens + self._reference_tokens
         kinds: dict[str, Counter[str]] = {}
@@ -192,7 +192,7 @@ class WordTally:
             yield MarkupStats(found, in_references=True)
 
     def _find_integer_ids(self) -> Counter[str]:
-        """Return the tokens of the hypotheses if they look like ids of a symbol table, otherwise nothing."""
+        """Return the tokens of the hypotheses if they look like ids of a symbol table, otherwise none."""
         spoken, heard = (
             all(token.isascii() and token.isdigit() for token in tokens)
             for tokens in (self._reference_tokens, self._hypothesis_tokens)
@@ -222,7 +222,7 @@ def classify_uncovered(
     Args:
         vocabulary: words that the bundle knows; None without a bundle. A token whose words are all known has
             no mark.
-        seen: all tokens. They tell whether a capitalised token also occurs in lower case.
+        seen: all tokens, which show whether a capitalised token also occurs in lower case.
     """
     words = normaliser.normalise_token(token)
     if not words or (vocabulary is not None and all(word in vocabulary for word in words)):
@@ -242,16 +242,16 @@ def classify_uncovered(
 
 
 def loses_signs(normaliser: Normaliser) -> bool:
-    """Whether a normaliser would damage an alphabet in which signs are letters and case counts."""
+    """Whether a normaliser would damage texts in an alphabet in which signs are letters and case matters."""
     settings = normaliser.settings
     return not settings.letters and (settings.punctuation, settings.case) != ("keep", "keep")
 
 
 def find_letters(tokens: Mapping[str, int]) -> str:
-    """Guess in which alphabet with signs as letters tokens are written: ``buckwalter`` or ``x-sampa``.
+    """Guess in which alphabet tokens are written, of those where signs are letters.
 
-    In Buckwalter, tokens have only the signs of that alphabet. In X-SAMPA, many tokens have other signs where
-    letters would stand. The result is empty if the tokens are in neither.
+    The result is ``buckwalter`` if tokens have only the signs of that alphabet, ``x-sampa`` if many tokens
+    have other signs where letters would stand, and otherwise empty.
     """
     if tokens.keys() >= ALTERNATION_MARKS:
         tokens = {token: count for token, count in tokens.items() if token not in ALTERNATION_MARKS | {"@"}}
@@ -282,22 +282,23 @@ MAX_EXAMPLE_CHARACTERS = 80
 
 @dataclass(slots=True)
 class EqualTexts:
-    """Counts different texts of a list or its reference to which a normaliser gives the same words."""
+    """Counts texts of a list, or of its reference, that differ although a normaliser gives them the same
+    words."""
 
     normaliser: Normaliser
     mild: Normaliser
-    """Gives the same words only to texts that are meant to have the same words; see ``beyond``."""
+    """A normaliser that gives the same words only to texts that are meant to have them; see ``beyond``."""
     texts: int = 0
-    """Number of texts whose words are those of another text of the list."""
+    """Number of texts that have the same words as another text of their list."""
     beyond: int = 0
-    """Number of these texts that differ from the other one in more than case, punctuation, events and
-    variants."""
+    """Number of these texts that differ from the other text in more than is intended: case, punctuation,
+    events and variants."""
     beyond_examples: list[tuple[str, str]] = field(default_factory=list)
     _examples: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def examples(self) -> tuple[tuple[str, str], ...]:
-        """Pairs of texts; pairs that count for ``beyond`` come first."""
+        """Pairs of texts with the same words; pairs that count for ``beyond`` come first."""
         return tuple(dict.fromkeys([*self.beyond_examples, *self._examples]))[:MAX_EQUAL_EXAMPLES]
 
     def add(self, texts: Iterable[str]) -> None:
@@ -329,7 +330,7 @@ class EqualTexts:
 
 
 def make_mild_normaliser(settings: NormaliserSettings) -> Normaliser:
-    """Make a normaliser that equates only texts that are meant to be equal.
+    """Make a normaliser that gives the same words only to texts that are meant to be equal.
 
     Such texts differ in case, punctuation, events or variants, or in tokens that the settings replace or drop
     by name.
@@ -347,10 +348,10 @@ def make_mild_normaliser(settings: NormaliserSettings) -> Normaliser:
 
 
 def make_bundle_twin(read: Normaliser, compared: Normaliser) -> Normaliser:
-    """Make a normaliser that equates what the normaliser of a bundle is meant to equate.
+    """Make a normaliser that equates only the texts that a bundle's normaliser is meant to equate.
 
-    These are texts that are also equal when errors are counted, and texts that differ only in words that the
-    bundle's normaliser drops by name.
+    Such texts are equal when errors are counted, or differ only in words that the bundle's normaliser drops
+    by name.
 
     Args:
         read: normaliser of the bundle, which gives the words that models read.
@@ -363,7 +364,7 @@ def make_bundle_twin(read: Normaliser, compared: Normaliser) -> Normaliser:
 def find_equated(lists: Iterable[Iterable[str]], read: Normaliser, compared: Normaliser) -> EqualTexts:
     """Find texts that the models of a bundle cannot tell apart, although errors between them are counted.
 
-    The bundle's own normaliser gives such texts the same words.
+    The reason is that the bundle's normaliser gives such texts the same words.
 
     Args:
         lists: the texts of each list.

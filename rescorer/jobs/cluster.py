@@ -1,7 +1,7 @@
 """Run shards on a Ray cluster: workers on its nodes load the models once, and run one shard after another.
 
 The shards to run and the resources of each worker come in; committed and failed shards come out. A worker is
-a Ray actor: an object in a process of the cluster, whose methods are called from here.
+a Ray actor: an object that lives in a process of the cluster, and whose methods are called from this process.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ADDRESS = re.compile(r"auto|(ray://)?(?P<host>[^\s:/@]+|\[[0-9a-fA-F:]+\]):(?P<p
 CONNECT_S = 5.0
 """Longest time, in seconds, that a cluster may take to accept a connection."""
 OBJECT_STORE_BYTES = 80 << 20
-"""Memory for the shared objects of a Ray that is started here. Workers send only counts, so that it is nearly
-the least that Ray accepts."""
+"""Memory for shared objects, if Ray is started on this machine. It is nearly the least that Ray accepts,
+which is enough because workers send only counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Cluster:
     Args:
         address: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``; empty: start Ray on this machine.
         workers: number of workers; 0: as many as fit.
-        cpus: number of CPUs of each worker, and of its threads.
+        cpus: number of CPUs of each worker, which uses as many threads.
         gpus: share of a GPU that each worker gets.
         wait_s: seconds to wait until the cluster has room for the first worker.
     """
@@ -55,11 +55,11 @@ class Cluster:
 
     @property
     def request(self) -> str:
-        """The resources that a worker needs, in words."""
+        """The resources that a worker needs, in words for messages."""
         return f"{self.cpus} CPU" + (f" and {self.gpus:g} GPU" if self.gpus else "")
 
     def count_fitting(self, nodes: list[dict[str, Any]]) -> int:
-        """The number of workers that have room on the nodes of a cluster, if nothing else runs there."""
+        """The number of workers that fit on the nodes of a cluster if nothing else runs there."""
         alive = [node["Resources"] for node in nodes if node["Alive"]]
         counts = [int(resources.get("CPU", 0)) // self.cpus for resources in alive]
         if self.gpus:
@@ -72,7 +72,7 @@ class Cluster:
 
 
 def import_ray() -> ModuleType:
-    """Import Ray, which is an extra; raises ConfigError if it is not installed."""
+    """Import Ray, an optional package; raise ConfigError if it is not installed."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_DISABLE_FAILURE_SIGNAL_HANDLER"] = "1"  # SIGTERM ends the command, without a stack trace
     try:
@@ -118,7 +118,7 @@ def _resolve(address: str) -> str:
 
 @contextmanager
 def connect(cluster: Cluster) -> Iterator[ModuleType]:
-    """Connect to a cluster until the end of the block, or start Ray on this machine for as long.
+    """Connect to a cluster, or start Ray on this machine, until the end of the block.
 
     Yields:
         The module ``ray``.
@@ -200,14 +200,14 @@ def _describe(resources: dict[str, float]) -> str:
 
 
 Progress = tuple[int, FileSummary]
-"""Number of items since the last report, and the summary of the shard so far."""
+"""Number of items (lists and errors) since the last report, and the summary of the shard so far."""
 
 
 class ShardActor:
     """Runs shards in a process of a cluster; ``report`` may be called while ``run`` works.
 
     Args:
-        folder: working folder of the command, since the names of files may be relative to it.
+        folder: working folder of the command, because names of files may be relative to this folder.
         threads: CPU threads of the process.
     """
 
@@ -218,12 +218,12 @@ class ShardActor:
         self._is_running = False
 
     def find_node(self) -> str:
-        """The name of the worker's node. An answer also means that the worker has got its resources."""
+        """The name of the worker's node. If this call returns, the worker has got its resources."""
         return socket.gethostname()
 
     def load(self) -> RescorerError | None:
         """Load the models; return an error if this is impossible."""
-        with suppress(OSError):  # needed for relative names only, whose errors say what is missing
+        with suppress(OSError):  # only relative names need it; if it is missing, their errors say so
             os.chdir(self._folder)
         try:
             self._runner.load()
@@ -258,7 +258,7 @@ class ShardActor:
 
 
 REPORT_S = 1.0
-"""Seconds between two reports of a worker; more if there are more than ``MAX_REPORT_RATE`` workers."""
+"""Seconds between two reports of a worker, but more if there are more than ``MAX_REPORT_RATE`` workers."""
 MAX_REPORT_RATE = 100
 """Largest number of reports per second from all workers together."""
 
@@ -268,8 +268,8 @@ def run_on_cluster(
 ) -> Iterator[Finished]:
     """Run shards of the plan of a store; yield each when it is committed or has failed.
 
-    This does on a cluster what ``rescorer.jobs.shards.run_shards`` does on this machine. The paths of the
-    store, the models and the inputs must be the same on all nodes. The workers end when this process ends.
+    On this machine, ``rescorer.jobs.shards.run_shards`` does the same. The paths of the store,
+    the models and the inputs must be the same on all nodes. The workers end when this process ends.
 
     Args:
         on_batch: called for each report of a worker, with the number of items since its last report and the
@@ -306,11 +306,11 @@ class _ActorWorker:
     shard: int | None = None
     """The shard that the worker runs."""
     is_asked: bool = False
-    """Whether the worker has been asked for a report, and has not answered."""
+    """Whether the worker has been asked for a report that has not come yet."""
 
 
 class _ActorPool:
-    """The workers on a cluster, and the calls that they have not answered."""
+    """The workers on a cluster, and the calls to which they have not answered yet."""
 
     def __init__(self, ray: ModuleType, store: Store, job: Job, cluster: Cluster, on_batch: OnBatch) -> None:
         self._ray, self._cluster, self._on_batch = ray, cluster, on_batch
@@ -343,7 +343,7 @@ class _ActorPool:
                     worker.is_asked = True
                     self._call(worker, "report", self._report_s)
             for reference in self._wait():
-                if reference in self._calls:  # not of an actor that is known to be dead
+                if reference in self._calls:  # else the call went to an actor that is known to be dead
                     yield from self._receive(reference, due)
             self._check_resources()
 
@@ -385,7 +385,7 @@ class _ActorPool:
             yield self._finish(worker, *answer)
 
     def _learn_node(self, worker: _ActorWorker) -> None:
-        """Wait for the name of a worker's node, which may arrive after the models are loaded."""
+        """Store the name of a worker's node, which may arrive only after the models are loaded."""
         for reference, (asked, method) in list(self._calls.items()):
             if asked is worker and method == "find_node":
                 del self._calls[reference]
@@ -405,10 +405,10 @@ class _ActorPool:
         return finish(shard, result)
 
     def _bury(self, worker: _ActorWorker, due: DueShards, error: Exception) -> Iterator[Finished]:
-        """Remove a worker that died; put its shard back into the queue, or give it up."""
+        """Remove a worker that died; put its shard back or, after ``MAX_DEATHS``, give it up."""
         self._workers.remove(worker)
         self._calls = {call: value for call, value in self._calls.items() if value[0] is not worker}
-        self._ray.kill(worker.actor)  # it may live and only be out of reach
+        self._ray.kill(worker.actor)  # the actor may still live, out of reach
         if worker.shard is not None:
             if (given_up := due.put_back(worker.shard)) is not None:
                 yield given_up

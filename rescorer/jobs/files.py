@@ -1,8 +1,8 @@
 """Re-rank streams of n-best lists: read, batch, rescore and write, with memory bounded by one batch.
 
-If a list cannot be read, scored or written, it goes to a file of rejected lists, with the reason; the other
-lists are not affected. Lists of one conversation can be rescored in order, so that models read the text of
-the earlier lists before each; lists of different conversations share batches.
+A list that cannot be read, scored or written goes to a file of rejected lists, with the reason; the other
+lists are not affected. Lists of one conversation can be rescored in order: models then read the text of
+earlier lists before each list. Lists of different conversations share batches.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from rescorer.types import NBestList, Utterance, Weights
 from rescorer.weights import WORDS
 
 MIN_LISTS_TO_JUDGE = 10
-"""Smallest number of lists from which a reversed ranking is recognised."""
+"""Smallest number of lists by which a run can be judged to rank in reverse."""
 MAX_LOWER_HALF, MAX_CHANGED = 0.5, 0.9
-"""A ranking looks reversed if more than these shares of the best hypotheses come from the lower half of their
-list, and are not its first hypothesis."""
+"""A run looks reversed if both shares are exceeded: that of best hypotheses from the lower half of their
+list, and that of best hypotheses that were not the first of their list."""
 
 
 class RejectsFile:
     """A context manager that writes rejected lists to a file, or to stderr without a path.
 
-    The file is created when the first list is rejected. If none is, a file left by an earlier run is removed,
-    so that it is not mistaken for the rejects of this run.
+    The file is created when the first list is rejected. If no list is rejected, a file that an earlier run
+    left is removed, so that it is not taken for the rejects of this run.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -95,7 +95,7 @@ class FileSummary:
     def looks_reversed(self) -> bool:
         """Whether the ranking seems upside down, as it is when costs are read as log-probabilities.
 
-        In nearly all lists the best hypothesis is then another one, mostly from the lower half of the list.
+        The best hypothesis is then rarely the first of its list, and mostly from the lower half.
         """
         n = self.lists
         is_odd = self.from_lower_half > MAX_LOWER_HALF * n and self.changed > MAX_CHANGED * n
@@ -104,7 +104,7 @@ class FileSummary:
 
 @dataclass(frozen=True, slots=True)
 class RenderedList:
-    """A re-ranked list in the form that the writer expects, and its counts for the summary."""
+    """A re-ranked list in the form that the writer expects, with the facts that the summary counts."""
 
     content: Any
     counts: FileSummary
@@ -116,9 +116,9 @@ class RenderedList:
 
 
 Batch = list[NBestList | InputError]
-"""Items yielded by a reader: lists, and errors in place of unreadable lists."""
+"""Items that a reader yields: lists, and errors in place of unreadable lists."""
 BatchResults = list[RenderedList | InvalidList]
-"""One result for each list of a batch. The errors in the batch have no result."""
+"""One result for each list of a batch; errors in the batch have no results."""
 
 
 class BatchRescorer(Protocol):
@@ -192,7 +192,7 @@ class LocalRescorer:
 
 @dataclass(frozen=True)
 class RescorerLoader:
-    """A function that loads the models, and can be pickled to be called in other processes.
+    """A function that loads the models. It can be pickled, to be called in other processes.
 
     Args:
         bundle: folder of the models.
@@ -211,7 +211,7 @@ class RescorerLoader:
     to: str = "jsonl"
 
     def __call__(self) -> LocalRescorer:
-        """Load the models; raises BundleError and ConfigError like ``Rescorer.load``."""
+        """Load the models; raise BundleError and ConfigError as ``Rescorer.load`` does."""
         rescorer = Rescorer.load(self.bundle, self.device, self.batch_words, self.dtype)
         if self.apply is not None:
             self.apply(rescorer.ranker)
@@ -230,8 +230,8 @@ def rescore_lists(
 
     Args:
         lists: items yielded by a reader: lists, and errors in place of unreadable lists.
-        write: writes a rendered list, and is called in input order. If the format cannot hold a list,
-            ``write`` raises InvalidList and writes nothing.
+        write: writes a rendered list; called in input order. For a list that the format cannot hold,
+            ``write`` must raise InvalidList and write nothing.
         reject: writes a line of JSON about a rejected list.
         on_batch: called after each batch with its number of items and the summary so far.
 
@@ -256,7 +256,7 @@ def rescore_lists(
 def _try_write(
     result: RenderedList | InvalidList, write: Callable[[Any], object]
 ) -> RenderedList | InvalidList:
-    """Write a result unless it is an error; return it, or the error if it cannot be written."""
+    """Write a result unless it is an error. Return the result, or the error if writing failed."""
     if isinstance(result, RenderedList):
         try:
             with phase(Phase.WRITE):
@@ -286,7 +286,7 @@ def cut_batches(items: Iterable[NBestList | InputError], max_words: int) -> Iter
 
 
 def count_words(item: NBestList | InputError) -> int:
-    """About how many words and sentence ends the hypotheses of a list have; 0 for an error."""
+    """Estimate the number of words and sentence ends in the hypotheses of a list; 0 for an error."""
     if isinstance(item, InputError):
         return 0
     return sum(hypothesis.text.count(" ") + 2 for hypothesis in item.hypotheses)
@@ -307,12 +307,12 @@ def format_reject(error: InputError, item: NBestList | InputError) -> str:
 SessionText = Literal["chosen", "reference"]
 
 GROUP = "group"
-"""If ``--session`` has this value, the group of a list, such as its speaker, is its conversation."""
+"""Value of ``--session`` for which lists of the same group, such as a speaker, are a conversation."""
 WINDOW_BATCHES = 16
 """Number of batches that are read at a time, so that lists of several conversations can be rescored
 together."""
 MAX_SESSIONS = 10_000
-"""Largest number of conversations whose text is kept; beyond it, the least recent one is forgotten."""
+"""Largest number of conversations whose text is kept; the least recent one makes room for the next."""
 
 
 @dataclass(slots=True)
@@ -343,14 +343,14 @@ class SessionRescorer:
 
     Args:
         inner: rescores lists that do not depend on each other.
-        field: name of the field of a list that holds the id of its conversation; or ``group``.
-        text: the text of earlier lists that models read: the chosen text, or the reference, which shows how
-            much would be gained if all earlier decisions were right.
+        field: name of the field that holds the id of a list's conversation; or ``group``.
+        text: the text of earlier lists that models read: the chosen text, or the reference. The latter shows
+            how much would be gained if all earlier decisions were right.
     """
 
     def __init__(self, inner: BatchRescorer, field: str, text: SessionText = "chosen") -> None:
         self.inner, self.field, self.text = inner, field, text
-        self._sessions: OrderedDict[str, _Session] = OrderedDict()  # that of the latest list last
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()  # the most recently used last
 
     @property
     def batch_words(self) -> int:
@@ -382,7 +382,7 @@ class SessionRescorer:
     def _rescore_turn(
         self, lists: Sequence[NBestList], turn: Mapping[str, int]
     ) -> dict[int, RenderedList | InvalidList]:
-        """Rescore one list of each conversation, and add its text to the conversation."""
+        """Rescore one list of each conversation, and add the texts to the conversations."""
         batch: Batch = [self._add_previous(lists[index], name) for name, index in turn.items()]
         share = -(-sum(map(count_words, batch)) // self.inner.count)  # so that all processes are busy
         batches = cut_batches(batch, min(share, self.inner.batch_words))
@@ -393,7 +393,8 @@ class SessionRescorer:
         return results
 
     def _name_session(self, nbest: NBestList) -> str:
-        """The name of a list's conversation; raises InvalidList if the list cannot take part."""
+        """The name of a list's conversation; raise InvalidList if the name, or a needed reference, is
+        missing."""
         name = nbest.group if self.field == GROUP else nbest.fields.get(self.field)
         if not isinstance(name, (str, int)) or isinstance(name, bool) or name == "":
             message = "missing; expected the name of a conversation, a text or an integer (--session)"

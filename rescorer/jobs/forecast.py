@@ -1,6 +1,6 @@
 """Forecast the cost of rescoring: read many of the lists, or all, and score a few.
 
-Reading counts lists, hypotheses and words, and draws a sample of lists; scoring the sample measures the
+Reading counts lists, hypotheses and words, and draws a sample of lists. Scoring the sample measures the
 processor time per word. Both use the code of a real run, so that the figures include parsing and writing.
 """
 
@@ -49,11 +49,11 @@ class Estimate:
         return Estimate(*(factor * bound + plus for bound in (self.value, self.low, self.high)))
 
     def to_dict(self) -> dict[str, float | None]:
-        """The three figures by name; None in place of infinity, which JSON cannot express."""
+        """The estimate and both ends of its interval by name; None in place of infinity, which JSON lacks."""
         return {name: bound if math.isfinite(bound) else None for name, bound in asdict(self).items()}
 
     def product(self, other: Estimate) -> Estimate:
-        """The product of two independent estimates: the squares of their relative errors add up."""
+        """The product of two independent estimates; its squared relative error is the sum of theirs."""
         value = self.value * other.value
         errors = other.value * (self.high - self.value), self.value * (other.high - other.value)
         error = math.hypot(*errors)
@@ -77,7 +77,7 @@ def estimate_speed(words: Sequence[int], times_s: Sequence[Sequence[float]]) -> 
 
 
 def estimate_repeat(amounts: Sequence[float]) -> Estimate:
-    """Predict the amount of one more repetition, as a multiple of the mean of the given repetitions.
+    """Predict what one more repetition would measure, as a multiple of the mean of the given repetitions.
 
     The interval combines the spread of single repetitions with the error of the mean.
     """
@@ -94,7 +94,7 @@ def quantile_95(degrees: int) -> float:
 
 
 def estimate_rate(words: Sequence[int], amounts: Sequence[float]) -> Estimate:
-    """Estimate an amount per word from parts of the input: the sum of the amounts by that of the words.
+    """Estimate an amount per word from parts of the input: sum of ``amounts`` / sum of ``words``.
 
     The interval treats the parts as a random sample (Cochran, Sampling Techniques, 1977, chapter 6). A single
     part has no spread, and its interval is infinite.
@@ -121,7 +121,7 @@ class Sample:
     lists: Sequence[NBestList]
     """Lists that were drawn at random without replacement, in random order."""
     n_lists: int
-    """Number of lists of the whole input, like the following figures."""
+    """Number of lists. This and the following figures are for the whole input."""
     hypotheses: int
     words: Estimate
     """Number of words and sentence ends, before prefixes are shared."""
@@ -130,7 +130,7 @@ class Sample:
     read_s: float
     """Processor time to read the whole input."""
     read_share: float = 1.0
-    """The share of the bytes that was read; 1 if all figures are exact."""
+    """The share of the input's bytes that was read; 1: all was read, so that the figures are exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +158,16 @@ class Forecast:
     """Number of distinct prefixes and sentence ends of a batch, divided by its number of words and sentence
     ends: the share of the words that must be scored."""
     words_per_core_s: Estimate
-    """Words per second of processor time, not counting the time to read them."""
+    """Words that are scored per second of processor time; reading is not included."""
     core_s: Estimate
-    """Processor time, including reading, but not including the start of processes."""
+    """Processor time of the run, including reading, but not the start of processes."""
     gpu_s: Estimate | None
     """Time for which a GPU is used; None if no GPU is used."""
     start_s: float
     """Processor time to start a process: libraries and models."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as ``--json`` prints them, with times in hours."""
+        """The figures in the form that ``--json`` prints, with times in hours."""
         counts = ("n_lists", "hypotheses", "unreadable")
         hours = {
             f"{name}_hours": None if estimate is None else estimate.times(1 / 3600).to_dict()
@@ -214,10 +214,10 @@ def sample_input(
     max_bytes: int,
     seed: int,
 ) -> Sample:
-    """Draw a sample of the lists: of files, of which about ``max_bytes`` are read, or of a whole pipe.
+    """Draw a sample of lists, from about ``max_bytes`` of files, or from the whole of a pipe.
 
     Args:
-        check: takes lists and the name of their file, checks the first lists, and returns all of them.
+        check: takes lists and the name of their file, checks the first few, and returns all lists.
 
     Raises:
         ConfigError: the first lists do not fit the weights or the output format.
@@ -233,12 +233,12 @@ def sample_input(
 
 
 def forecast_run(load: RescorerLoader, sample: Sample, threads: int, *, compress: bool) -> Forecast:
-    """Score a sample in this process, which has read it, and forecast the cost of all lists.
+    """Score a sample in this process, and forecast the cost of all lists.
 
     Answers are written to a temporary file, so that the figures include the time to write them.
 
     Args:
-        threads: CPU threads; 0 means one, because processor time is forecast.
+        threads: CPU threads; 0 means one thread, because the forecast is of processor time.
         compress: whether the output will be compressed.
     """
     with open_rescorer(load, 1, threads or 1, load.batch_words) as rescorer, TemporaryDirectory() as folder:
@@ -255,7 +255,7 @@ def draw_sample(
     """Read parts of the input, and draw ``size`` of their lists (Vitter, Sampling with a Reservoir, 1985).
 
     Args:
-        parts: number of bytes and lists of each part. All parts must have been drawn with equal probability.
+        parts: for each part, its number of bytes and its lists. Parts must be drawn with equal probability.
         n_bytes: number of bytes of the whole input.
 
     Raises:
@@ -333,8 +333,8 @@ def _measure_pass(
     """Rescore a sample once.
 
     Returns:
-        The list numbers at which batches begin and end; processor time and elapsed time at each of these; and
-        the counts of the pass.
+        The numbers of lists after which batches begin and end; processor time and elapsed time at each of
+        these; and the counts of the pass.
     """
     ends, clocks = [0], [(time.process_time(), time.perf_counter())]
 

@@ -3,8 +3,8 @@
 Files, folders and objects come in; a plan with the hash of every part goes out. Planning reads the input
 once, in memory that does not grow with the files. The scores of networks depend on the batch in the last
 digits of float32 (see the decision on batch invariance). With networks, shards therefore end only where
-batches end, so that the output of all shards is exactly that of the undivided file. Parts that are drawn at
-random serve to forecast the cost of a run.
+batches end, so that the output of all shards is exactly that of the undivided file. This module also draws
+random parts of an archive, to forecast the cost of a run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rescorer.types import NBestList
 
 FORMAT, VERSION = "rescorer-shards", 1
 MAX_SHARDS = 100_000
-"""Largest number of shards; each process reads the whole plan."""
+"""Largest number of shards, because each process reads the whole plan."""
 MAX_PLAN_BYTES = 1 << 30
 MAX_DIFFERENCES = 5
 """Largest number of differences that an error names."""
@@ -44,20 +44,20 @@ MAX_DIFFERENCES = 5
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """An input file; or a folder, if the lists' format makes a folder of one list file."""
+    """An input file, or a folder, if in the lists' format a folder is one file of lists."""
 
     name: str
-    """The name that the user gave, or a name below a folder that the user gave."""
+    """The path or URL: as the user gave it, or below a folder that the user gave."""
     n_bytes: int
     is_lines: bool
     """Whether the file has one list per line, so that it can be divided."""
     header: str = ""
-    """The first line of JSON lines, if it is a header, which declares the units of scores."""
+    """The first line of JSON lines, if it is a header, that is, declares the units of scores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Consecutive bytes of an input file; the whole file if it cannot be divided."""
+    """Consecutive bytes of an input file, or the whole file if it cannot be divided."""
 
     file: int
     """Index of the file in the plan."""
@@ -72,15 +72,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A division of input files into shards: the shards, one after another, are the input in its order."""
+    """A division of input files into shards, which one after another make up the whole input."""
 
     answers: Mapping[str, Any]
-    """Everything that the answers depend on, apart from the lists: bundle, weights and options."""
+    """Everything on which the answers depend, apart from the lists: bundle, weights and options."""
     files: tuple[InputFile, ...]
     shards: tuple[tuple[Part, ...], ...]
     """The parts of each shard; a shard may be empty."""
     fingerprint: str = field(default="", compare=False)
-    """SHA-256 of the file from which the plan was read; the record of each shard repeats it."""
+    """SHA-256 of the file from which the plan was read. The record of each shard has the same value."""
 
     def count_lists(self, index: int) -> int | None:
         """Number of lists of a shard; None if it is unknown."""
@@ -98,7 +98,7 @@ class Plan:
 
 
 def parse_plan(content: bytes, place: str) -> Plan:
-    """Read a plan; raises FormatError if it is damaged or of another version."""
+    """Read a plan; raise FormatError if it is damaged or of another version."""
     try:
         data = json.loads(content.decode("utf-8", "surrogateescape"))
         if (data["format"], data["version"]) != (FORMAT, VERSION):
@@ -184,7 +184,7 @@ def check_files(plan: Plan, files: tuple[tuple[str, int], ...]) -> None:
 def _find_differences(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, str, str]]:
     """Yield the differences between nested objects: the name, such as ``options.merge``, and both values.
 
-    An object that one side lacks is one difference. A missing value is equal to null.
+    An object that only one side has counts as one difference. A missing value is equal to null.
     """
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for key in before.keys() | now.keys():
@@ -202,7 +202,7 @@ def _show(value: Any) -> str:
 LINE_FORMAT = "jsonl"
 """The format with one list per line: its files can be divided at any line."""
 TABLE_FORMAT = "parquet"
-"""The format in which a folder has one table of lists per file."""
+"""The format of tables of lists; a folder may have several files, with one table each."""
 BLOCK_BYTES = 1 << 20
 MAX_NAMES = 1_000_000
 """Largest number of input files."""
@@ -215,11 +215,11 @@ class ListSource:
     """Functions that read the lists of whole files or of parts. They can be pickled, for other processes.
 
     Args:
-        find_parts: finds the files and folders that an input consists of, and their format.
+        find_parts: finds the files and folders of which an input consists, and their format.
         find_header: reads the header line of a file of JSON lines; an empty string if it has none.
         read_file: reads all lists of a file or folder.
-        read_lines: reads some lines of a file. Takes a stream, the number of its first line in the file, and
-            the header of the file.
+        read_lines: reads some lines of a file. It gets a stream of these lines, the number of the first one
+            in the file, and the header of the file.
     """
 
     find_parts: Callable[[str], Parts]
@@ -227,7 +227,7 @@ class ListSource:
     read_file: Callable[[str], Lists]
     read_lines: Callable[[BinaryIO, int, str], Lists]
     may_divide: bool = True
-    """Whether files may be divided at all. They may not if lists depend on earlier ones."""
+    """Whether files may be divided at all; False if lists depend on earlier lists."""
 
     def find_format(self, name: str) -> str:
         """The name of the format of a file or folder."""
@@ -235,11 +235,12 @@ class ListSource:
 
 
 def find_files(sources: Iterable[str], source: ListSource) -> list[str]:
-    """Replace patterns and folders by the names of their files, in order; a folder that is a single list file
-    stays.
+    """Replace patterns and folders by the names of their files, in order.
+
+    A folder that is one file of lists (see ``InputFile``) stays.
 
     Raises:
-        ConfigError: an input is a pipe, occurs twice, or there are too many.
+        ConfigError: an input is a pipe, an input occurs twice, or there are too many inputs.
         InputError: nothing matches an input.
     """
     names: list[str] = []
@@ -283,7 +284,7 @@ def _measure_local(name: str) -> int:
 
 
 def measure_all(names: Sequence[str]) -> list[int]:
-    """The number of bytes of each file or object, or of all files below a folder; raises FormatError."""
+    """The number of bytes of each file, object, or folder with all files below; raise FormatError."""
     urls = [name for name in names if is_url(name)]
     sizes = dict(zip(urls, measure_objects(urls), strict=True))
     return [sizes[name] if name in sizes else _measure_local(name) for name in names]
@@ -294,7 +295,7 @@ def _list_folder(name: str) -> list[Path]:
 
 
 def is_compressed(name: str) -> bool:
-    """Whether a file is gzip data, which can only be read from its beginning."""
+    """Whether a file is gzip data, which can be read only from the beginning."""
     with open_binary(name) as stream:
         return stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
 
@@ -313,18 +314,18 @@ def hash_all(name: str) -> str:
 
 
 def hash_stream(stream: BinaryIO) -> str:
-    """SHA-256 of the rest of a stream."""
+    """SHA-256 of a stream from its present position on."""
     return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 class RawLine(NamedTuple):
-    """A line; or a piece of a line that is longer than readers accept."""
+    """A line of a file, or a piece of a line that is longer than readers accept."""
 
     content: bytes
     ends: bool
     """Whether the line ends with this piece."""
     is_blank: bool
-    """Whether the whole line is blank, if it ends here."""
+    """Whether the whole line is blank; known only with its last piece."""
 
 
 def scan_lines(name: str, n_bytes: int) -> Iterator[RawLine]:
@@ -351,7 +352,7 @@ def _is_blank(raw: bytes, number: int) -> bool:
 
 
 class RangeReader(io.RawIOBase):
-    """A part of a file as a stream that hashes what is read."""
+    """A part of a file as a stream, which hashes the bytes that are read from it."""
 
     def __init__(self, stream: BinaryIO, name: str, n_bytes: int) -> None:
         self.name = name  # for messages of readers
@@ -407,7 +408,7 @@ def hash_part(file: InputFile, part: Part) -> str:
 
 
 def open_binary(name: str) -> BinaryIO:
-    """Open a file or object; raises FormatError."""
+    """Open a file or object for reading; raise FormatError if this fails."""
     try:
         return open_named(name)
     except OSError as error:
@@ -415,12 +416,12 @@ def open_binary(name: str) -> BinaryIO:
 
 
 MIN_PARTS = 2
-"""Smallest number of parts that are drawn: a single one would give an estimate without an interval."""
+"""Smallest number of parts to draw, because a single part would give an estimate without an interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some bytes of a file of plain JSON lines."""
+    """Consecutive bytes of a file of uncompressed JSON lines."""
 
     name: str
     start: int
@@ -432,14 +433,15 @@ def draw_extract(
 ) -> tuple[int, Iterator[tuple[int, Lists]]]:
     """Draw parts of an archive, of about ``max_bytes`` bytes together, each with the same probability.
 
-    Plain JSON lines are drawn in blocks, other files as a whole. Everything is read if it is not larger; and
-    also if the files are of different kinds, because the bytes of one kind say nothing about the other.
+    Files of plain JSON lines are drawn in blocks, other files as a whole. Everything is read if the archive
+    is not larger than ``max_bytes``, and also if it has files of both kinds, because the bytes of one kind
+    say nothing about the other.
 
     Args:
         names: input files, from ``find_files``.
 
     Returns:
-        The number of bytes of the whole archive; and the bytes and the lists of each part, in order.
+        The number of bytes of the whole archive; and, for each part in order, its bytes and its lists.
     """
     sizes = measure_all(names)
     n_bytes, generator = sum(sizes), random.Random(seed)
@@ -478,7 +480,7 @@ def _draw_blocks(
 
 
 def read_block(block: Block, source: ListSource, header: str) -> Lists:
-    """Read the lists whose lines begin in a block, so that each list belongs to one block."""
+    """Read the lists whose lines begin in a block. Each list thus belongs to exactly one block."""
     with open_binary(block.name) as stream:
         begin, end = (_find_line(stream, place) for place in (block.start, block.end))
         stream.seek(begin)
@@ -488,7 +490,7 @@ def read_block(block: Block, source: ListSource, header: str) -> Lists:
 
 
 def _find_line(stream: BinaryIO, place: int) -> int:
-    """Find the first line that begins at or after a byte; a line that is too long ends at the limit."""
+    """Find where the first line begins at or after a byte. A line that is too long is cut at the limit."""
     if place:
         stream.seek(place - 1)
         stream.readline(max_line_bytes() + 1)
@@ -500,12 +502,13 @@ Unit = Literal["shards", "lists"]
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """The size of shards.
+    """The rule by which the input is divided into shards.
 
     Args:
-        n: number of shards, of about equal bytes; or number of lists in each shard.
+        n: number of shards, which then have about equally many bytes; or number of lists in each shard.
         unit: which of the two numbers ``n`` is.
-        batch_words: size of a batch if shards must end where batches end; None if they may end at any line.
+        batch_words: size of a batch, if shards may end only where batches end; None if shards may end at any
+            line.
     """
 
     n: int
@@ -527,7 +530,7 @@ class _Shards:
     """Number of lists in the next shard."""
 
     def is_full(self, n_bytes: int, n_lists: int | None) -> bool:
-        """Whether the next shard would be full with so many further bytes and lists."""
+        """Whether the next shard is full after so many further bytes and lists are added."""
         if self.division.unit == "lists":
             return n_lists is None or self.n_lists + n_lists >= self.division.n
         goal = (len(self.closed) + 1) * self.total_bytes
@@ -556,11 +559,11 @@ def make_plan(
     division: Division,
     on_bytes: Callable[[int], object] = lambda n: None,
 ) -> Plan:
-    """Read all input once, and divide it.
+    """Read all input once, and divide it into shards.
 
     Args:
         names: input files, from ``find_files``.
-        answers: everything that the answers depend on, apart from the lists.
+        answers: everything on which the answers depend, apart from the lists.
         on_bytes: called with the number of bytes that were read since the last call.
 
     Raises:
@@ -601,7 +604,7 @@ def _divide_lines(
     header: str,
     on_bytes: Callable[[int], object],
 ) -> Iterator[Part]:
-    """Yield the parts of a file; each ends where its shard is full."""
+    """Yield the parts of a file, each of which ends where its shard is full, or at the end of the file."""
     words = shards.division.batch_words
     groups = repeat(1) if words is None else map(len, cut_batches(source.read_file(name), words))
     digest, start, end, first_line, line = hashlib.sha256(), 0, 0, 1, 1

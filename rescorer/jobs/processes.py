@@ -40,10 +40,10 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 
 
 class Worker(Protocol[Task_contra, Answer_co]):
-    """Runs tasks in a process, to which it is pickled. It should load models only for its first task."""
+    """Runs tasks in another process, to which it is pickled. It should load models there, not before."""
 
     def run(self, task: Task_contra, report: Callable[..., None], /) -> Answer_co:
-        """Run a task. ``report`` sends its arguments to the parent process at once."""
+        """Run a task, and return its answer. ``report`` sends its arguments to the parent process at once."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +51,7 @@ class _Process(Generic[Task]):
     process: BaseProcess
     connection: Connection
     tasks: deque[Task] = field(default_factory=deque)
-    """The tasks that the process was given, in order; it runs the first one."""
+    """The tasks that the process has, in order. It runs the first one; the others wait."""
 
 
 class ProcessPool(Generic[Task, Answer]):
@@ -60,7 +60,7 @@ class ProcessPool(Generic[Task, Answer]):
     Args:
         worker: runs the tasks of a process; each process gets a copy.
         count: largest number of processes. They are started when there are tasks for them.
-        depth: largest number of tasks that a process has at a time: one runs while the others wait.
+        depth: largest number of tasks that a process has at a time: one runs, and the others wait.
         on_report: called in this process with the arguments of each ``report``.
     """
 
@@ -82,7 +82,7 @@ class ProcessPool(Generic[Task, Answer]):
 
     def __exit__(self, *exc_info: object) -> None:
         for process in self._processes.values():
-            if process.tasks:  # whose answers are not needed any more
+            if process.tasks:  # its answers are not needed any more
                 process.process.terminate()
             with suppress(OSError):
                 process.connection.send(None)
@@ -95,7 +95,7 @@ class ProcessPool(Generic[Task, Answer]):
     def run(self, take: Callable[[], Task | None]) -> Iterator[tuple[Task, Answer | None]]:
         """Keep the processes busy until all tasks are done; yield each task with its answer.
 
-        If a process is killed, its tasks are yielded with None, and another process takes its place.
+        If a process is killed, its tasks are yielded with None as the answer, and another process is started.
 
         Args:
             take: returns the next task; None if there is none at present.
@@ -124,7 +124,8 @@ class ProcessPool(Generic[Task, Answer]):
                     yield process.tasks.popleft(), content
 
     def _feed(self, take: Callable[[], Task | None]) -> None:
-        """Give tasks to the processes that have the fewest; while all are busy, start more processes."""
+        """Give tasks to the processes with the fewest tasks; if all are busy, start another, up to the
+        largest number."""
         while True:
             least = min(self._processes.values(), key=lambda process: len(process.tasks), default=None)
             may_start = len(self._processes) < self.count
@@ -135,7 +136,7 @@ class ProcessPool(Generic[Task, Answer]):
             if least is None or (least.tasks and may_start):
                 least = self._start()
             least.tasks.append(task)
-            with suppress(OSError):  # it was killed, which `run` finds next
+            with suppress(OSError):  # it was killed; `run` notices this next
                 least.connection.send(task)
 
     def _start(self) -> _Process[Task]:
@@ -152,7 +153,7 @@ class ProcessPool(Generic[Task, Answer]):
 
 
 def _run_tasks(connection: Connection, worker: Worker[Any, Any]) -> None:
-    """Run the tasks that arrive, until None does."""
+    """Run the tasks that arrive in this process, until None arrives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its processes
     tasks: SimpleQueue[Any] = SimpleQueue()
     Thread(target=_receive_tasks, args=(connection, tasks), daemon=True).start()
@@ -166,9 +167,10 @@ def _run_tasks(connection: Connection, worker: Worker[Any, Any]) -> None:
 
 
 def _receive_tasks(connection: Connection, tasks: SimpleQueue[Any]) -> None:
-    """Receive tasks while another task runs, so that the parent never has to wait until it can send one.
+    """Receive tasks in a thread while a task runs, so that the parent never has to wait before it can send
+    one.
 
-    If the parent is killed, end this process too, which would otherwise keep its models in memory forever.
+    If the parent is killed, end this process too. Otherwise it would keep its models in memory forever.
     """
     try:
         while (task := connection.recv()) is not None:
@@ -179,7 +181,7 @@ def _receive_tasks(connection: Connection, tasks: SimpleQueue[Any]) -> None:
 
 
 MAX_BATCH_WORDS = 16_384
-"""Maximum number of words per batch: enough for large matrix products, and few enough that all processes are
+"""Largest number of words per batch: enough for large matrix products, but few enough to keep all processes
 busy until close to the end of a file."""
 BATCHES_PER_PROCESS = 2
 """Number of batches that each process has at a time: one is rescored while the other waits."""
@@ -216,7 +218,7 @@ class ProcessPoolRescorer(ProcessPool["_PackedBatch", BatchResults | Exception])
             RescorerError: any error raised in a process, such as BundleError.
         """
         numbered = enumerate(batches)
-        waiting: dict[int, Batch] = {}  # those whose results are awaited, or those of one before them
+        waiting: dict[int, Batch] = {}  # batches whose results, or those of an earlier batch, are missing
         done: dict[int, BatchResults | Exception] = {}
 
         def take() -> _PackedBatch | None:
@@ -243,7 +245,7 @@ class ProcessPoolRescorer(ProcessPool["_PackedBatch", BatchResults | Exception])
 
 @dataclass(slots=True)
 class _BatchWorker:
-    """Rescores batches in a process. The answer to a failed batch is the error, which the parent raises."""
+    """Rescores batches in a process. If a batch fails, the answer is the error, which the parent raises."""
 
     load: Callable[[], LocalRescorer]
     threads: int
@@ -262,7 +264,7 @@ class _BatchWorker:
 
 
 def load_in_process(load: Callable[[], LocalRescorer], threads: int) -> LocalRescorer:
-    """Load the models into a process that does nothing but rescore from now on."""
+    """Load the models, and prepare this process for doing nothing but rescore."""
     keep_freed_memory()
     use_threads(threads)
     rescorer = load()
@@ -293,9 +295,9 @@ def open_rescorer(
 
 @contextmanager
 def spare_existing_objects() -> Iterator[None]:
-    """Exclude the objects that exist now, such as torch and the models, from garbage collection.
+    """Exclude the objects that exist now, such as torch and the models, from garbage collection in the block.
 
-    The lists that come and go cause a full collection every few batches, which these objects would make 0.1 s
+    The lists that come and go cause a full collection every few batches. Those objects would make it 0.1 s
     longer.
     """
     gc.freeze()
@@ -306,8 +308,7 @@ def spare_existing_objects() -> Iterator[None]:
 
 
 class PackedList(NamedTuple):
-    """A list whose hypotheses are stored by columns, which are ten times as fast to pickle as a hundred
-    objects."""
+    """A list whose hypotheses are stored as columns, which are ten times as fast to pickle as objects."""
 
     id: str
     texts: list[str]
@@ -316,7 +317,7 @@ class PackedList(NamedTuple):
     partial: list[bool]
     """Whether each hypothesis is partial; empty if none is."""
     list_attributes: tuple[Any, ...]
-    """The other attributes of the list, in their order."""
+    """The attributes of the list other than its hypotheses, in the order of the class."""
 
 
 class _PackedBatch(NamedTuple):
@@ -326,7 +327,7 @@ class _PackedBatch(NamedTuple):
 
 
 def pack(nbest: NBestList) -> PackedList:
-    """Convert a list for sending it to another process."""
+    """Convert a list to columns, to send it to another process."""
     client_fields = [hypothesis.fields for hypothesis in nbest.hypotheses]
     partial = [hypothesis.partial for hypothesis in nbest.hypotheses]
     return PackedList(

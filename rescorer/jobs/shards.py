@@ -1,8 +1,8 @@
 """Rescore an archive in shards: run each shard, commit it exactly once, verify and join the output.
 
-An ``Archive`` is the input with its plan, which is made or, if there is one, read. A ``DueRun`` is the set of
-shards that a command still has to run. A shard is committed when the record that names its files is created;
-of several processes that run the same shard, only the first can do that.
+An ``Archive`` is the input, whose plan is read or, if there is none yet, made. A ``DueRun`` is the set of
+shards that a command still has to run. A shard is committed when the record that names its files is created.
+Of several processes that run the same shard, only the first can create it.
 """
 
 from __future__ import annotations
@@ -73,22 +73,22 @@ from rescorer.types import Weights
 from rescorer.weights import weights_to_dict
 
 READERS = 16
-"""Number of records that are read at the same time, because object storages answer slowly."""
+"""Number of records that are read in parallel, because object storages answer slowly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The records of some shards, and the shards whose record cannot be used."""
+    """The records of committed shards, and errors for the shards whose record cannot be used."""
 
     records: dict[int, Record]
     """Records of the committed shards."""
     damaged: dict[int, FormatError]
-    """The shards with a damaged record or file, and what is wrong. Such a shard can be committed only after
-    the record is removed by hand: the files that the record names may be intact."""
+    """Errors by shard, for damaged records and for records with damaged files. Such a shard can be committed
+    only after its record is removed by hand, because the files that the record names may be intact."""
 
 
 def read_committed(store: Store, plan: Plan, shards: Sequence[int]) -> Committed:
-    """Read the records of shards; a shard without a record is neither committed nor damaged.
+    """Read the records of shards. A shard without a record counts neither as committed nor as damaged.
 
     Only the sizes of the files are compared with the records; ``verify`` and ``merge`` also compare the
     hashes.
@@ -116,7 +116,7 @@ def read_committed(store: Store, plan: Plan, shards: Sequence[int]) -> Committed
 
 
 def _compare_sizes(store: Store, record: Record, sizes: dict[str, int]) -> FormatError | None:
-    """The error for a file of a record that is missing or has another size; None if there is none."""
+    """The error for the first file of a record that is missing or has another size; None if all are right."""
     for file in filter(None, (record.data, record.rejects)):
         if sizes.get(file.name) == file.n_bytes:
             continue
@@ -136,16 +136,16 @@ def _compare_sizes(store: Store, record: Record, sizes: dict[str, int]) -> Forma
 
 
 def how_to_mend(store: Store, shard: int) -> str:
-    """Say what to do about a file that does not agree with the record of its shard."""
+    """Say in a message what to do about a file that does not agree with the record of its shard."""
     return f"restore it, or remove {store.place}/{record_name(shard)} and --resume"
 
 
 MAX_DEATHS = 3
-"""How many workers may be killed while they run the same shard before the shard is given up."""
+"""A shard is given up after so many workers were killed while they ran it."""
 
 
 class Finished(NamedTuple):
-    """A shard with its record, if it is committed, or with the error by which it failed."""
+    """The number of a shard, and its record if it is committed, or the error by which it failed."""
 
     shard: int
     result: Record | RescorerError
@@ -171,8 +171,7 @@ class DueShards:
         return self._shards.popleft() if self._shards else None
 
     def put_back(self, shard: int) -> Finished | None:
-        """Put back the shard of a worker that was killed, at the front; give up on a shard that kills
-        workers."""
+        """Put back the shard of a worker that was killed, at the front; after ``MAX_DEATHS``, give it up."""
         self._deaths[shard] += 1
         if self._deaths[shard] < MAX_DEATHS:
             self._shards.appendleft(shard)
@@ -188,19 +187,19 @@ OnBatch = Callable[[int, FileSummary], object]
 
 
 def keep(rescorer: BatchRescorer) -> BatchRescorer:
-    """Return the rescorer itself."""
+    """Return the rescorer itself: the default of ``Job.arrange``."""
     return rescorer
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that a process needs in order to run the shards of a plan; it can be pickled.
+    """Everything, apart from the store, that a process needs to run shards of a plan. It can be pickled.
 
     Args:
         load: loads the models; called once in each process.
         source: reads the lists.
         to: format of the output.
-        arrange: decides the order in which the lists of a file are rescored; called for each part.
+        arrange: wraps the rescorer for each part, to change the order in which lists are rescored.
     """
 
     load: Callable[[], LocalRescorer]
@@ -210,7 +209,7 @@ class Job:
 
 
 def describe_bundle(bundle: Bundle) -> dict[str, Any]:
-    """The label of a bundle, and the hashes of its files except weights, which are compared apart."""
+    """The label of a bundle, and the hashes of its files; weights are compared separately."""
     files = bundle.manifest["files"]
     return {
         "label": bundle.label,
@@ -235,7 +234,7 @@ def run_shard(
     rescorer: BatchRescorer,
     on_batch: OnBatch = lambda n_items, summary: None,
 ) -> tuple[Record, bool]:
-    """Rescore a shard and commit it, unless it is committed; any number of processes may do this at once.
+    """Rescore a shard and commit it, unless it is committed already. Several processes may do this at once.
 
     Args:
         rescorer: has the models of the plan; see ``load_planned``.
@@ -246,8 +245,8 @@ def run_shard(
 
     Raises:
         InputError: the input has changed since the plan.
-        OutputError: the output cannot be written. In both cases nothing is committed, and the files of this
-            attempt are deleted.
+        OutputError: the output cannot be written. After either error, nothing is committed, and the files of
+            this attempt are deleted.
     """
     if (record := read_record(store, index, plan.fingerprint)) is not None:
         return record, False
@@ -323,7 +322,7 @@ def _discard(store: Store, *names: str) -> None:
 
 @dataclass(slots=True)
 class ShardRunner:
-    """Runs shards in a process of its own, to which it is pickled.
+    """Runs shards in another process, to which it is pickled.
 
     Args:
         store: has the plan of the shards.
@@ -336,7 +335,7 @@ class ShardRunner:
     _loaded: tuple[Plan, LocalRescorer] | None = None
 
     def load(self) -> None:
-        """Read the plan and load the models, which ``run`` does otherwise.
+        """Read the plan and load the models now; otherwise the first ``run`` does it.
 
         Raises:
             ConfigError, ModelError: the models cannot be loaded, or are not those of the plan.
@@ -410,8 +409,8 @@ class Status:
     damaged: tuple[str, ...]
     """A message for each record that cannot be read, or whose files are missing or changed."""
     leftovers: tuple[StoredFile, ...]
-    """Files of attempts that no intact record names: those of running or killed processes, and those of
-    damaged records."""
+    """Files of attempts that no intact record names. They are from running or killed processes, or their
+    record is damaged."""
 
     @property
     def missing(self) -> list[int]:
@@ -425,7 +424,7 @@ class Status:
 
     @property
     def seconds(self) -> float:
-        """The times of all committed shards added up."""
+        """The sum of the times, in seconds, of all committed shards."""
         return sum(record.seconds for record in self.records.values())
 
     @property
@@ -434,7 +433,7 @@ class Status:
         return sum(record.data.n_bytes for record in self.records.values())
 
     def complete_records(self) -> list[Record]:
-        """The records of all shards, in order; raises ConfigError or FormatError if one is missing or
+        """The records of all shards in order; raise ConfigError or FormatError if one is missing or
         damaged."""
         if self.damaged:
             raise FormatError(self.damaged[0])
@@ -455,7 +454,7 @@ def read_status(store: Store) -> Status:
         FormatError: the plan cannot be read.
     """
     plan = read_plan(store)
-    attempts = store.list_files(ATTEMPTS)  # before the records, so that a commit in between is no leftover
+    attempts = store.list_files(ATTEMPTS)  # before records are read: a commit in between is no leftover
     shards, damaged = [], []
     for file in store.list_files(RECORDS):
         shard = shard_of_record(file.name)
@@ -475,7 +474,7 @@ def read_status(store: Store) -> Status:
 def verify(
     store: Store, *, inputs: bool = False, on_shard: Callable[[], object] = lambda: None
 ) -> Iterator[str]:
-    """Read all output again, and yield a message for everything that is wrong or missing.
+    """Check all output: read it again, and yield a message for everything that is wrong or missing.
 
     Args:
         inputs: also hash the input again, and compare it with the plan.
@@ -534,8 +533,8 @@ def clean(store: Store, min_age_s: float) -> list[StoredFile]:
         The deleted files.
 
     Raises:
-        ConfigError, FormatError: as for ``read_status``. Also if a record is damaged, since it is then not
-            known which files to keep, or if a file cannot be deleted.
+        ConfigError, FormatError: as for ``read_status``. FormatError also means that a record is damaged, so
+            that the files to keep are not known, or that a file cannot be deleted.
     """
     status = read_status(store)
     if status.damaged:
@@ -583,7 +582,7 @@ def merge(
 
 
 def find_outputs(store: Store) -> tuple[str, list[str], FileSummary]:
-    """Find the output of all shards, to read it without a merge.
+    """Find the output files of all shards, so that they can be read without ``merge``.
 
     Returns:
         The format, the names of the files in the order of the input, and the counts of all shards.
@@ -633,19 +632,19 @@ class Archive:
 
     @staticmethod
     def find(sources: Sequence[str], source: ListSource, store: Store) -> list[str]:
-        """Find the input files, without those of the store; raises as ``find_files``."""
+        """Find the input files, without files of the store; raise the errors of ``find_files``."""
         return [name for name in find_files(sources, source) if not is_own_file(store, name)]
 
     @property
     def answers(self) -> dict[str, Any]:
-        """Everything that answers depend on, apart from the lists, in the form in which a plan stores it."""
+        """Everything on which answers depend, apart from the lists, in the form in which a plan stores it."""
         weights = weights_to_dict(self.weights)
         return {"bundle": describe_bundle(self.bundle), "weights": weights, "options": dict(self.options)}
 
     def make_plan(
         self, n: int, unit: Unit, batch_words: int, on_bytes: Callable[[int], object] = lambda n_bytes: None
     ) -> Plan:
-        """Divide the input, and store the plan unless another process stores one at the same time.
+        """Divide the input; store the plan, unless another process has stored one meanwhile.
 
         Args:
             n, unit, batch_words: as for ``Division``. If all models are n-grams, shards may end at any line,
@@ -660,7 +659,7 @@ class Archive:
         return plan
 
     def read_plan(self) -> Plan:
-        """Read the plan of the store, and check that it is one for this input, these models and options.
+        """Read the plan of the store; check that it is for the same input, models, weights and options.
 
         Raises:
             ConfigError: the models, weights or options differ from those of the plan.
@@ -695,7 +694,7 @@ class DueRun:
 
     @classmethod
     def find(cls, store: Store, plan: Plan, shard: int | None) -> DueRun:
-        """Read the records of all shards, or that of one.
+        """Find the shards to run: read the records of all shards or, if ``shard`` is given, that of one.
 
         Raises:
             ConfigError: there is no such shard.
@@ -712,7 +711,7 @@ class DueRun:
     def collect(
         self, results: Iterable[Finished], on_failure: Callable[[int, RescorerError], object]
     ) -> FileSummary:
-        """Wait for the shards that are run, and add up the counts of those that are committed.
+        """Take the results of shards as they come, and add up the counts of those that were committed.
 
         Raises:
             InputError, ScoringError: some shards failed or have damaged records. The type is that of the

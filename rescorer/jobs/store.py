@@ -1,7 +1,7 @@
 """Store plans, records and output under names that can be created only once, on disk or in object storage.
 
-A record is a small file that says which output files belong to a shard: a shard is committed once its record
-exists. An attempt is one process's try to rescore a shard; its files have names that no other attempt uses.
+A record is a small file that says which output files belong to a shard. A shard is committed once its record
+exists. An attempt is one process's try to rescore a shard. Its files have names that no other attempt uses.
 
 ``Store`` is the interface that the other modules use. ``LocalStore`` is a folder of a file system, and
 ``ObjectStore`` is a prefix in an object storage such as S3.
@@ -46,10 +46,10 @@ RECORDS, ATTEMPTS = "records", "attempts"
 ATTEMPT_NAME = re.compile(
     rf"{ATTEMPTS}/(\.?[0-9]{{6}}\.[0-9a-f]+\..+|.+\.json\.[0-9a-f]{{12}}\.draft|[0-9a-f]{{12}}\.probe)"
 )
-"""Names of the files that attempts write, complete or not. Other files in the folder ``ATTEMPTS`` are not
-ours."""
+"""Matches the names of files that attempts write, complete or not. Other files in ``ATTEMPTS`` are
+ignored."""
 NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-"""Error numbers of a file system that has no hard links."""
+"""Error numbers by which a file system says that it has no hard links."""
 
 
 class OutputError(FormatError):
@@ -73,13 +73,14 @@ class Store(Protocol):
         """The folder or URL, for messages."""
 
     def prepare(self) -> None:
-        """Make the folder or prefix ready for a plan; raises ConfigError if that is impossible."""
+        """Make the folder or prefix ready for a plan; raise ConfigError if that is impossible."""
 
     def scratch(self, name: str) -> Path:
-        """The local path to which a file is written before ``save`` stores it under its name."""
+        """The local path to which the caller writes a file before ``save`` stores the file under its name."""
 
     def save(self, name: str) -> None:
-        """Store a written file durably; raises OutputError if the storage is full or fails."""
+        """Store the file that was written to the scratch path durably; raise OutputError if the storage is
+        full or fails."""
 
     def create(self, name: str, content: bytes) -> bool:
         """Create a complete, durable file, unless the name is taken; return whether it was created.
@@ -91,7 +92,7 @@ class Store(Protocol):
         """
 
     def open(self, name: str) -> BinaryIO:
-        """Open a file for reading; raises FileNotFoundError."""
+        """Open a file for reading; raise FileNotFoundError if there is none."""
 
     def exists(self, name: str) -> bool:
         """Whether there is a file of this name."""
@@ -100,17 +101,18 @@ class Store(Protocol):
         """List the files of a folder by name; none if there is no such folder."""
 
     def delete(self, name: str) -> None:
-        """Delete a file, if it exists, and any part of it at its scratch path."""
+        """Delete a file, and what was written of it at its scratch path, if these exist."""
 
 
 def is_own_file(store: Store, name: str) -> bool:
-    """Whether a file found below an input folder or prefix belongs to the store, which may lie there too."""
+    """Whether a file found below an input folder belongs to the store, which may lie in that folder."""
     inner = name.removeprefix(f"{store.place}/")
     return inner != name and (inner == PLAN or inner.startswith((f"{RECORDS}/", f"{ATTEMPTS}/")))
 
 
 def read_file(store: Store, name: str, max_bytes: int) -> bytes:
-    """Read a whole file; raises FileNotFoundError, or FormatError if it is larger than it can be."""
+    """Read a whole file; raise FileNotFoundError if there is none, FormatError if it exceeds
+    ``max_bytes``."""
     with store.open(name) as stream:
         content = stream.read(max_bytes + 1)
     if len(content) > max_bytes:
@@ -130,10 +132,10 @@ def is_sha256(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LocalStore:
-    """A folder of a file system with hard links, which several machines may share.
+    """A store in a folder of a file system with hard links, which several machines may share.
 
-    A record is created by ``link(2)``, which fails if the name exists, whereas a rename would replace the
-    record of another process.
+    A record is created by ``link(2)``, which fails if the name exists. A rename would replace the record of
+    another process.
     """
 
     folder: Path
@@ -143,7 +145,7 @@ class LocalStore:
         return str(self.folder)
 
     def prepare(self) -> None:
-        """Create the folders; raises ConfigError if that is impossible."""
+        """Create the folders; raise ConfigError if that is impossible."""
         try:
             for name in (RECORDS, ATTEMPTS):
                 (self.folder / name).mkdir(parents=True, exist_ok=True)
@@ -200,13 +202,13 @@ class LocalStore:
 
 
 def _unlink(path: Path) -> None:
-    """Delete a file, and the partial file that it was before it was complete, if they exist."""
+    """Delete a file, and its partial file, to which it was written at first, if these exist."""
     for written in (path, path.with_name(f".{path.name}.partial")):
         written.unlink(missing_ok=True)
 
 
 def _link(draft: Path, path: Path) -> bool:
-    """Give a file a second name; return False if another file has that name."""
+    """Give a file a second name; return False if the name is taken by another file."""
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -221,7 +223,7 @@ def _link(draft: Path, path: Path) -> bool:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Write the names in a folder to the disk, so that they survive a crash."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -230,7 +232,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _write_error(path: Path, error: OSError) -> Exception:
-    """An OutputError for a full or failing disk; any other error unchanged."""
+    """The OutputError for a full or failing disk, or ``error`` itself if it says something else."""
     if error.errno not in WRITE_ERRORS:
         return error
     return output_error(str(path), error)
@@ -270,12 +272,12 @@ class Record:
     """Rejected lists; None if there are none."""
     summary: FileSummary
     seconds: float
-    """Time from start to commit, without loading the models."""
+    """Time from start to commit; loading the models is not included."""
     worker: str
     """Machine and process that committed the shard, as ``host:pid``."""
 
     def encode(self) -> bytes:
-        """The record as a line of JSON; its last entry is a checksum of the others."""
+        """The record as a line of JSON, whose last entry is a checksum of the others."""
         body = json.dumps(asdict(self))
         return f'{body[:-1]}, "sha256": "{_checksum(body)}"}}\n'.encode()
 
@@ -335,7 +337,7 @@ def _parse(content: bytes, place: str) -> Record:
 
 
 def _is_valid(record: Record) -> bool:
-    """Whether all values have their types, and all files are those of an attempt at this shard.
+    """Whether all values have the right types, and all names of files are those of an attempt at this shard.
 
     A record that names any other file is refused, so that no such file is ever read.
     """
@@ -356,22 +358,23 @@ def _checksum(body: str) -> str:
 
 
 EXCLUSIVE = ("s3", "s3a", "gs", "gcs")
-"""Protocols of storages that can create an object only if it does not exist: ``If-None-Match: *`` of S3, and
-``ifGenerationMatch=0`` of Google's storage. fsspec does not tell which file systems can do this."""
+"""Protocols of storages that can be asked to create an object only if it does not exist: S3 by
+``If-None-Match: *``, and Google's storage by ``ifGenerationMatch=0``. fsspec does not say which file systems
+can do this."""
 PART_BYTES = 8 << 20
-"""Size of the parts in which files are uploaded; files with more than ``MAX_PARTS`` have larger parts."""
+"""Size of the parts in which files are uploaded; larger for files that would have more than ``MAX_PARTS``."""
 MAX_PARTS = 9_000
-"""Largest number of parts of a file; storages take 10,000."""
+"""Largest number of parts of a file; storages accept 10,000."""
 CONFLICT = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
-"""Error codes of a storage that could not decide which of several processes creates an object."""
+"""Error codes by which a storage says that several processes tried to create an object at the same time."""
 CREATE_TIMES, WAIT_S = 6, 0.1
-"""How often creating an object is tried if there are conflicts, and the first of the waits between the tries,
-which grow."""
+"""Largest number of tries to create an object if there are conflicts; and seconds to wait after the first
+try. Later waits are longer."""
 
 
 @contextmanager
 def open_store(place: str) -> Iterator[Store]:
-    """The store at a folder, or at the URL of a prefix.
+    """Open the store in a folder, or at the URL of a prefix, until the end of the block.
 
     Raises:
         ConfigError: the storage is not known to create an object only once, a package is missing, or the
@@ -398,10 +401,10 @@ def open_store(place: str) -> Iterator[Store]:
 
 @dataclass(frozen=True, slots=True)
 class ObjectStore:
-    """A prefix in an object storage.
+    """A store below a prefix in an object storage.
 
     A record is created by a conditional request, which fails if the object exists. Output is first written to
-    a folder of this machine, because objects can only be stored as a whole.
+    a folder of this machine, because objects can be stored only as a whole.
     """
 
     place: str
@@ -409,7 +412,7 @@ class ObjectStore:
     scratch_folder: Path
 
     def check(self) -> None:
-        """List the objects of the prefix; raises ConfigError if the storage refuses."""
+        """Check the access by listing the objects of the prefix; raise ConfigError if the storage refuses."""
         filesystem = open_filesystem(self.place)
         try:
             with explained(self.place):
@@ -421,7 +424,7 @@ class ObjectStore:
             raise ConfigError(f"{self.place}: {error.strerror}") from None
 
     def prepare(self) -> None:
-        """Check that objects can be created, and only once; raises ConfigError if not."""
+        """Check that an object can be created, and only once; raise ConfigError if not."""
         probe = f"{ATTEMPTS}/{secrets.token_hex(6)}.probe"
         try:
             self._create(probe, b"first")
@@ -496,7 +499,7 @@ class ObjectStore:
         return f"{self.place}/{name}"
 
     def _create(self, name: str, content: bytes, times: int = CREATE_TIMES) -> None:
-        """Create an object; raises FileExistsError if it exists, and another OSError if the storage fails."""
+        """Create an object; raise FileExistsError if it exists, and another OSError if the storage fails."""
         try:
             with explained(self._url(name)):
                 self._filesystem.pipe_file(self._url(name), content, mode="create")
@@ -507,7 +510,8 @@ class ObjectStore:
             self._create(name, content, times - 1)
 
     def _holds(self, name: str, content: bytes) -> bool:
-        """Whether an object has this content. If so, it is ours: records of other attempts differ."""
+        """Whether an object has this content. If so, this process created it, because records of other
+        attempts differ."""
         with self.open(name) as stream:
             return stream.read(len(content) + 1) == content
 
@@ -517,8 +521,7 @@ class ObjectStore:
 
 
 def _written_s(info: dict[str, Any]) -> float:
-    """The time at which an object was written, in seconds since 1970; S3 and Google's storage name it
-    differently."""
+    """The time at which an object was written, in seconds since 1970; each storage has another field."""
     written = info.get("LastModified") or info.get("mtime") or info.get("updated")
     if isinstance(written, str):
         written = datetime.fromisoformat(written)

@@ -47,16 +47,16 @@ from rescorer.weights import totals
 
 N_FOLDS = 10
 MIN_LISTS = 20
-"""Smallest number of lists for which confidences are judged; with fewer, bins say nothing."""
+"""Smallest number of lists for which confidences are judged. With fewer lists, bins say nothing."""
 MAX_LISTS = 2_000
-"""Largest number of lists that are judged, evenly chosen. Each list takes milliseconds, and bins of hundreds
-of lists hardly change if more are added."""
+"""Largest number of lists whose confidences are judged; of more, these are chosen at even distances. Each
+list takes milliseconds, and bins of hundreds of lists hardly change if more are added."""
 
 
 def describe_confidence(
     scored: Sequence[MeasuredList], weights: Weights, normalise: Callable[[str], Words]
 ) -> tuple[data.Calibration, ...]:
-    """Judge the posteriors of best hypotheses, and the confidences that a map from other folds gives.
+    """Judge the posteriors of best hypotheses, and their confidences under a map fitted to other folds.
 
     The result is empty if there are fewer than ``MIN_LISTS`` lists.
     """
@@ -92,7 +92,7 @@ def _describe_map(name: str, measures: Measures) -> data.Calibration:
 
 
 Cell = tuple[data.WordKind, str]
-"""Kind of a word, and the word as recognised; empty for a deletion."""
+"""Kind of an aligned word, and the word as recognised, empty for a deletion."""
 NOTHING: Cell = ("correct", "")
 
 
@@ -128,7 +128,7 @@ def make_slots(readings: Sequence[data.Reading]) -> list[Slot]:
 
 
 def _split(aligned: Sequence[data.AlignedWord]) -> tuple[list[data.AlignedWord], dict[int, tuple[str, ...]]]:
-    """Return the reference words in order, and the insertions before each reference word, by position."""
+    """Return the reference words in order, and the insertions before each reference word, by its position."""
     words: list[data.AlignedWord] = []
     insertions: dict[int, tuple[str, ...]] = {}
     for word in aligned:
@@ -140,7 +140,7 @@ def _split(aligned: Sequence[data.AlignedWord]) -> tuple[list[data.AlignedWord],
 
 
 MAX_HYPOTHESES = 5
-"""The table of an utterance shows this many of the hypotheses with the highest totals."""
+"""Number of hypotheses with the highest totals that the table of an utterance shows."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def describe_utterances(
 
 
 def _describe_readings(index: int, rows: Sequence[NamedRow], aligner: Aligner) -> tuple[data.Reading, ...]:
-    """Describe the choices of the systems, each distinct text once."""
+    """Describe the texts that the systems chose for a list, each distinct text once."""
     chosen: dict[Words, list[NamedRow]] = {}
     for row in rows:
         item = row.comparison.scored[index]
@@ -248,8 +248,8 @@ def analyse_file(
     """Describe the lists of a file and the weights that were applied to them.
 
     Args:
-        system: row whose errors are compared with those of the oracle, if the row belongs to this file;
-            otherwise the first pass is compared.
+        system: row to compare with the oracle, if the row belongs to this file; otherwise, the first pass is
+            compared.
         normalise: converts references to canonical words.
     """
     comparison, weights, mixture = file.results.comparison, file.weights, file.mixture
@@ -290,7 +290,7 @@ MAX_GROUPS = 100
 MAX_WORDS = 15
 """Number of rows in each table of words."""
 MARKS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
-"""Significance marks: a row has the first mark whose limit is above the corrected p-value."""
+"""Limits and marks of significance: a row gets the first mark whose limit is above the corrected p-value."""
 
 
 @dataclass(frozen=True)
@@ -301,12 +301,11 @@ class ReportedFile:
     name: str
     """Name of the file in the report."""
     weights: Weights | None = None
-    """The report shows the error rate in the neighbourhood of these weights; None if no bundle scored the
-    file."""
+    """Weights near which the report shows the error rate; None if no bundle scored the file."""
     system: str = ""
-    """Name of the system that these weights, and those tuned from them, belong to."""
+    """Name of the system that has these weights, or weights tuned from them."""
     notes: Sequence[str] = ()
-    """Facts that readers must know about the lists or the weights."""
+    """Sentences with facts about the lists or the weights that readers must know."""
 
     @property
     def held_out(self) -> Sequence[Weights]:
@@ -357,7 +356,7 @@ def _capitalise(sentence: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
-    """Title and origin of a report, and the amount of its content."""
+    """Settings of a report: title, origin, and how much it shows."""
 
     title: str
     command: str = ""
@@ -380,7 +379,7 @@ def build_report_data(
         normalise: converts references to canonical words.
 
     Raises:
-        ConfigError: there is no row of the name that the settings ask for.
+        ConfigError: there is no row with the name ``settings.system``.
     """
     named = {file.name: _name_rows(file, is_only=len(files) == 1) for file in files}
     rows = [row for file in files for row in named[file.name]]
@@ -422,7 +421,7 @@ def build_report_data(
 
 
 def _name_rows(file: ReportedFile, *, is_only: bool) -> list[NamedRow]:
-    """Name the rows of a file uniquely; the first pass is always among them."""
+    """Give the rows of a file different names; the first pass is always among the rows."""
     comparison, results = file.results.comparison, list(file.results.results)
     if not any(result.row is comparison.first_pass for result in results):
         first = judge_row(comparison.first_pass, file.results.significance)
@@ -442,7 +441,7 @@ def _name_rows(file: ReportedFile, *, is_only: bool) -> list[NamedRow]:
 
 
 def _describe_row(named: NamedRow) -> data.SystemRow:
-    """Describe a row; its significance mark is corrected for the number of systems."""
+    """Describe a row; its mark is by the p-value that is corrected for the number of systems."""
     row, gain, total = named.row, named.result.gain, named.row.report.total.system
     role: data.Role = "oracle" if row.kind == "oracle" else "system"
     if row is named.comparison.first_pass:
@@ -475,7 +474,7 @@ UNITS = {
     "character": "characters",
     "mixed": "words, and characters of scripts without spaces",
 }
-"""Description of the things that are counted, by unit."""
+"""Words for the counted things, by unit."""
 
 
 def describe_counting(counting: CountingSettings, rules: str = "") -> str:
@@ -518,7 +517,7 @@ def _describe_changes(comparison: Comparison, row: Row, aligner: Aligner) -> dat
 
 
 def _count_by_pair(alignments: Iterable[Alignment]) -> dict[tuple[str, str], int]:
-    """Count errors by reference word and hypothesis word; one of the two is empty in gaps."""
+    """Count errors by reference word and hypothesis word; one of the two is empty if it is a gap."""
     confusions = count_confusions(alignments)
     return {
         **confusions.substitutions,

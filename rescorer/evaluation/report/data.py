@@ -62,9 +62,9 @@ class WeightCurve:
     errors: tuple[int, ...]
     """(C + 1,) before the first corner, between corners, after the last corner."""
     shown: Range
-    """Range of the weight that the curve covers."""
+    """Smallest and largest value of the weight that the curve shows."""
     fold_values: tuple[float, ...] = ()
-    """Values that were tuned without each fold of the cross-validation; empty without tuning."""
+    """For each fold of the cross-validation, the value tuned without it; empty without tuning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class ReliabilityBin:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How well one kind of confidence of best hypotheses agrees with the share that is right."""
+    """Comparison of one kind of confidence of best hypotheses with the share of these that are right."""
 
     name: str
     bins: tuple[ReliabilityBin, ...]
@@ -159,7 +159,7 @@ class WordChange:
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """Number of times that a word was recognised as another one, by the baseline and by the system.
+    """Numbers of times that a word was recognised as another one: by the baseline, and by the system.
 
     The hypothesis is empty for a deletion, the reference for an insertion.
     """
@@ -215,13 +215,13 @@ class AlignedWord:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The choice of one or more systems for an utterance, aligned with the reference."""
+    """The text that one or several systems chose for an utterance, aligned with the reference."""
 
     systems: tuple[str, ...]
     words: tuple[AlignedWord, ...]
     errors: int
     generated: str = ""
-    """The phrases that were put in place of words, as in ``HypothesisRow``."""
+    """The phrases that replaced words, as in ``HypothesisRow``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +237,7 @@ class HypothesisRow:
     chosen_by: tuple[str, ...]
     """Systems of the file that chose this hypothesis."""
     generated: str = ""
-    """The phrases that were put in place of words, such as ``Rusk for Rust``; empty if the recogniser made
-    the hypothesis."""
+    """The phrases that replaced words, such as ``Rusk for Rust``; empty if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +294,7 @@ class ReportData:
     baseline: str
     """Name of the row over which gains are measured."""
     system: str
-    """Name of the row that is described by sections about a single system."""
+    """Name of the row that sections about a single system describe."""
     systems: tuple[SystemRow, ...]
     statistics: str = ""
     """One or two sentences about how intervals and p-values were computed."""
@@ -330,9 +329,9 @@ class ReportData:
 SHOWN_UNITS = 1.0
 """Distance from the chosen weight to the ends of its curve, in natural units (see ``find_units``)."""
 FOLD_MARGIN = 0.05
-"""Smallest distance from a value of a fold to the ends of the curve, as a share of its width."""
+"""Smallest distance from a fold's value to the ends of its curve, as a share of the curve's width."""
 GRID_SIZE = 41
-"""Number of values of each weight of a surface."""
+"""Number of values of each of the two weights of a surface."""
 MAX_CORNERS = 2000
 """Largest number of corners of a curve; more could not be told apart in a chart."""
 
@@ -353,15 +352,15 @@ class WeightProblem:
     """
 
     base: np.ndarray
-    """(H,) the part of the totals whose weights do not vary."""
+    """(H,) the part of each total that comes from weights that do not vary."""
     components: Mapping[str, np.ndarray]
-    """(H,) unweighted, by the name of the weight."""
+    """(H,) unweighted components whose weights vary, by the name of the weight."""
     errors: np.ndarray
     """(H,) int64."""
     offsets: np.ndarray
     """(L + 1,) position at which each list begins."""
     chosen: Mapping[str, float]
-    """Chosen value of each weight that has components."""
+    """Chosen value of each weight in ``components``."""
 
     def totals(self, without: Sequence[str] = ()) -> np.ndarray:
         """Compute the totals under the chosen weights, (H,), without the contributions of some weights."""
@@ -375,12 +374,12 @@ class WeightProblem:
         return float(find_units(self.components[name][None], self.totals(), self.offsets)[0])
 
     def error_curve(self, intercepts: np.ndarray, slopes: np.ndarray, shown: Range) -> ErrorCurve:
-        """Compute the errors as a function of a weight in a range."""
+        """Compute the errors as a function of a weight, for its values in the range ``shown``."""
         return compute_error_curve(intercepts, slopes, self.errors, self.offsets, *shown)
 
 
 def make_problem(scored: Sequence[MeasuredList], weights: Weights) -> WeightProblem:
-    """Arrange lists so that weights can vary.
+    """Arrange lists in flat arrays from which errors can be computed while weights vary.
 
     The weights of streams, language models and counts vary, even those that are 0, and the weights of
     rerankers that are in use. The weight of the first stream stays as it is, because only the proportions
@@ -391,7 +390,7 @@ def make_problem(scored: Sequence[MeasuredList], weights: Weights) -> WeightProb
     is_merged = any(item.selection.merge for item in scored)
     fixed = used if is_merged else used[:1]
     streams = {name: weights.streams[name] for name in fixed}
-    stated = state_defaults(weights)  # of phrases, which follow from the models otherwise
+    stated = state_defaults(weights)  # else weights of phrases would vary with those of models
     base_weights = replace(
         stated, streams=streams, lm={}, word=0.0, oov=0.0, empty=0.0, rerankers={}, components={}
     )
@@ -437,9 +436,9 @@ def describe_curves(problem: WeightProblem, folds: Sequence[Weights]) -> tuple[W
 def describe_share_curves(
     scored: Sequence[MeasuredList], weights: Weights, folds: Sequence[Weights], mixture: MixtureScores
 ) -> tuple[ShareCurve, ...]:
-    """Describe the errors at each λ that tuning tried, if they differ; the other weights stay as chosen.
+    """Describe the errors at each λ that tuning tried, for models where errors differ.
 
-    If there are two models, whose λ add up to 1, there is one curve, that of the second model.
+    The other weights stay as chosen. With two models, whose λ sum to 1, only the second has a curve.
     """
     (start, *caches), curves = mixture.choices[0], []
     for index, model in list(enumerate(mixture.models))[1 if len(start) == 2 else 0 :]:
@@ -462,8 +461,7 @@ def describe_share_curves(
 def describe_surface(problem: WeightProblem, folds: Sequence[Weights]) -> Surface | None:
     """Describe the errors on a grid of a language model's weight and the word weight.
 
-    If there are several models, it is the first one whose weight is not 0. The result is None without a
-    language model.
+    The language model is the first one whose weight is not 0. The result is None without a language model.
     """
     models = [name for name in problem.components if name.startswith("lm:")]
     models.sort(key=lambda name: problem.chosen[name] == 0.0)
@@ -493,7 +491,7 @@ def describe_surface(problem: WeightProblem, folds: Sequence[Weights]) -> Surfac
 
 
 def _find_range(problem: WeightProblem, name: str, folds: Sequence[Weights]) -> Range | None:
-    """Find a range around the chosen value and the values of the folds; None if the weight does nothing.
+    """Find a range around the chosen value and those of the folds; None if the weight makes no difference.
 
     The range of a language model does not go below 0 if none of the values does.
     """

@@ -30,7 +30,7 @@ from rescorer.evaluation.report.build import make_slots
 from rescorer.evaluation.report.data import Range, ReportData, SystemRow
 
 STEPS = (1.0, 2.0, 5.0, 10.0)
-"""Possible distances between ticks, each times a power of ten."""
+"""Possible distances between ticks: these numbers, times a power of ten."""
 MAX_DECIMALS = 9
 
 
@@ -91,7 +91,7 @@ def log_ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def format_ticks(ticks: Sequence[float]) -> list[str]:
-    """Format ticks, all with the same number of decimals, which is as large as they need.
+    """Format ticks, all with the same number of decimals, as many as the ticks need.
 
     >>> format_ticks([0.0, 0.5, 1.0])
     ['0.0', '0.5', '1.0']
@@ -131,7 +131,7 @@ def element(tag: str, *children: str, **attributes: str | float | None) -> Marku
 
 
 def _short(value: str | float) -> str:
-    """Write a number with at most two decimals, which is far finer than a pixel."""
+    """Write a number of pixels with at most two decimals, which is fine enough."""
     return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
@@ -169,7 +169,7 @@ class Plot:
         self._parts: list[Markup] = []
 
     def add(self, *parts: Markup) -> None:
-        """Draw over what was drawn before."""
+        """Draw parts on top of those that were drawn before."""
         self._parts += parts
 
     def line(self, xs: Sequence[float], ys: Sequence[float], class_: str) -> None:
@@ -332,7 +332,7 @@ class ChangeColumn:
 
 
 def rates_of(row: data.GroupRow) -> tuple[float, float]:
-    """Return the error rates of the baseline and the system in percent; without words, the errors."""
+    """Return the error rates of baseline and system in percent; without reference words, the errors."""
     words = row.reference_words or 100.0
     return 100.0 * row.baseline_errors / words, 100.0 * row.system_errors / words
 
@@ -357,18 +357,18 @@ class BalanceColumn:
 
 
 MAX_SHOWN_EXCESS = 3.0
-"""A plot of a curve is this many times as high as the distance from the lowest error rate to the rate at the
-chosen weight. Higher rates far from the chosen weight would hide the steps near it."""
+"""A plot of a curve shows rates up to this many times the distance from the lowest rate to that at the chosen
+weight. Higher rates, far from the chosen weight, would make the steps near it invisible."""
 MIN_HEIGHT_POINTS = 4.0
 """Smallest height of such a plot."""
 N_LEVELS = 7
 """Number of colours of a surface."""
 LEVEL_STEPS = (0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0)
-"""Possible widths of the first level of a surface in points; each further level is twice as wide."""
+"""Possible widths, in points, of the first level of a surface. Each further level is twice as wide."""
 
 
 def draw_weight_curve(curve: data.WeightCurve, reference_words: int, rate_name: str) -> Markup:
-    """Draw the error rate as steps, the folds' values as a band with ticks, the chosen value as a dot."""
+    """Draw the error rate as steps, the folds' values as a band with ticks, and the chosen value as a dot."""
     low, high = curve.shown
     rates = [100.0 * errors / reference_words for errors in curve.errors]
     chosen_rate = rate_at(curve, reference_words)
@@ -490,7 +490,7 @@ UNKNOWN = "–"
 
 
 def or_unknown(form: Callable[..., str]) -> Callable[..., str]:
-    """Extend a function that formats numbers: None becomes a dash."""
+    """Extend a function that formats numbers, so that it formats None as a dash."""
     return lambda value, *options: UNKNOWN if value is None else form(value, *options)
 
 
@@ -522,7 +522,7 @@ TEMPLATES = "templates"
 
 @cache
 def make_environment() -> Environment:
-    """Load the templates with all functions that they call; values that are not markup are escaped."""
+    """Load the templates and the functions that they call. Values that are not markup are escaped."""
     environment = Environment(
         loader=PackageLoader(PACKAGE, TEMPLATES),
         autoescape=True,
