@@ -96,7 +96,7 @@ class GgufFile:
                 f"{self.path}: rotary positions are scaled by {quote(str(kind))}, which is not supported"
             )
         if "rope_freqs.weight" in self._tensors:
-            frequencies /= self._tensor("rope_freqs.weight").double().numpy()
+            frequencies /= self.tensor("rope_freqs.weight").double().numpy()
         is_gpt2 = self.architecture == "gpt2"
         return DecoderConfig(
             vocabulary_size=len(self.values["tokenizer.ggml.tokens"]),
@@ -126,11 +126,16 @@ class GgufFile:
                 for name, parts in (*((ours_, (name,)) for name, ours_ in NAMES.items()), *STACKED.items()):
                     names = [f"{theirs}{part}.{kind}" for part in parts]
                     if all(one in self._tensors for one in names):
-                        yield f"{ours}{name}.{kind}", torch.cat([self._tensor(one) for one in names])
+                        yield f"{ours}{name}.{kind}", torch.cat([self.tensor(one) for one in names])
                 if not config.gated and (name := f"{theirs}ffn_up.{kind}") in self._tensors:
-                    yield f"{ours}feedforward_input.{kind}", self._tensor(name)
+                    yield f"{ours}feedforward_input.{kind}", self.tensor(name)
 
-    def _tensor(self, name: str) -> torch.Tensor:
+    def tensor(self, name: str) -> torch.Tensor:
+        """A tensor of the file, in float32.
+
+        Raises:
+            BundleError: its type is not supported.
+        """
         tensor = self._tensors[name]
         if tensor.tensor_type.name not in TYPES:
             raise BundleError(
