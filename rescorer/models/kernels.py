@@ -265,6 +265,16 @@ def to_device(array: np.ndarray, device: torch.device) -> Tensor:
     return tensor
 
 
+PROJECTED_ROWS = 8192  # number of context vectors that are converted to float64 at a time
+
+
+def project_rows(vectors: Tensor, projection: np.ndarray) -> np.ndarray:
+    """Multiply context vectors, (N, D), by a projection, (D, K), in float64, some rows at a time: (N, K)."""
+    matrix = torch.from_numpy(projection).to(vectors.device)
+    parts = [part.double() @ matrix for part in vectors.split(PROJECTED_ROWS)]
+    return torch.cat(parts).cpu().numpy()
+
+
 def memory_bytes(name: str) -> dict[str, int]:
     """Measure the memory of a CUDA device in bytes, by kind; other devices give an empty result.
 

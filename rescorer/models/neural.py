@@ -36,6 +36,7 @@ from rescorer.models.kernels import (
     cast_matrices_to_bfloat16,
     dequantise_tensors,
     multiply_in_int8,
+    project_rows,
     quantise_tensors,
     to_device,
 )
@@ -364,9 +365,6 @@ def set_precision(model: NeuralModel, dtype: str, device: torch.device) -> None:
         cast_matrices_to_bfloat16(output.parameters())
 
 
-PROJECTED_ROWS = 8192  # number of context vectors that are converted to float64 at a time
-
-
 class NeuralLanguageModel:
     """A trained network as a ``VectorModel``.
 
@@ -450,7 +448,7 @@ class NeuralLanguageModel:
             log_probs = self.model.output.log_probs(vectors, self._to_device(rows), self._to_device(words))
             values = log_probs.double().cpu().numpy() + log_shares[trie.edge_word]
             encodings = {
-                name: trie.mean_paths(self._project(vectors, projection)[row_of_node])
+                name: trie.mean_paths(project_rows(vectors, projection)[row_of_node])
                 for name, projection in (projections or {}).items()
             }
         return EdgeScores(values, unknown[trie.edge_word], encodings, self.backward, cached)
@@ -474,12 +472,6 @@ class NeuralLanguageModel:
         ids = self.words.encode(words)
         ids[[i for i, word in enumerate(words) if word == SENTENCE_END]] = self.words.end
         return ids
-
-    def _project(self, vectors: Tensor, projection: np.ndarray) -> np.ndarray:
-        """Multiply context vectors, (U, D), by a projection in float64, some rows at a time: (U, K)."""
-        matrix = torch.from_numpy(projection).to(self.device)
-        parts = [part.double() @ matrix for part in vectors.split(PROJECTED_ROWS)]
-        return torch.cat(parts).cpu().numpy()
 
     def _to_device(self, array: np.ndarray) -> Tensor:
         return to_device(array, self.device)

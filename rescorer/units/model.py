@@ -10,15 +10,13 @@ from torch import Tensor
 
 from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.models.contexts import RowCache
-from rescorer.models.kernels import to_device
+from rescorer.models.kernels import project_rows, to_device
 from rescorer.models.language_model import VectorModel
 from rescorer.models.tree_attention import build_prefix_tree, tree_vectors
 from rescorer.runtime import Phase, phase
 from rescorer.trie import EdgeScores, HypothesisTrie, Words
 from rescorer.units.decoders import Decoder
 from rescorer.units.tokens import WordDivider, build_unit_trie
-
-PROJECTED_ROWS = 8192  # number of context vectors that are converted to float64 at a time
 
 
 class DecoderScorer:
@@ -48,7 +46,7 @@ class DecoderScorer:
         with phase(Phase.OUTPUT):
             log_probs = self._log_probs(vectors, rows[trie.edge_parent], ids[trie.edge_word])
             encodings = {
-                name: trie.mean_paths(self._project(vectors, projection)[rows])
+                name: trie.mean_paths(project_rows(vectors, projection)[rows])
                 for name, projection in (projections or {}).items()
             }
         return EdgeScores(log_probs, np.zeros(trie.n_edges, dtype=bool), encodings)
@@ -72,12 +70,6 @@ class DecoderScorer:
         places, targets = to_device(rows, vectors.device), to_device(units, vectors.device)
         log_probs: np.ndarray = self.decoder.log_probs(vectors, places, targets).cpu().numpy()
         return log_probs
-
-    def _project(self, vectors: Tensor, projection: np.ndarray) -> np.ndarray:
-        """Multiply context vectors (U, D) by a projection in float64, some rows at a time: (U, K)."""
-        matrix = torch.from_numpy(projection).to(vectors.device)
-        parts = [part.double() @ matrix for part in vectors.split(PROJECTED_ROWS)]
-        return torch.cat(parts).cpu().numpy()
 
 
 def _read_numbers(words: Words) -> np.ndarray:

@@ -71,7 +71,7 @@ def test_encodings_of_other_precisions_are_close(dtype):
 def test_projects_some_vectors_at_a_time(model, monkeypatch):
     trie = build_trie([("the", "cat"), ("a", "dog", "ran"), ()])
     expected = model.score(trie, {"mine": PROJECTION}).encodings["mine"]
-    monkeypatch.setattr("rescorer.models.neural.PROJECTED_ROWS", 2)
+    monkeypatch.setattr("rescorer.models.kernels.PROJECTED_ROWS", 2)
     found = model.score(trie, {"mine": PROJECTION}).encodings["mine"]
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
