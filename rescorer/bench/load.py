@@ -1,4 +1,4 @@
-"""Measure a server under load from client processes, and its times for single lists and for batches.
+"""Measure a server: under load from client processes, and its times for single lists and for batches.
 
     python -m rescorer.bench.load
 
@@ -319,9 +319,9 @@ class ServiceTimes:
     """Measured times in seconds, by the number of lists per call. Calls did not share batches."""
 
     worker_s: Mapping[int, Sequence[float]]
-    """For each call, the time in a worker process, which scores."""
+    """Seconds of each call in a worker process, which scores, by the number of lists per call."""
     front_s: Mapping[int, Sequence[float]]
-    """For each call, the rest of its time: in the server's other process, and on the way."""
+    """Seconds of each call outside the workers: in the server's front end and in transit."""
 
 
 def encode_calls(lists: Sequence[NBestList], weights: str) -> dict[int, list[str]]:

@@ -389,7 +389,8 @@ class CalibrationJudgement:
     """Measures of held-out confidences. The fold of a claim took no part in the choice of the kind of map,
     nor in fitting the map."""
     gain: Gain
-    """Gain of held-out confidences over a likewise held-out constant, in nats of cross entropy per claim."""
+    """Gain of the confidences over a constant confidence, in nats of cross entropy per claim. Both are
+    measured on folds on which they were not fitted."""
     kind: str
     """Kind of the map that is fitted to all lists; see ``KINDS``."""
     fitted: ConfidenceMap

@@ -363,7 +363,7 @@ def false_alarms_to_dict(bound: PhraseBound, held_out: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A list with generated hypotheses: their scores, and the errors of the list if each of them won."""
+    """A list with generated hypotheses: the total of each, and the errors of the list if this one won."""
 
     totals: np.ndarray
     """(H,) float64, totals without the components ``generated`` and ``sound_match``."""
@@ -440,10 +440,10 @@ def _to_outcome(ranking: Ranking, rescorer: Rescorer, weights: Weights) -> Outco
 def draw_decoys(
     rescorer: Rescorer, lists: Sequence[NBestList], count: int, rounds: int
 ) -> list[list[NBestList]]:
-    """Make copies of each list with phrases of other lists, none of which occurs in its reference.
+    """Draw phrases of other lists that do not occur in a list's reference; return copies of it with them.
 
     Args:
-        count: largest number of phrases of a list.
+        count: largest number of phrases per copy.
         rounds: number of draws for each list; a draw with the same phrases as an earlier one is left out.
 
     Returns:

@@ -380,7 +380,7 @@ class Bundle:
     remembers: frozenset[str] = frozenset()
     """Names of the networks that can have a neural cache: forward ones without topics."""
     positions: Mapping[str, int] = field(default_factory=dict)
-    """For each model in pieces of words that has a table of positions, their number."""
+    """Number of positions of each model in pieces of words that has a table of them, by name."""
     rerankers: Mapping[str, Reranker] = field(default_factory=dict)
     """Rerankers by name; weights can name them."""
     phrases: Mapping[str, PhraseSet] = field(default_factory=dict)

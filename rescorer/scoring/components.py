@@ -133,7 +133,7 @@ class Growth(NamedTuple):
 
 
 class ScoredList(NamedTuple):
-    """A list and the parts of batches that have its scores, from which components make columns."""
+    """A list, and the parts of scored batches with its scores. Components make columns from these scores."""
 
     prepared: PreparedList
     parts: Sequence[ScoredPart]

@@ -255,7 +255,7 @@ DIVIDERS: Mapping[str, list[dict[str, Any]]] = {
 
 
 def _pair_layer(config: DecoderConfig, tensors: Tensors, layer: str) -> None:
-    """Put the rows that are turned together side by side, in place."""
+    """Reorder rows in place, so that the two rows of each rotary pair are adjacent."""
     d = config.head_size
     for kind in ("weight", "bias"):
         if (stacked := tensors.get(f"{layer}attention_input.{kind}")) is not None:

@@ -416,7 +416,7 @@ def _split_heads(kind: str, config: DecoderConfig, rows: Tensor) -> list[Tensor]
 
 
 def pair_halves(config: DecoderConfig, rows: Tensor) -> Tensor:
-    """Put the rows of a head that are turned together side by side: first and second half become pairs."""
+    """Reorder the rows of each head: row i of its first half comes before row i of its second half."""
     heads = rows.unflatten(0, (-1, config.head_size))
     n_pairs = len(config.rotary_frequencies)
     turned = heads[:, : 2 * n_pairs].unflatten(1, (2, n_pairs)).transpose(1, 2).flatten(1, 2)

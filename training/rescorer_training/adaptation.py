@@ -385,7 +385,8 @@ class AdaptationReport:
     texts: Mapping[str, MeasuredText]
     """Measurements on the ``domain`` and on the ``general`` text."""
     stale_weights: Sequence[str]
-    """Names of weights sets that lost values learnt with the source's models; see ``write_settings``."""
+    """Names of the sets of weights without the values that were learnt with the source's models; see
+    ``write_settings``."""
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON data, as the manifest has it; pairs are before and after."""

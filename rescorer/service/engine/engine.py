@@ -148,8 +148,8 @@ class FairQueue(Generic[Item]):
     ) -> float:
         """Predict the cost of everything that will be served before the last of some new items.
 
-        This includes the client's own items, and of each other client the items that are due, by its tag,
-        before the last new one. If all items of a client cost the same and nothing else arrives, the
+        This counts the client's own earlier items, and the items of every other client whose tags come before
+        the tag of the last new item. If all items of a client cost the same and nothing else arrives, the
         prediction is exact; otherwise it is off by less than an item per client.
 
         Args:

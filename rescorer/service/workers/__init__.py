@@ -1,2 +1,2 @@
-"""Processes that hold the models, and the protocol in which the server sends them tries and receives
-scores."""
+"""Processes that hold the models, and their protocol: the server sends a trie of words, and a worker returns
+the scores of its edges."""

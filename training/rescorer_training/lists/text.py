@@ -473,7 +473,10 @@ class ListImitator:
 
 
 def find_kept(hypotheses: Sequence[Words], originals: Sequence[Words]) -> list[int]:
-    """Return the indices of hypotheses, except those equal to an earlier one that has another original."""
+    """Return the indices of the hypotheses to keep.
+
+    A hypothesis is dropped if an earlier one has the same words and was made from another original.
+    """
     first_original: dict[Words, Words] = {}
     pairs = zip(hypotheses, originals, strict=True)
     return [row for row, (made, real) in enumerate(pairs) if first_original.setdefault(made, real) == real]

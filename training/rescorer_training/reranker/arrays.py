@@ -123,7 +123,8 @@ def make_arrays(
 ) -> TrainingArrays:
     """Centre the features of all lists and divide them by their standard deviations within lists.
 
-    The standard deviation is that of hypotheses with words, or of all if those do not differ. Features that
+    The standard deviation is taken over the hypotheses with words. If a feature has the same value for all of
+    these, it is taken over all hypotheses. Features that
     are constant in each list are left out, as are features that are proportional to an earlier one.
 
     Args:
