@@ -419,9 +419,11 @@ class ModelTally:
         """The first ``N_JUDGED_LISTS`` lists."""
 
     @property
-    def vocabulary(self) -> frozenset[str]:
-        """The words that the bundle's n-gram knows."""
+    def vocabulary(self) -> frozenset[str] | None:
+        """The words that the bundle's n-gram knows; None if all models know all words."""
         bundle = self._rescorer.bundle
+        if bundle.ngram in bundle.open_vocabulary:
+            return None
         return frozenset(self._rescorer.models[bundle.ngram].vocabulary())
 
     def add(self, nbest: NBestList, errors: np.ndarray | None, first: int) -> None:

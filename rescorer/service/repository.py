@@ -33,9 +33,9 @@ from rescorer.models.bundle import (
     read_bundle,
     read_manifest,
 )
-from rescorer.models.network_files import SPECIAL_TOKENS, parameter_shapes, read_config
+from rescorer.models.network_files import SPECIAL_TOKENS, WEIGHTS_FILE, parameter_shapes, read_config
 from rescorer.models.ngram_files import is_table_file, read_kenlm_header, read_table_header, read_words
-from rescorer.safe_input import Folder, SealedFolder
+from rescorer.safe_input import Folder, SealedFolder, read_tensor_header
 from rescorer.scoring.ranker import ListRanker
 from rescorer.service.workers.pool import WorkerPool
 
@@ -176,10 +176,9 @@ def read_model_facts(bundle: Bundle) -> list[ModelFacts]:
     Raises:
         BundleError: a file cannot be read, or its sizes do not fit together.
     """
-    facts = (
-        (_read_network_facts if entry["kind"] == "neural" else _read_ngram_facts)(name, bundle.files, entry)
-        for name, entry in bundle.manifest["models"].items()
-    )
+    readers = {"ngram": _read_ngram_facts, "neural": _read_network_facts, "units": _read_unit_facts}
+    models = bundle.manifest["models"].items()
+    facts = (readers[entry["kind"]](name, bundle.files, entry) for name, entry in models)
     return [model._replace(backward=model.name in bundle.backward) for model in facts]
 
 
@@ -190,6 +189,16 @@ def _read_network_facts(name: str, files: Folder, entry: Mapping[str, Any]) -> M
     parameters = sum(math.prod(shape) for shape in shapes.values())
     words = config.vocabulary_size - len(SPECIAL_TOKENS)
     return ModelFacts(name, "neural", words, parameters, parameters * WEIGHT_BYTES + words * WORD_BYTES)
+
+
+def _read_unit_facts(name: str, files: Folder, entry: Mapping[str, Any]) -> ModelFacts:
+    """Read the sizes of the tensors of a model in pieces of words, whose vocabulary is open."""
+    folder = files.subfolder(entry["path"].rstrip("/"))
+    with folder.open(WEIGHTS_FILE) as stream:
+        tensors = read_tensor_header(stream)
+    parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())
+    units = max((tensor.shape[0] for tensor in tensors.values() if tensor.shape), default=0)
+    return ModelFacts(name, "units", 0, parameters, parameters * WEIGHT_BYTES + units * WORD_BYTES)
 
 
 def _read_ngram_facts(name: str, files: Folder, entry: Mapping[str, Any]) -> ModelFacts:

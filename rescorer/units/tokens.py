@@ -11,6 +11,7 @@ that out on text (``find_inseparable``); the texts of such models are divided wh
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -50,6 +51,7 @@ class JsonTokenizer:
 
     def __init__(self, data: bytes, place: str) -> None:
         library = import_library("tokenizers")
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the caller says how many threads there are
         try:
             self._tokenizer: Any = library.Tokenizer.from_buffer(data)
         except Exception as error:  # the library raises plain exceptions

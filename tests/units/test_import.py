@@ -9,14 +9,19 @@ import numpy as np
 import pytest
 
 from rescorer import Hypothesis, NBestList, Rescorer, Weights
+from rescorer.client import Client
 from rescorer.errors import BundleError, ConfigError, InvalidList
 from rescorer.models.bundle import read_bundle
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.trie import build_trie
 from rescorer.units.files import load_unit_model
 from rescorer.units.importing import import_model, read_huggingface, score_alone
+from rescorer_training.adaptation import AdaptationInputs, adapt_bundle
+from rescorer_training.evaluation.perplexity import load_models
+from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
 from rescorer_training.recipe.bundles import BundleParts, make_bundle
+from tests.support.servers import run_server
 from tests.support.unit_models import PEER_MODELS
 
 RAW = Normaliser(NormaliserSettings.raw())
@@ -185,3 +190,24 @@ def test_the_manifest_of_such_a_bundle_is_checked(bundle, tmp_path):
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(BundleError, match="'tokenizer' is not one of"):
         read_bundle(folder)
+
+
+def test_a_server_answers_like_the_library(bundle):
+    weights = Weights("w", ACOUSTIC, {"mixture": 1.0, "llm": 0.5})
+    (expected,) = Rescorer.load(bundle).rescore(LIST, weights)
+    with run_server(bundle) as server, Client(f"127.0.0.1:{server.port}") as client:
+        (found,) = client.rescore([LIST], weights=weights)
+        (described,) = [model for model in client.get_model().language_models if model.name == "llm"]
+    assert [one.text for one in found.hypotheses] == [one.text for one in expected.hypotheses]
+    assert found.best.components == pytest.approx(expected.best.components, abs=1e-4)
+    assert (described.kind, described.vocabulary_size) == ("units", 0)
+    assert described.parameters == 5_872
+
+
+def test_commands_that_need_words_leave_it_out_or_refuse_it(bundle, tmp_path):
+    model_set = load_models(str(bundle))
+    assert list(model_set.models) == ["ngram"]
+    with pytest.raises(ConfigError, match="'llm' in pieces of words, which cannot be adapted"):
+        adapt_bundle(
+            AdaptationInputs(bundle, tmp_path / "text", tmp_path / "adapted" / "1"), TrainingOptions(1)
+        )

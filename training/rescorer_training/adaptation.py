@@ -586,6 +586,11 @@ def adapt_bundle(inputs: AdaptationInputs, options: TrainingOptions) -> Adaptati
             f"{bundle.label} has the backward model {min(bundle.backward)!r}, and only forward ones can be "
             "adapted; train models on the domain's text, and make a bundle of them"
         )
+    if bundle.open_vocabulary:
+        raise ConfigError(
+            f"{bundle.label} has the model {min(bundle.open_vocabulary)!r} in pieces of words, which cannot "
+            "be adapted; make a bundle without it, adapt this one, and bundle all models again"
+        )
     models = load_bundle_models(bundle, inputs.run.device)
     with tempfile.TemporaryDirectory(prefix="rescorer-adapt-") as name:
         folder = Path(name)

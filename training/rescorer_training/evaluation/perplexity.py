@@ -99,6 +99,8 @@ def load_models(
         recorded |= recorded_normalisers([*ngrams, *map(resolve_model_folder, neurals)])
         normaliser = common_normaliser(recorded) or Normaliser()
     models = load_bundle_models(loaded, device) if loaded else {}
+    for name in loaded.open_vocabulary if loaded else ():
+        del models[name]  # the perplexity of pieces of words is not comparable: it has no unknown words
     for path in ngrams:
         name = choose_name("ngram", models)
         models[name] = open_ngram(path, name)
@@ -115,7 +117,7 @@ def load_models(
         chosen = shares
     elif 0 < len(backward) < len(models):
         chosen = {}
-    elif loaded and len(models) == len(loaded.model_kinds):
+    elif loaded and models.keys() == loaded.model_kinds.keys() - loaded.open_vocabulary:
         chosen = loaded.weights["default"].mixture
     chosen = chosen if len(models) > 1 else {}
     return ModelSet(models, normaliser, chosen)
