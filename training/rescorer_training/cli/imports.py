@@ -57,7 +57,7 @@ def import_command(
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Import a language model in pieces of words from another toolkit, to rescore with it.
+    """Import a language model in pieces of words from another toolkit.
 
     Example: rescorer-train import hf ~/SmolLM2-135M -o smollm --validation valid.txt.gz
 
