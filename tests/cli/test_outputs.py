@@ -64,6 +64,7 @@ FOLDERS = {
     ("bundle", "output"): "PLACE/1 --validation FILE --ngram FILE",
     ("adapt", "-o"): "BUNDLE --text FILE -o PLACE/1",
     ("tables", "-o"): "BUNDLE -o PLACE/1",
+    ("import", "-o"): "hf FOLDER -o PLACE --validation FILE",
     ("quantise", "-o"): "FOLDER -o PLACE",
     ("reranker", "-o"): "FILE --bundle BUNDLE -o PLACE/2",
     ("average", "-o"): "FOLDER FOLDER -o PLACE",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import runpy
 from functools import partial
 
 import pytest
@@ -22,7 +23,7 @@ STARTER = REPOSITORY / "models" / "starter" / "1"
 WEIGHTED = ("--bundle", STARTER, "--weights", "pocketsphinx")
 TABLE_USERS = {
     "tune", "compare", "inspect", "evaluate", "convert", "measure",
-    "evaluation", "classification", "networks", "bundles", "ngrams", "vectors", "reranking",
+    "evaluation", "classification", "networks", "bundles", "imports", "ngrams", "vectors", "reranking",
 }  # fmt: skip
 """Modules that make tables; rendered below, and in ``cli/test_shards``, ``training/adaptation``,
 ``training/classification`` and ``training/cli/test_vectors``."""
@@ -132,6 +133,9 @@ def test_tables_of_training_fit(narrow, demo):
     fit("perplexity", text, "--bundle", STARTER, "--ngram", model, "--validation", text)
     fit("interpolate", text, "--bundle", STARTER, "--ngram", model)
     fit("complete", demo / "questions.csv", "--bundle", STARTER)
+    write_toy = runpy.run_path(str(REPOSITORY / "examples" / "make_toy_llm.py"))["write_toy"]
+    write_toy(demo / "toy", text)
+    fit("import", "hf", demo / "toy", "-o", demo / "units", "--validation", text)
     fit("bundle", demo / "b" / "1", "--ngram", model, "--validation", text, "--test", text)
     sizes = ("--vocabulary-size", "100", "--size", "8", "--classes", "10", "--noise-samples", "8")
     n_cells = fit("bench", *sizes, "--seconds", "0.05", "--rounds", "1")

@@ -98,7 +98,7 @@ def test_bundles_several_models_and_scores_each(make, tmp_path):
         ([*["--ngram", "model.arpa"] * 17], 2, "17 models; a bundle has at most 16"),
         (["--ngram", "model.arpa", "--share", "lodr=0"], 2, "unknown model 'lodr'; the models are ngram"),
         (["--ngram", "model.arpa", "--share", "ngram=0"], 2, "sum to 1"),
-        ([], 2, "give --ngram, --neural or both"),
+        ([], 2, "give --ngram, --neural or --units"),
     ],
 )
 def test_names_what_is_wrong_with_models(make, tmp_path, options, code, message):
