@@ -125,7 +125,7 @@ def test_tables_of_texts_and_speeds_fit(narrow, demo):
 
 
 @pytest.mark.slow
-def test_tables_of_training_fit(narrow, demo):
+def test_tables_of_training_fit(narrow, demo, monkeypatch):
     fit = partial(narrow, command=train)
     text, model = demo / "text.txt", demo / "model.arpa"
     as_starter = ("--normaliser", STARTER / "text.json")  # whose models it is compared with
@@ -135,7 +135,9 @@ def test_tables_of_training_fit(narrow, demo):
     fit("complete", demo / "questions.csv", "--bundle", STARTER)
     write_toy = runpy.run_path(str(REPOSITORY / "examples" / "make_toy_llm.py"))["write_toy"]
     write_toy(demo / "toy", text)
-    fit("import", "hf", demo / "toy", "-o", demo / "units", "--validation", text)
+    with monkeypatch.context() as patch:
+        patch.chdir(demo)  # the output names the folder, which must fit
+        fit("import", "hf", "toy", "-o", "units", "--validation", "text.txt")
     fit("bundle", demo / "b" / "1", "--ngram", model, "--validation", text, "--test", text)
     sizes = ("--vocabulary-size", "100", "--size", "8", "--classes", "10", "--noise-samples", "8")
     n_cells = fit("bench", *sizes, "--seconds", "0.05", "--rounds", "1")
