@@ -119,5 +119,6 @@ def print_candidates(role: str, measure: str, candidates: Sequence[Candidate]) -
         return
     table = FoldingTable(role, measure, title=f"{role}: {candidates[0].name!r} was chosen")
     for candidate in candidates:
-        table.add_row(repr(candidate.name), f"{candidate.value:,.2f}")
+        value = candidate.value
+        table.add_row(repr(candidate.name), format_size(value) if value > 0 else f"{value:.2f}")
     print_out("", table)
