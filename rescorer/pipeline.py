@@ -61,7 +61,9 @@ def load_bundle_models(
             continue
         folder = bundle.files.subfolder(entry["path"].rstrip("/"))
         if entry["kind"] == "units":
-            models[name] = load_units(folder, name, device, dtype, context_cache_bytes)
+            from rescorer.units.files import load_unit_model  # imports torch
+
+            models[name] = load_unit_model(folder, name, device, dtype, context_cache_bytes)
         else:
             models[name] = load_network(folder, name, device, dtype, context_cache_bytes)
             network = models[name]
@@ -102,22 +104,6 @@ def load_network(
     place = torch_device(device)
     model, words = load_model(folder)
     return NeuralLanguageModel(model, words, name, place, dtype, context_cache_bytes)
-
-
-def load_units(
-    folder: Path | Folder,
-    name: str,
-    device: str,
-    dtype: str = "float32",
-    context_cache_bytes: int = CONTEXT_CACHE_BYTES,
-) -> LanguageModel:
-    """Load a model in pieces of words; torch is imported here, as for networks."""
-    from rescorer.models.kernels import torch_device
-    from rescorer.runtime import apply_threads
-    from rescorer.units.files import load_unit_model
-
-    apply_threads()
-    return load_unit_model(folder, name, torch_device(device), dtype, context_cache_bytes)
 
 
 Encoders = Mapping[str, WordEncoder]

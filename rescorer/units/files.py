@@ -18,7 +18,9 @@ from torch import Tensor
 
 from rescorer.errors import BundleError, quote
 from rescorer.models import CONTEXT_CACHE_BYTES
+from rescorer.models.kernels import torch_device
 from rescorer.models.network_files import CONFIG_FILE, WEIGHTS_FILE
+from rescorer.runtime import apply_threads
 from rescorer.safe_input import Folder, descriptor_path, read_tensor_header
 from rescorer.units.decoders import Decoder, DecoderConfig, check_tensors, set_precision
 from rescorer.units.model import DecoderScorer, UnitLanguageModel
@@ -88,7 +90,7 @@ class UnitConfig:
 def load_unit_model(
     folder: Path | Folder,
     name: str = "units",
-    device: torch.device | str = "cpu",
+    device: str = "cpu",
     dtype: str = "float32",
     context_cache_bytes: int = CONTEXT_CACHE_BYTES,
 ) -> UnitLanguageModel:
@@ -103,6 +105,8 @@ def load_unit_model(
         BundleError: a file is missing or damaged, or files do not fit together.
         ConfigError: the library of the tokenizer is not installed, or the dtype is not supported here.
     """
+    apply_threads()
+    place = torch_device(device)
     files = folder if isinstance(folder, Folder) else Folder(folder)
     config = UnitConfig.from_dict(files.read_json(CONFIG_FILE), str(files.path / CONFIG_FILE))
     tokenizer = read_tokenizer(files)
@@ -115,7 +119,7 @@ def load_unit_model(
     for tensor_name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
             raise BundleError(f"{files.path}: {tensor_name} has values that are not finite")
-    tensors = {tensor_name: tensor.float().to(device) for tensor_name, tensor in tensors.items()}
+    tensors = {tensor_name: tensor.float().to(place) for tensor_name, tensor in tensors.items()}
     set_precision(tensors, dtype)
     return make_model(config, tensors, tokenizer, name, context_cache_bytes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -62,7 +63,8 @@ def import_command(
     Example: rescorer-train import hf ~/SmolLM2-135M -o smollm --validation valid.txt.gz
 
     The scores of the imported model over a trie are compared with those of one sentence at a time; a model
-    for which they differ is refused. Then: rescorer-train bundle … --units smollm.
+    for which they differ is refused. Then: rescorer-train bundle mine/1 --units smollm=smollm --validation
+    valid.txt.gz; its weight is lm:smollm.
     """
     # deferred, because importing torch takes seconds
     from rescorer.runtime import use_threads
@@ -109,7 +111,8 @@ def print_import(imported: Imported, output: Path) -> None:
         "a second of processor time",
         "scores of a trie and of one sentence at a time differ by at most "
         f"{check.max_difference:.1e} nats per word",
-        f"{output}: imported; next: rescorer-train bundle NAME/1 --units {output} --validation TEXT",
+        f"{output}: imported; next: rescorer-train bundle BUNDLE/1 --units {shlex.quote(f'llm={output}')} "
+        "--validation TEXT; rescorer tune then finds the weight lm:llm",
     )
 
 
