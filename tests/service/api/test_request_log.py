@@ -76,9 +76,9 @@ def test_logs_code_lists_edges_and_time_by_phase_of_a_call(stub, log):
     phase_ms = dict(response.timing.phase_ms)
     assert set(phase_ms) <= phases
     assert phase_ms["network"] == pytest.approx(line["phase_ms"]["network"], abs=1e-3)
-    assert response.timing.compute_ms == pytest.approx(
-        sum(phase_ms[phase] for phase in ("trie", "ngram", "network", "output")), abs=1.0
-    )
+    # The worker's time holds its phases, and a busy machine may take any time between them.
+    computed_ms = sum(phase_ms[phase] for phase in ("trie", "ngram", "network", "output"))
+    assert computed_ms - 1e-3 <= response.timing.compute_ms <= line["ms"] + 1e-3
 
 
 @pytest.mark.parametrize("sent", ["", "a b", "x" * 129, "new\u00e9"])
