@@ -381,6 +381,11 @@ class Bundle:
     """Names of the networks that can have a neural cache: forward ones without topics."""
     positions: Mapping[str, int] = field(default_factory=dict)
     """Number of positions of each model in pieces of words that has a table of them, by name."""
+    surface: frozenset[str] = frozenset()
+    """Names of the models in pieces of words that read texts as they are written."""
+    whole: frozenset[str] = frozenset()
+    """Names of the models that score whole texts only, and no words: those of ``surface``, and those whose
+    tokenizer divides words otherwise than in their sentence."""
     rerankers: Mapping[str, Reranker] = field(default_factory=dict)
     """Rerankers by name; weights can name them."""
     phrases: Mapping[str, PhraseSet] = field(default_factory=dict)
@@ -464,6 +469,7 @@ def read_bundle(folder: Path | str) -> Bundle:
             f"{MANIFEST}, which has {schema}"
         )
     readers, remembers = _find_readers(files, manifest)
+    positions, surface, whole = _find_texts(files, manifest)
     slots = frozenset().union(*find_slots(manifest).values())
     known = KnownNames(list(kinds), rerankers, backward, remembers, find_open(manifest))
     return Bundle(
@@ -476,7 +482,9 @@ def read_bundle(folder: Path | str) -> Bundle:
         weights=read_weights(files, weights_files, known),
         reads_previous=readers,
         remembers=remembers,
-        positions=_find_positions(files, manifest),
+        positions=positions,
+        surface=surface,
+        whole=whole,
         rerankers=rerankers,
         phrases={
             name: _read_phrases(files, file, normaliser, slots)
@@ -509,14 +517,21 @@ def _find_readers(files: Folder, manifest: Mapping[str, Any]) -> tuple[frozenset
     return frozenset(readers), frozenset(remembers)
 
 
-def _find_positions(files: Folder, manifest: Mapping[str, Any]) -> dict[str, int]:
-    """``Bundle.positions``, as the configurations of decoders say."""
-    found = {}
+def _find_texts(
+    files: Folder, manifest: Mapping[str, Any]
+) -> tuple[dict[str, int], frozenset[str], frozenset[str]]:
+    """Find ``Bundle.positions``, ``surface`` and ``whole`` in the configurations of models of units."""
+    positions, surface, whole = {}, set(), set()
     for name, path in find_networks(manifest, "units").items():
-        decoder = files.read_json(f"{path}/{CONFIG_FILE}").get("decoder")
+        config = files.read_json(f"{path}/{CONFIG_FILE}")
+        decoder = config.get("decoder")
         if isinstance(decoder, dict) and decoder.get("positions") == "table":
-            found[name] = decoder.get("context_length", 0)
-    return found
+            positions[name] = decoder.get("context_length", 0)
+        if config.get("text") == "surface":
+            surface.add(name)
+        if config.get("whole"):
+            whole.add(name)
+    return positions, frozenset(surface), frozenset(surface | whole)
 
 
 def read_normaliser(path: Path, folder: Folder | None = None) -> Normaliser:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from rescorer.errors import InvalidList, quote
-from rescorer.list_checks import SpokenWords
+from rescorer.list_checks import SpokenWords, check_lengths
 from rescorer.models.bundle import Bundle
 from rescorer.models.language_model import mix_scores
 from rescorer.scoring.options import RescoreOptions
@@ -105,6 +105,8 @@ class PreparedList:
     """θ of the neural cache; 0: the list has no neural cache."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """Data that each component kept when it prepared the list, by the component's name."""
+    surfaces: tuple[Words, ...] = ()
+    """Words of each hypothesis as its text is written. Empty if no model of the bundle reads these."""
     compared: tuple[Words, ...] = ()
     """Words of each hypothesis by which merging and decision rules compare it with others. See
     ``ListRanker.text_normaliser``. Empty if the options compare no hypotheses."""
@@ -336,29 +338,55 @@ class LanguageModels(Component):
         self.columns = tuple(bundle.model_kinds)
 
     def prepare(self, prepared: PreparedList) -> PreparedList:
-        """Raise InvalidList if a hypothesis may have more pieces of words than a model has positions for.
+        """Divide texts as they are written into words, if a model of the bundle reads these.
 
-        A tokenizer makes at most one piece of each byte, and the front half of a service has no tokenizers.
+        Raises:
+            InvalidList: a text is too long, or may have more pieces of words than a model has positions for.
+                A tokenizer makes at most one piece of each byte, and the front half of a service has no
+                tokenizers.
         """
+        nbest = prepared.nbest
+        if self.bundle.surface:
+            surfaces = tuple(tuple(hypothesis.text.split()) for hypothesis in nbest.hypotheses)
+            check_lengths(nbest.id, surfaces, tuple(nbest.context.split()))
+            prepared = replace(prepared, surfaces=surfaces)
         for name, n_positions in self.bundle.positions.items():
+            texts = prepared.surfaces if name in self.bundle.surface else prepared.words
             before = len(" ".join(prepared.context).encode()) + 1
-            for index, words in enumerate(prepared.words):
+            for index, words in enumerate(texts):
                 n_bytes = before + len(" ".join(words).encode()) + 1
                 if n_bytes > n_positions:
                     raise InvalidList(
                         f"{n_bytes:,} bytes with its context; expected at most {n_positions:,}, the number "
                         f"of positions of the model {quote(name)}",
-                        list_id=prepared.nbest.id,
+                        list_id=nbest.id,
                         hypothesis=index,
                         field="text",
                     )
         return prepared
 
+    def ask(self, batch: Batch) -> Asked:
+        """Ask the models that read texts as they are written for their scores."""
+        if self.bundle.surface.intersection(batch.models or self.bundle.surface):
+            from rescorer.scoring.batch import ScoreRequest
+
+            encoders = batch.find_encoders()
+            batch.surface_scores = yield ScoreRequest(
+                batch.surface_trie, batch.models, encoders, surface=True
+            )
+
+    def tokens(self, prepared: PreparedList) -> int:
+        """Count the words of texts as they are written, and their ends."""
+        return sum(map(len, prepared.surfaces)) + len(prepared.surfaces)
+
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
         columns |= scored.gather(lambda batch: batch.once("models", lambda: self._sum(batch)))
 
     def _sum(self, batch: Batch) -> Columns:
-        return {name: part.sum_paths(batch.trie, batch.partial) for name, part in batch.scores.items()}
+        found = {name: part.sum_paths(batch.trie, batch.partial) for name, part in batch.scores.items()}
+        for name, part in batch.surface_scores.items():
+            found[name] = part.sum_paths(batch.surface_trie, batch.partial)
+        return {name: found[name] for name in self.columns if name in found}
 
 
 class Mixture(Component):
@@ -431,6 +459,8 @@ class UnknownWords(Component):
         columns |= scored.gather(lambda batch: batch.once(OOV, lambda: self._count(batch)))
 
     def _count(self, batch: Batch) -> Columns:
+        if self.bundle.ngram in self.bundle.open_vocabulary:
+            return {OOV: np.zeros(len(batch.trie.hypothesis_node))}
         return {OOV: batch.scores[self.bundle.ngram].count_unknown(batch.trie)}
 
 

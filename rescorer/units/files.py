@@ -26,8 +26,9 @@ from rescorer.units.decoders import Decoder, DecoderConfig, check_tensors, set_p
 from rescorer.units.model import DecoderScorer, UnitLanguageModel
 from rescorer.units.tokens import Tokenizer, WordDivider, read_tokenizer
 
-TextForm = Literal["canonical", "upper"]
-"""How words are written before they are divided into units: as the normaliser writes them, or upper case."""
+TextForm = Literal["canonical", "upper", "surface"]
+"""How texts are written before they are divided into units: as the normaliser writes their words, these in
+upper case, or as the recogniser wrote them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class UnitConfig:
     end: int | None
     """Unit that ends a sentence; None: ends are not scored."""
     text: TextForm = "canonical"
+    whole: bool = False
+    """Whether texts are divided as a whole, because words by themselves are divided otherwise."""
     check: Mapping[str, Any] | None = None
     """Measurements at import, such as the perplexity per word."""
     source: Mapping[str, Any] | None = None
@@ -56,6 +59,8 @@ class UnitConfig:
                 raise BundleError(f"config of the model: {name} is {units}; expected units below {size:,}")
         if not self.start:
             raise BundleError("config of the model: start is empty; expected at least one unit")
+        if not isinstance(self.whole, bool):
+            raise BundleError(f"config of the model: whole is {self.whole!r}; expected true or false")
         if self.text not in get_args(TextForm):
             known = ", ".join(get_args(TextForm))
             raise BundleError(
@@ -137,7 +142,7 @@ def make_model(
             f"the tokenizer has {tokenizer.size:,} units, but the decoder only "
             f"{config.decoder.vocabulary_size:,}; expected the tokenizer that the model was trained with"
         )
-    divider = WordDivider(tokenizer, str.upper if config.text == "upper" else str)
+    divider = WordDivider(tokenizer, str.upper if config.text == "upper" else str, whole=config.whole)
     scorer = DecoderScorer(
         Decoder(config.decoder, tensors),
         config.start[0],

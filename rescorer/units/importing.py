@@ -126,9 +126,12 @@ class Candidate:
 
 
 def choose_start(
-    foreign: ForeignModel, tokenizer: Tokenizer, sentences: Sequence[Words], text: TextForm
+    foreign: ForeignModel, tokenizer: Tokenizer, sentences: Sequence[Words], config: UnitConfig
 ) -> list[Candidate]:
     """Units that may come before sentences, the one with the lowest perplexity per word first.
+
+    Args:
+        config: how the model scores otherwise.
 
     Raises:
         ConfigError: no unit of the tokenizer can come before a text.
@@ -139,7 +142,7 @@ def choose_start(
         raise ConfigError("no unit that can come before a text was found; name one by --start")
     found = []
     for number in units:
-        model = _make(foreign, tokenizer, UnitConfig(foreign.decoder, (number,), None, text))
+        model = _make(foreign, tokenizer, replace(config, start=(number,)))
         log_prob, n_words = _score_sentences(model, sentences)
         found.append(Candidate(tokenizer.name(number), number, math.exp(-log_prob / n_words)))
     return sorted(found, key=lambda candidate: candidate.value)
@@ -226,11 +229,14 @@ def check_model(model: UnitLanguageModel, config: UnitConfig, sentences: Sequenc
 
 def score_alone(model: UnitLanguageModel, config: UnitConfig, words: Words, context: Words = ()) -> float:
     """ln P of one text after its context, read alone in float64: the slow twin of ``UnitLanguageModel``."""
-    before = model.divider.divide_text(context)
+    before = [*config.start, *model.divider.divide_text(context)]
     units = [*config.start, *model.divider.divide_text((*context, *words))]
     units += [] if config.end is None else [config.end]
-    log_probs = model.scorer.decoder.sequence_log_probs(units, torch.float64)  # type: ignore[union-attr]
-    return float(log_probs[len(config.start) - 1 + len(before) :].sum())
+    read = [
+        model.scorer.decoder.sequence_log_probs(one, torch.float64)  # type: ignore[union-attr]
+        for one in (units, before)
+    ]
+    return float(read[0][len(config.start) - 1 :].sum() - read[1][len(config.start) - 1 :].sum())
 
 
 def _vary(sentences: Sequence[Words]) -> Iterator[Words]:
@@ -267,31 +273,29 @@ def import_model(
     """Choose how a model scores, check it, and write its folder.
 
     Args:
-        sentences: canonical words of sentences by which start and end are chosen, and with which the model is
-            checked.
+        sentences: words of sentences by which start and end are chosen, and with which the model is checked;
+            canonical ones, or for the text form ``surface`` those of texts as they are written.
         start, end: ``auto``, or the name or number of a unit; an end may be ``none``.
 
     Raises:
-        BundleError: the model cannot be used, or its words are not divided by themselves.
+        BundleError: the model cannot be used.
         ConfigError: there are no sentences, or no unit of a name.
     """
     sentences = [words for words in sentences if words][:CHOSEN_BY]
     if not sentences:
         raise ConfigError("no sentences to choose start and end by; name a file of text by --validation")
     tokenizer = foreign.read_tokenizer()
-    starts = choose_start(foreign, tokenizer, sentences, text) if start == AUTO else []
+    config = UnitConfig(foreign.decoder, (0,), None, text, source=foreign.source)
+    divider = _make(foreign, tokenizer, config).divider
+    config = replace(config, whole=divider.find_inseparable(sentences) is not None)
+    starts = choose_start(foreign, tokenizer, sentences, config) if start == AUTO else []
     first = starts[0].unit if starts else _require_unit(tokenizer, start, "start")
     assert first is not None
-    config = UnitConfig(foreign.decoder, (first,), None, text, source=foreign.source)
+    config = replace(config, start=(first,))
     ends = choose_end(foreign, tokenizer, sentences, config) if end == AUTO else []
     if end != NONE:
         config = replace(config, end=ends[0].unit if ends else _require_unit(tokenizer, end, "end"))
     model = _make(foreign, tokenizer, config)
-    if (words := model.divider.find_inseparable(sentences)) is not None:
-        raise BundleError(
-            f"the tokenizer divides the words of {quote(' '.join(words))} otherwise than each by itself, "
-            "which is not supported"
-        )
     check = check_model(model, config, sentences)
     config = replace(
         config,

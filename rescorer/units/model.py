@@ -16,7 +16,7 @@ from rescorer.models.tree_attention import build_prefix_tree, tree_vectors
 from rescorer.runtime import Phase, phase
 from rescorer.trie import EdgeScores, HypothesisTrie, Words
 from rescorer.units.decoders import Decoder
-from rescorer.units.tokens import WordDivider, build_unit_trie
+from rescorer.units.tokens import WordDivider, build_unit_trie, build_whole_trie
 
 
 class DecoderScorer:
@@ -119,10 +119,12 @@ class UnitLanguageModel:
     def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
         trie = trie.within_sentence
         with phase(Phase.TEXT):
-            units = build_unit_trie(trie, self.divider, self.opening)
+            build = build_whole_trie if self.divider.whole else build_unit_trie
+            units = build(trie, self.divider, self.opening)
         found = self.scorer.score(units.trie, projections)
         log_probs = found.log_probs
         if not self.scores_end:
             log_probs[units.trie.n_nodes - units.trie.n_roots :] = 0.0
         values = units.fold(trie, log_probs)
-        return EdgeScores(values, np.zeros(trie.n_edges, dtype=bool), found.encodings)
+        encodings = {name: units.rows(rows) for name, rows in found.encodings.items()}
+        return EdgeScores(values, np.zeros(trie.n_edges, dtype=bool), encodings)

@@ -6,7 +6,8 @@ along its trie of words, level by level; words that begin with the same units sh
 of words is then the sum of the edges of its chain.
 
 Where a tokenizer divides some words otherwise than in their sentence, chains would be wrong. Import finds
-that out on text (``find_inseparable``); the texts of such models are divided whole (``whole_texts``).
+that out on text (``find_inseparable``). The hypotheses of such models are divided whole
+(``build_whole_trie``); then only the sums over whole hypotheses have a meaning.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from rescorer.errors import BundleError, ConfigError
 from rescorer.models.network_files import SENTENCEPIECE_FILE, TOKENIZER_FILE
 from rescorer.safe_input import Folder
-from rescorer.trie import HypothesisTrie, Words
+from rescorer.trie import HypothesisTrie, Words, build_trie
 
 MAX_TOKENIZER_BYTES = 64 << 20
 """Largest file of a tokenizer; those of 250,000 units have 35 MB."""
@@ -151,10 +152,13 @@ class WordDivider:
 
     Args:
         change: applied to words before they are divided, such as ``str.upper``.
+        whole: whether texts are divided as a whole, instead of word by word.
     """
 
-    def __init__(self, tokenizer: Tokenizer, change: Callable[[str], str] = str) -> None:
-        self.tokenizer, self.change = tokenizer, change
+    def __init__(
+        self, tokenizer: Tokenizer, change: Callable[[str], str] = str, *, whole: bool = False
+    ) -> None:
+        self.tokenizer, self.change, self.whole = tokenizer, change, whole
         self._carrier = tokenizer.encode([change(CARRIER)])[0]
         self._known: tuple[dict[str, Sequence[int]], dict[str, Sequence[int]]] = {}, {}
 
@@ -179,17 +183,23 @@ class WordDivider:
         known.update(zip(new, chains, strict=True))
         return [known[word] for word in words]
 
+    def divide_whole(self, texts: Sequence[Words]) -> list[list[int]]:
+        """Units of each text, divided as a whole."""
+        return self.tokenizer.encode([self.change(" ".join(words)) for words in texts])
+
     def divide_text(self, words: Words) -> list[int]:
-        """Units of a text, word by word."""
+        """Units of a text: word by word, unless texts are divided as a whole."""
         if not words:
             return []
+        if self.whole:
+            return self.divide_whole([words])[0]
         chains = [*self.divide(words[:1], after_space=False), *self.divide(words[1:], after_space=True)]
         return [unit for chain in chains for unit in chain]
 
     def find_inseparable(self, texts: Iterable[Words]) -> Words | None:
         """The first of some texts that is divided otherwise as a whole than word by word; None if none is."""
         for words in texts:
-            if self.divide_text(words) != self.tokenizer.encode([self.change(" ".join(words))])[0]:
+            if self.divide_text(words) != self.divide_whole([words])[0]:
                 return words
         return None
 
@@ -222,6 +232,66 @@ class UnitTrie:
         ends = np.searchsorted(trie.end_nodes, self.word_ends[words.end_nodes])
         after = log_probs[trie.n_nodes - n_roots :][ends]
         return np.concatenate([below[n_roots:] - below[words.parent[n_roots:]], after])
+
+    def rows(self, values: np.ndarray) -> np.ndarray:
+        """The rows of values, (H', K), that belong to the hypotheses of the trie of words: (H, K)."""
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class WholeTrie:
+    """The units of the whole texts of a batch."""
+
+    trie: HypothesisTrie
+    """Its hypotheses are the texts at the end nodes of the trie of words, and then the context of each of
+    that trie's roots."""
+    text_of: np.ndarray
+    """(H,) for each hypothesis of the trie of words, the index of its text."""
+
+    def fold(self, words: HypothesisTrie, log_probs: np.ndarray) -> np.ndarray:
+        """Give edges of the trie of words such values that the sums over hypotheses are those of their texts.
+
+        The edge into a node where hypotheses end has what their text has more than the longest text on the
+        path to that node. The other edges have 0.
+
+        Args:
+            words: the trie of words.
+            log_probs: ln P of each edge of the trie of units.
+
+        Returns:
+            (E,) float64, values of the edges of the trie of words.
+        """
+        n_roots, n_texts, inner = words.n_roots, len(words.end_nodes), self.trie.n_nodes - self.trie.n_roots
+        every = np.ones(len(self.trie.hypothesis_node), dtype=bool)
+        sums = self.trie.sum_paths(log_probs, every)
+        after = log_probs[inner:][np.searchsorted(self.trie.end_nodes, self.trie.hypothesis_node[:n_texts])]
+        below = np.zeros(words.n_nodes)  # sum of the longest text on the path to each node
+        ends = np.zeros(words.n_nodes, dtype=bool)
+        ends[words.end_nodes] = True
+        below[words.end_nodes] = sums[:n_texts] - sums[n_texts:][words.root_of_node[words.end_nodes]]
+        for level in words.levels():
+            below[level] = np.where(ends[level], below[level], below[words.parent[level]])
+        return np.concatenate([below[n_roots:] - below[words.parent[n_roots:]], after])
+
+    def rows(self, values: np.ndarray) -> np.ndarray:
+        """The rows of values, (H', K), that belong to the hypotheses of the trie of words: (H, K)."""
+        return values[self.text_of]
+
+
+def build_whole_trie(words: HypothesisTrie, divider: WordDivider, opening: Sequence[int] = ()) -> WholeTrie:
+    """Build the trie of units of the whole texts in a trie of words; see ``build_unit_trie``."""
+    contexts = [tuple(words.words[i] for i in context) for context in words.contexts]
+    text_of = np.searchsorted(words.end_nodes, words.hypothesis_node)
+    texts: dict[int, Words] = {}
+    for hypothesis, text in enumerate(text_of.tolist()):
+        if text not in texts:
+            said = contexts[words.root_of_node[words.hypothesis_node[hypothesis]]]
+            path = words.edge_word[words.path_edges(hypothesis)[:-1]].tolist()
+            texts[text] = (*said, *(words.words[i] for i in path))
+    divided = divider.divide_whole([*(texts[i] for i in range(len(texts))), *contexts])
+    sequences = [tuple(map(str, units)) for units in divided]
+    before = tuple(map(str, opening))
+    return WholeTrie(build_trie(sequences, [before] * len(sequences)), text_of)
 
 
 def build_unit_trie(words: HypothesisTrie, divider: WordDivider, opening: Sequence[int] = ()) -> UnitTrie:

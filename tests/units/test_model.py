@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -29,6 +31,20 @@ def test_scores_of_a_trie_are_those_of_one_text_at_a_time(name, batch, scores_en
         found = model.score(trie).sum_paths(trie)
         expected = [score_alone(model, config, *pair) for pair in batch]
         np.testing.assert_allclose(found, expected, atol=3e-4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(batch=batches, scores_end=st.booleans())
+def test_texts_that_are_divided_whole_have_the_sums_of_one_text_at_a_time(batch, scores_end):
+    model, config = unit_model(end=2 if scores_end else None, whole=True)
+    hypotheses, contexts = zip(*batch, strict=True)
+    trie = build_trie(hypotheses, contexts)
+    scores = model.score(trie)
+    expected = [score_alone(model, config, *pair) for pair in batch]
+    np.testing.assert_allclose(scores.sum_paths(trie), expected, atol=3e-4)
+    without_end = replace(config, end=None)
+    expected = [score_alone(model, without_end, *pair) for pair in batch]
+    np.testing.assert_allclose(scores.sum_paths(trie, np.ones(len(batch), dtype=bool)), expected, atol=3e-4)
 
 
 @settings(max_examples=30, deadline=None)

@@ -263,7 +263,7 @@ def write_text_scores(
             raise outcome.error
         text_scores: dict[int, TextScore] = {}
         for item in outcome.items:
-            text_scores |= score_words(item.part, prepared, prepared_request.ranker.bundle.ngram)
+            text_scores |= score_words(item.part, prepared, prepared_request.ranker.bundle)
         response.scores.extend(messages.text_score_to_proto(text_scores[i]) for i in range(len(text_scores)))
     return response
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -16,7 +17,7 @@ from rescorer.evaluation.list_errors import format_size
 from rescorer.terminal.options import expand_options
 from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer_training.cli.options import JsonOption, NormaliserOption, ThreadsOption
-from rescorer_training.corpus import choose_normaliser, read_sentences
+from rescorer_training.corpus import choose_normaliser, read_lines, read_sentences
 
 if TYPE_CHECKING:
     from rescorer.units.importing import Candidate, Imported
@@ -49,9 +50,10 @@ def import_command(
         ),
     ] = "auto",
     text: Annotated[
-        Literal["canonical", "upper"],
+        Literal["canonical", "surface", "upper"],
         typer.Option(
-            help="Writing of words that the model knows: as the normaliser writes them, or upper case."
+            help="Texts that the model reads: words as the normaliser writes them (canonical), as the "
+            "recogniser wrote them (surface), or canonical words in upper case (upper)."
         ),
     ] = "canonical",
     normaliser: NormaliserOption = None,
@@ -74,11 +76,12 @@ def import_command(
         raise ConfigError(f"{output}: exists already; name a new folder by --output")
     if threads:
         use_threads(threads)
-    sentences = []
-    for words in read_sentences([validation], choose_normaliser(normaliser, [])):
-        sentences.append(words)
-        if len(sentences) == CHOSEN_BY:
-            break
+    read: Iterator[tuple[str, ...]]
+    if text == "surface":
+        read = filter(None, (tuple(line.split()) for line in read_lines(validation)))
+    else:
+        read = read_sentences([validation], choose_normaliser(normaliser, []))
+    sentences = [*itertools.islice(read, CHOSEN_BY)]
     foreign = read_huggingface(source) if kind == "hf" else read_gguf(source)
     imported = import_model(foreign, output, sentences, start, end, text)
     if as_json:
