@@ -219,13 +219,13 @@ def score_words(part: ScoredPart, prepared: PreparedList, bundle: Bundle) -> dic
 
 
 def plan(lists: Sequence[PreparedList], max_words: int, *, backward: bool = False) -> Iterator[list[Part]]:
-    """Divide lists, in order, into batches of at most ``max_words`` words.
+    """Divide lists, in order, into batches of at most ``max_words`` words and pieces of words.
 
     A list with more words is divided by ``plan_batches``; a hypothesis with more words is a batch by itself.
     """
-    costs = [_cost(prepared.words, [prepared.history] * len(prepared.words)) for prepared in lists]
+    costs = [_cost(each.words, [each.history] * len(each.words)) + each.n_units for each in lists]
     if sum(costs) > max_words:  # only then is the slower count worth its time: shared words count once
-        costs = [count_distinct(each.words, each.history, backward=backward) for each in lists]
+        costs = [count_distinct(each.words, each.history, backward=backward) + each.n_units for each in lists]
     batch, total = list[Part](), 0
     for prepared, cost in zip(lists, costs, strict=True):
         if not prepared.words:
@@ -244,11 +244,15 @@ def plan(lists: Sequence[PreparedList], max_words: int, *, backward: bool = Fals
 def split(prepared: PreparedList, max_words: int, *, backward: bool = False) -> Iterator[Part]:
     """Divide the hypotheses of a list into parts of at most ``max_words`` words; see ``plan_batches``.
 
-    Afterwards the tokens for which components ask for scores are added to the costs of the parts, in
-    proportion to their numbers of hypotheses.
+    If models read pieces of words, parts have fewer words, so that words and pieces together are as many if
+    pieces are spread evenly. Afterwards these pieces, and the tokens for which components ask for scores, are
+    added to the costs of the parts, in proportion to their numbers of hypotheses.
     """
     histories, n = [prepared.history] * len(prepared.words), len(prepared.words)
-    asked = sum(component.tokens(prepared) for component in prepared.components)
+    asked = prepared.n_units + sum(component.tokens(prepared) for component in prepared.components)
+    if prepared.n_units:
+        n_words = count_distinct(prepared.words, prepared.history, backward=backward)
+        max_words = max(1, max_words * n_words // (n_words + prepared.n_units))
     for indices, cost in plan_batches(prepared.words, histories, max_words, backward=backward):
         yield Part(prepared, indices, cost + asked * len(indices) // n)
 

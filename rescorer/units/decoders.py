@@ -411,9 +411,13 @@ class Decoder:
         return x
 
     def add_positions(self, inputs: Tensor, positions: Tensor) -> Tensor:
-        """Add what the positions of units, (n,), add to their inputs, (n, H)."""
+        """Add what the positions of units, (n,), add to their inputs, (n, H).
+
+        Units beyond the table get its last position; their scores are not used.
+        """
         if self.config.positions != "table":
             return inputs
+        positions = positions.clamp(max=self.config.context_length - 1)
         return inputs + self.tensors["positions.weight"].index_select(0, positions).to(inputs.dtype)
 
     def rotations(self, n_positions: int, dtype: torch.dtype = torch.float32) -> Tensor | None:

@@ -24,7 +24,7 @@ from rescorer.runtime import apply_threads
 from rescorer.safe_input import Folder, descriptor_path, read_tensor_header
 from rescorer.units.decoders import Decoder, DecoderConfig, check_tensors, set_precision
 from rescorer.units.model import DecoderScorer, UnitLanguageModel
-from rescorer.units.tokens import Tokenizer, WordDivider, read_tokenizer
+from rescorer.units.tokens import Tokenizer, WordDivider, change_of, read_tokenizer
 
 TextForm = Literal["canonical", "upper", "surface"]
 """How texts are written before they are divided into units: as the normaliser writes their words, these in
@@ -142,7 +142,7 @@ def make_model(
             f"the tokenizer has {tokenizer.size:,} units, but the decoder only "
             f"{config.decoder.vocabulary_size:,}; expected the tokenizer that the model was trained with"
         )
-    divider = WordDivider(tokenizer, str.upper if config.text == "upper" else str, whole=config.whole)
+    divider = WordDivider(tokenizer, change_of(config.text), whole=config.whole)
     scorer = DecoderScorer(
         Decoder(config.decoder, tensors),
         config.start[0],

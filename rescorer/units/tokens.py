@@ -15,7 +15,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import compress, count
+from operator import ne
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,6 +26,9 @@ from rescorer.errors import BundleError, ConfigError
 from rescorer.models.network_files import SENTENCEPIECE_FILE, TOKENIZER_FILE
 from rescorer.safe_input import Folder
 from rescorer.trie import HypothesisTrie, Words, build_trie
+
+if TYPE_CHECKING:
+    from rescorer.models.bundle import UnitFacts
 
 MAX_TOKENIZER_BYTES = 64 << 20
 """Largest file of a tokenizer; those of 250,000 units have 35 MB."""
@@ -145,6 +151,75 @@ class Chains:
         lengths = np.fromiter(map(len, chains), dtype=np.int64, count=len(chains))
         units = np.fromiter((unit for chain in chains for unit in chain), dtype=np.int64)
         return cls(units, np.cumsum(lengths) - lengths, lengths)
+
+
+class UnitCount(NamedTuple):
+    """Pieces of the texts of a list."""
+
+    total: int
+    """Pieces to score, and ends of texts; those of a prefix of words that texts share count once."""
+    longest: int
+    """Largest number of pieces that are read for a text, with those before it."""
+
+
+class UnitCounter:
+    """Counts pieces of words for one model, without the model. Any thread may call it.
+
+    Args:
+        n_before: number of pieces before every text.
+    """
+
+    def __init__(self, divider: WordDivider, n_before: int = 1) -> None:
+        self._divider, self._n_before = divider, n_before
+        self._lock = Lock()
+
+    @classmethod
+    def read(cls, files: Folder, facts: UnitFacts) -> UnitCounter:
+        """Read the tokenizer of a model of a bundle.
+
+        Raises:
+            BundleError: the tokenizer is damaged.
+            ConfigError: the library of the tokenizer is not installed.
+        """
+        divider = WordDivider(read_tokenizer(files.subfolder(facts.folder)), change_of(facts.text))
+        return cls(divider, facts.n_before)
+
+    def count(self, texts: Sequence[Words], context: Words = ()) -> UnitCount:
+        """Count the pieces of texts that follow a context.
+
+        Where texts are divided as a whole, their words count as if they were divided by themselves.
+        """
+        distinct = sorted(set(texts))
+        words = [*set(context).union(*distinct)]
+        first = [*{text[0] for text in (context, *distinct) if text}]
+        with self._lock:
+            n_units = dict(zip(words, map(len, self._divider.divide(words, after_space=True)), strict=True))
+            n_first = dict(zip(first, map(len, self._divider.divide(first, after_space=False)), strict=True))
+
+        def measure(text: Words) -> list[int]:
+            lengths = [*map(n_units.__getitem__, text)]
+            lengths[:1] = [max(n_first[word], n_units[word]) for word in text[:1]]
+            return lengths
+
+        n_before = self._n_before + sum(measure(context))
+        total = longest = n_before
+        before: Words = ()
+        for text in distinct:
+            lengths = measure(text)
+            total += sum(lengths[_count_shared(before, text) :]) + 1
+            longest = max(longest, n_before + sum(lengths))
+            before = text
+        return UnitCount(total, longest)
+
+
+def _count_shared(first: Words, second: Words) -> int:
+    """The number of words with which two texts begin alike."""
+    return next(compress(count(), map(ne, first, second)), min(len(first), len(second)))
+
+
+def change_of(text: str) -> Callable[[str], str]:
+    """What a form of texts changes in words before they are divided; see ``units.files.TextForm``."""
+    return str.upper if text == "upper" else str
 
 
 class WordDivider:

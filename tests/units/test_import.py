@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,9 +13,11 @@ from typer.testing import CliRunner
 from rescorer import Hypothesis, NBestList, Rescorer, Weights
 from rescorer.cli.program import app
 from rescorer.client import Client
-from rescorer.errors import BundleError, ConfigError, InvalidList
+from rescorer.errors import BundleError, ConfigError, InputError
 from rescorer.evaluation.scored_lists import load_cached_rescorer
+from rescorer.formats.jsonlines import encode_ranking
 from rescorer.models.bundle import read_bundle
+from rescorer.scoring.batch import plan
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.trie import WordEncoder, build_trie
 from rescorer.units.files import UnitConfig, load_unit_model
@@ -287,17 +290,54 @@ def test_a_bundle_may_have_nothing_else(imported, tmp_path):
         rescorer.rescore(LIST, Weights("w"))
 
 
-def test_hypotheses_beyond_a_table_of_positions_are_rejected_alone(source, tmp_path):
-    folder = tmp_path / "gpt2"
-    shutil.copytree(PEER_MODELS / "gpt2", folder)
-    shutil.copyfile(source / "tokenizer.json", folder / "tokenizer.json")
-    import_model(read_huggingface(folder), tmp_path / "units", SENTENCES)
-    rescorer = Rescorer.load(publish(tmp_path, tmp_path / "units"))
-    long = NBestList("long", (Hypothesis("the cat " * 9),), {"acoustic": (0.0,)})
-    answers = rescorer.rescore_each([long, LIST])
-    assert isinstance(answers[0], InvalidList)
-    assert "expected at most 40, the number of positions of the model 'llm'" in str(answers[0])
-    assert answers[1].id == "l"
+@pytest.fixture(scope="module")
+def short(source, tmp_path_factory):
+    """A bundle with a model that has 40 positions."""
+    folder = tmp_path_factory.mktemp("short")
+    shutil.copytree(PEER_MODELS / "gpt2", folder / "gpt2")
+    shutil.copyfile(source / "tokenizer.json", folder / "gpt2" / "tokenizer.json")
+    import_model(read_huggingface(folder / "gpt2"), folder / "units", SENTENCES)
+    return publish(folder, folder / "units")
+
+
+LONG = NBestList("long", (Hypothesis("cat"), Hypothesis("the cat " * 5)), {"acoustic": (0.0, 1.0)})
+
+
+def test_lists_beyond_a_table_of_positions_are_answered_without_its_model(short):
+    rescorer = Rescorer.load(short)
+    fits = replace(LONG, hypotheses=(Hypothesis("cat"), Hypothesis("the cat " * 4 + "the ca")))
+    answers = rescorer.rescore([LONG, fits, LIST], LLM_ONLY)
+    assert [one.degradation for one in answers] == ["length", "", ""]
+    assert [one.components["llm"] for one in answers[0].hypotheses] == [0.0, 0.0]
+    assert answers[0].best.text == "the cat " * 5
+    assert all(one.components["llm"] < 0 for one in (*answers[1].hypotheses, *answers[2].hypotheses))
+    line = encode_ranking(rescorer.rank_each([LONG], LLM_ONLY)[0], LLM_ONLY, "toy/1")
+    assert json.loads(line)["degradation"] == "length"
+    with run_server(short) as server, Client(f"127.0.0.1:{server.port}") as client:
+        found = client.rescore([LONG, LIST], weights=LLM_ONLY)
+    assert [one.degradation for one in found] == ["length", ""]
+
+
+def test_a_server_limits_pieces_of_words(bundle):
+    many = NBestList("m", (Hypothesis("y" * 3000), Hypothesis("cat")), {"acoustic": (0.0, 1.0)})
+    with run_server(bundle, max_request_words=2500) as server, Client(f"127.0.0.1:{server.port}") as client:
+        refused, answer = client.rescore_each([many, LIST])
+    assert isinstance(refused, InputError)
+    assert "3008 pieces of words; expected at most 2500 (max_request_words)" in str(refused)
+    assert answer.id == "l"
+
+
+def test_batches_hold_few_pieces_of_words(bundle):
+    rescorer = Rescorer.load(bundle, max_batch_words=64)
+    texts = [f"{letter * 20} cat" for letter in "abcdefgh"]
+    nbest = NBestList("b", tuple(map(Hypothesis, texts)), {"acoustic": (0.0,) * 8})
+    prepared = rescorer.ranker.prepare(nbest, rescorer.ranker.bind())
+    assert prepared.n_units > 8 * 24
+    batches = list(plan([prepared], 64))
+    assert len(batches) >= 4
+    (whole,) = Rescorer.load(bundle).rescore(nbest)
+    (parts,) = rescorer.rescore(nbest)
+    assert [one.text for one in parts.hypotheses] == [one.text for one in whole.hypotheses]
 
 
 def test_the_manifest_of_such_a_bundle_is_checked(bundle, tmp_path):
