@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,13 +21,17 @@ from rescorer_training.corpus import choose_normaliser, read_sentences
 if TYPE_CHECKING:
     from rescorer.units.importing import Candidate, Imported
 
-Kind = Literal["hf", "gguf"]
+Kind = Literal["hf", "gguf", "espnet", "speechbrain", "icefall"]
 
 
 @expand_options
 def import_command(
     kind: Annotated[
-        Kind, typer.Argument(help="hf: a folder that transformers saved; gguf: a file of llama.cpp.")
+        Kind,
+        typer.Argument(
+            help="hf: a folder that transformers saved; gguf: a file of llama.cpp; espnet: a folder exp/lm… "
+            "or one of its checkpoints; speechbrain: a folder with lm.ckpt; icefall: a checkpoint of RnnLm."
+        ),
     ],
     source: Annotated[Path, typer.Argument(help="Folder or file of the model.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write; it must not exist.")],
@@ -54,13 +58,21 @@ def import_command(
             help="Writing of words that the model knows: as the normaliser writes them, or upper case."
         ),
     ] = "canonical",
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            help="SentencePiece model of a model of ESPnet, SpeechBrain or icefall, if it is not with the "
+            "model."
+        ),
+    ] = None,
     normaliser: NormaliserOption = None,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Import a language model in pieces of words from another toolkit.
 
-    Example: rescorer-train import hf ~/SmolLM2-135M -o smollm --validation valid.txt.gz
+    Examples: rescorer-train import hf ~/SmolLM2-135M -o smollm --validation valid.txt.gz; rescorer-train
+    import espnet exp/lm_train_lm_rnn -o rnn --text upper --validation valid.txt.gz
 
     The scores of the imported model over a trie are compared with those of one sentence at a time; a model
     for which they differ is refused. Then: rescorer-train bundle mine/1 --units smollm=smollm --validation
@@ -68,7 +80,8 @@ def import_command(
     """
     # deferred, because importing torch takes seconds
     from rescorer.runtime import use_threads
-    from rescorer.units.importing import CHOSEN_BY, import_model, read_gguf, read_huggingface
+    from rescorer.units.importing import CHOSEN_BY, import_model
+    from rescorer.units.toolkits import read_foreign
 
     if output.exists():
         raise ConfigError(f"{output}: exists already; name a new folder by --output")
@@ -79,19 +92,23 @@ def import_command(
         sentences.append(words)
         if len(sentences) == CHOSEN_BY:
             break
-    foreign = read_huggingface(source) if kind == "hf" else read_gguf(source)
+    foreign = read_foreign(kind, source, tokenizer)
     imported = import_model(foreign, output, sentences, start, end, text)
     if as_json:
-        facts = {
-            "config": imported.config.to_dict(),
-            "check": asdict(imported.check),
-            "starts": [asdict(one) for one in imported.starts],
-            "ends": [asdict(one) for one in imported.ends],
-            "parameters": imported.n_parameters,
-        }
-        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(describe_import(imported), indent=2, ensure_ascii=False))
     else:
         print_import(imported, output)
+
+
+def describe_import(imported: Imported) -> dict[str, Any]:
+    """What was chosen and found, as plain data."""
+    return {
+        "config": imported.config.to_dict(),
+        "check": asdict(imported.check),
+        "starts": [asdict(one) for one in imported.starts],
+        "ends": [asdict(one) for one in imported.ends],
+        "parameters": imported.n_parameters,
+    }
 
 
 def print_import(imported: Imported, output: Path) -> None:
