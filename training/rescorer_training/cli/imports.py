@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 import typer
 
 from rescorer.errors import ConfigError
 from rescorer.evaluation.list_errors import format_size
 from rescorer.terminal.options import expand_options
 from rescorer.terminal.tables import FoldingTable, print_out
+from rescorer.text import Normaliser
+from rescorer.trie import Words, build_trie
 from rescorer_training.cli.options import JsonOption, NormaliserOption, ThreadsOption
-from rescorer_training.corpus import choose_normaliser, read_sentences
+from rescorer_training.corpus import choose_normaliser, read_sentences, record_normaliser
 
 if TYPE_CHECKING:
     from rescorer.units.importing import Candidate, Imported
 
-Kind = Literal["hf", "gguf", "espnet", "speechbrain", "icefall"]
+Kind = Literal["hf", "gguf", "espnet", "speechbrain", "icefall", "rnnlm"]
 
 
 @expand_options
@@ -30,7 +34,8 @@ def import_command(
         Kind,
         typer.Argument(
             help="hf: a folder that transformers saved; gguf: a file of llama.cpp; espnet: a folder exp/lm… "
-            "or one of its checkpoints; speechbrain: a folder with lm.ckpt; icefall: a checkpoint of RnnLm."
+            "or one of its checkpoints; speechbrain: a folder with lm.ckpt; icefall: a checkpoint of RnnLm; "
+            "rnnlm: a file of Mikolov's toolkit, whose words become a network for --neural."
         ),
     ],
     source: Annotated[Path, typer.Argument(help="Folder or file of the model.")],
@@ -69,7 +74,7 @@ def import_command(
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Import a language model in pieces of words from another toolkit.
+    """Import a language model from another toolkit.
 
     Examples: rescorer-train import hf ~/SmolLM2-135M -o smollm --validation valid.txt.gz; rescorer-train
     import espnet exp/lm_train_lm_rnn -o rnn --text upper --validation valid.txt.gz
@@ -87,17 +92,63 @@ def import_command(
         raise ConfigError(f"{output}: exists already; name a new folder by --output")
     if threads:
         use_threads(threads)
-    sentences = []
-    for words in read_sentences([validation], choose_normaliser(normaliser, [])):
-        sentences.append(words)
-        if len(sentences) == CHOSEN_BY:
-            break
-    foreign = read_foreign(kind, source, tokenizer)
-    imported = import_model(foreign, output, sentences, start, end, text)
+    chosen = choose_normaliser(normaliser, [])
+    sentences = list(islice(read_sentences([validation], chosen), CHOSEN_BY))
+    if kind == "rnnlm":
+        if (start, end, text, tokenizer) != ("auto", "auto", "canonical", None):
+            raise ConfigError("--start, --end, --text and --tokenizer are not for rnnlm; leave them out")
+        facts = import_words(source, output, sentences, chosen)
+        typer.echo(json.dumps(facts)) if as_json else print_words(facts, output)
+        return
+    imported = import_model(read_foreign(kind, source, tokenizer), output, sentences, start, end, text)
     if as_json:
         typer.echo(json.dumps(describe_import(imported), indent=2, ensure_ascii=False))
     else:
         print_import(imported, output)
+
+
+def import_words(
+    source: Path, output: Path, sentences: Sequence[Words], normaliser: Normaliser
+) -> dict[str, float]:
+    """Import a network over words of the rnnlm toolkit; return what its scores of sentences are like.
+
+    Raises:
+        ConfigError: it knows no word of the sentences.
+    """
+    from rescorer.models.neural import NeuralLanguageModel, save_model
+    from rescorer.models.rnnlm import read_rnnlm
+
+    model, vocabulary = read_rnnlm(source)
+    trie = build_trie(sentences)
+    scores = NeuralLanguageModel(model, vocabulary).score(trie)
+    edges = np.concatenate([trie.path_edges(number) for number in range(len(sentences))])
+    known, n_words = ~scores.unknown[edges], sum(map(len, sentences))
+    n_known = int(known.sum()) - len(sentences)
+    if not n_known:
+        raise ConfigError(
+            f"{source}: no word of the text is known to the network; is it of another case or language? "
+            "--normaliser says how words are written"
+        )
+    save_model(model, vocabulary, output)
+    record_normaliser(output, normaliser)
+    return {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "vocabulary": len(vocabulary),
+        "perplexity": float(np.exp(-scores.log_probs[edges][known].mean())),
+        "unknown": n_words - n_known,
+        "words": n_words,
+    }
+
+
+def print_words(facts: Mapping[str, float], output: Path) -> None:
+    """Print what was imported, and the next command."""
+    print_out(
+        f"rnnlm: {facts['parameters']:,} parameters, {facts['vocabulary']:,} words",
+        f"perplexity of known words and ends {format_size(facts['perplexity'])}; {facts['unknown']:,} of "
+        f"{facts['words']:,} words are unknown to it",
+        f"{output}: imported; next: rescorer-train bundle BUNDLE/1 --neural {shlex.quote(str(output))} "
+        "--validation TEXT",
+    )
 
 
 def describe_import(imported: Imported) -> dict[str, Any]:
