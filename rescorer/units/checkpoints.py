@@ -1,8 +1,8 @@
 """Checkpoints and settings of other toolkits: pickles by torch, and YAML.
 
-A checkpoint is unpickled by ``torch.load(weights_only=True)``, which makes tensors and plain containers only
-and runs no code. Its archive is checked before: nothing in it is compressed, so that what is read is never
-larger than the file. YAML is read with plain values only; what carries a tag of HyperPyYAML, such as
+A checkpoint is unpickled by ``torch.load(weights_only=True)``, which makes only tensors, plain containers and
+paths, and runs no code. Its archive is checked first: nothing in it is compressed, so that what is read is
+never larger than the file. YAML is read with plain values only; what has a tag of HyperPyYAML, such as
 ``!name:torch.nn.GELU``, is kept as ``Tagged`` and never looked up.
 """
 
@@ -12,7 +12,7 @@ import pickle
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
@@ -24,6 +24,8 @@ from rescorer.units.tokens import import_library
 
 MAX_ENTRIES = 100_000
 """Largest number of files in the archive of a checkpoint: one for each tensor, and a few more."""
+PATHS: list[Any] = [(PurePosixPath, f"{module}.PosixPath") for module in ("pathlib", "pathlib._local")]
+"""Objects in checkpoints besides tensors and containers: icefall's have the paths of its options."""
 MAX_SETTINGS_BYTES = 4 << 20
 """Largest file of settings; ESPnet's contain the list of all units."""
 MAX_LINE = 4096
@@ -117,7 +119,8 @@ def _load(path: Path) -> Any:
         if not stored or len(entries) > MAX_ENTRIES or n_bytes > stream.seek(0, 2):
             raise BundleError(f"{path}: its archive is compressed; expected a file that torch.save wrote")
         try:
-            return torch.load(descriptor_path(stream), map_location="cpu", mmap=True, weights_only=True)
+            with torch.serialization.safe_globals(PATHS):
+                return torch.load(descriptor_path(stream), map_location="cpu", mmap=True, weights_only=True)
         except pickle.UnpicklingError:
             raise BundleError(
                 f"{path}: contains Python objects besides weights, which are not read; write the weights "

@@ -2,8 +2,8 @@
 
 The families differ in a few places only: how they normalise, whether the feed-forward network is gated, where
 positions enter, how many heads share a key, whether attention and feed-forward network run side by side, and
-how far a layer looks back. ``DecoderConfig`` has a field for each. Readers of foreign files (``foreign``)
-translate a family's configuration into it, and rename the tensors; everything after that knows no family.
+how far a layer looks back. ``DecoderConfig`` has a field for each. Readers of foreign files translate a
+family's configuration into it, and rename the tensors; everything after that knows no family.
 
 Tensors, where H is the hidden size, d the size of a head:
 

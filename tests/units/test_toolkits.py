@@ -37,7 +37,7 @@ READERS = {"espnet": read_espnet, "speechbrain": read_speechbrain, "icefall": re
 def read(folder):
     """Read a model of any toolkit, from a folder whose name begins with the toolkit's."""
     toolkit = folder.name.partition("-")[0]
-    return READERS[toolkit](folder / "pretrained.pt" if toolkit == "icefall" else folder)
+    return READERS[toolkit](folder / "epoch-3.pt" if toolkit == "icefall" else folder)
 
 
 @pytest.mark.parametrize("name", PEER)
@@ -245,7 +245,7 @@ def test_refuses_tensors_that_are_larger_than_the_file(tmp_path):
         checkpoint.take("other")
 
 
-def test_refuses_a_pickle_that_claims_a_larger_storage(tmp_path):
+def test_reads_no_more_than_the_file_if_a_pickle_claims_a_larger_storage(tmp_path):
     source = io.BytesIO()
     torch.save({"a": torch.zeros(3)}, source)
     with zipfile.ZipFile(source) as archive:
@@ -257,11 +257,7 @@ def test_refuses_a_pickle_that_claims_a_larger_storage(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         for other, data in files.items():
             archive.writestr(other, changed if other == name else data)
-    try:
-        tensor = Checkpoint(path).take("a")
-    except BundleError:
-        return
-    assert tensor.numel() == 3
+    torch.testing.assert_close(Checkpoint(path).take("a"), torch.zeros(3))
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,9 @@ def write_icefall(folder: Path, source: Path, **shape: object) -> Score:
     tokenizer = sentencepiece.SentencePieceProcessor()
     tokenizer.Load(str(pieces))
     model = randomise(classes["RnnLmModel"](vocab_size=tokenizer.GetPieceSize(), **shape))
-    torch.save({"model": model.state_dict(), "optimizer": {}, "epoch": 3}, folder / "pretrained.pt")
+    options = {"exp_dir": Path("rnn_lm") / "exp", "env_info": {"k2-version": "1"}, "batch_idx_train": 3}
+    training = dict.fromkeys(("optimizer", "scheduler", "grad_scaler", "sampler"))
+    torch.save({"model": model.state_dict(), **training, **options}, folder / "epoch-3.pt")
     exact = model.double()
 
     def score(text: str) -> float:
