@@ -30,11 +30,13 @@ from rescorer.units.decoders import DecoderConfig
 from rescorer.units.files import TextForm, UnitConfig, make_model
 from rescorer.units.gguf import GgufFile
 from rescorer.units.model import DecoderScorer, UnitLanguageModel
+from rescorer.units.recurrent import RecurrentConfig
 from rescorer.units.tokens import (
     JsonTokenizer,
     SentencePieceTokenizer,
     Tokenizer,
     build_unit_trie,
+    renumber,
 )
 
 AUTO, NONE = "auto", "none"
@@ -50,18 +52,23 @@ CHECKED = 12  # number of sentences whose scores are compared in float64
 class ForeignModel:
     """A model as another toolkit wrote it."""
 
-    decoder: DecoderConfig
+    decoder: DecoderConfig | RecurrentConfig
     tensors: Mapping[str, Tensor]
     tokenizer: bytes
     tokenizer_file: str
     declared: Mapping[str, str | int]
     """Special units by their roles in the toolkit's files, such as ``bos``."""
     source: Mapping[str, Any]
+    units: tuple[str, ...] = ()
+    """See ``UnitConfig``."""
+    certain: bool = False
+    """Whether the model was trained with the declared units around each sentence, so that no others are
+    considered."""
 
     def read_tokenizer(self) -> Tokenizer:
         """The tokenizer."""
         kind = JsonTokenizer if self.tokenizer_file == TOKENIZER_FILE else SentencePieceTokenizer
-        return kind(self.tokenizer, self.tokenizer_file)
+        return renumber(kind(self.tokenizer, self.tokenizer_file), self.units)
 
 
 def read_huggingface(folder: Path) -> ForeignModel:
@@ -137,6 +144,8 @@ def choose_start(
         ConfigError: no unit of the tokenizer can come before a text.
     """
     names = [*foreign.declared.values(), *USUAL_STARTS, "\n"]
+    if foreign.certain:
+        names = [foreign.declared["bos"]]
     units = dict.fromkeys(number for name in names if (number := find_unit(tokenizer, name)) is not None)
     if not units:
         raise ConfigError("no unit that can come before a text was found; name one by --start")
@@ -144,7 +153,7 @@ def choose_start(
     for number in units:
         model = _make(foreign, tokenizer, replace(config, start=(number,)))
         log_prob, n_words = _score_sentences(model, sentences)
-        found.append(Candidate(tokenizer.name(number), number, math.exp(-log_prob / n_words)))
+        found.append(Candidate(tokenizer.name(number), number, find_perplexity(log_prob, n_words)))
     return sorted(found, key=lambda candidate: candidate.value)
 
 
@@ -156,7 +165,8 @@ def choose_end(
     A unit is chosen if it says more about where sentences end than their mean length does: its mean ln P at
     their ends must be above that of a constant rate of ends.
     """
-    names = [*(unit for role, unit in foreign.declared.items() if role == "eos"), "</s>", "\n"]
+    declared = [unit for role, unit in foreign.declared.items() if role == "eos"]
+    names = declared if foreign.certain else [*declared, "</s>", "\n"]
     units = dict.fromkeys(number for name in names if (number := find_unit(tokenizer, name)) is not None)
     model = _make(foreign, tokenizer, config)
     assert isinstance(model.scorer, DecoderScorer)
@@ -164,7 +174,8 @@ def choose_end(
     means = model.scorer.score_ends(trie, list(units)).mean(axis=0).tolist()
     constant = -math.log(sum(map(len, sentences)) / len(sentences) + 1)
     found = [Candidate(tokenizer.name(unit), unit, mean) for unit, mean in zip(units, means, strict=True)]
-    return sorted([Candidate(NONE, None, constant), *found], key=lambda candidate: -candidate.value)
+    none = [] if foreign.certain else [Candidate(NONE, None, constant)]
+    return sorted([*none, *found], key=lambda candidate: -candidate.value)
 
 
 def find_unit(tokenizer: Tokenizer, name: str | int) -> int | None:
@@ -187,6 +198,11 @@ def _score_sentences(model: UnitLanguageModel, sentences: Sequence[Words]) -> tu
     """ln P of all sentences, and their number of words."""
     trie = build_trie(sentences)
     return float(model.score(trie).sum_paths(trie).sum()), sum(map(len, sentences))
+
+
+def find_perplexity(log_prob: float, n_words: int) -> float:
+    """Perplexity per word, as far as a number can hold it: models that do not fit a text have huge ones."""
+    return math.exp(min(-log_prob / n_words, 700.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,19 +240,21 @@ def check_model(model: UnitLanguageModel, config: UnitConfig, sentences: Sequenc
         )
     total, n_words = _score_sentences(model, sentences)
     speed = sum(map(len, hypotheses)) / max(seconds, 1e-9)
-    return Check(largest, math.exp(-total / n_words), speed)
+    return Check(largest, find_perplexity(total, n_words), speed)
 
 
 def score_alone(model: UnitLanguageModel, config: UnitConfig, words: Words, context: Words = ()) -> float:
     """ln P of one text after its context, read alone in float64: the slow twin of ``UnitLanguageModel``."""
-    before = [*config.start, *model.divider.divide_text(context)]
-    units = [*config.start, *model.divider.divide_text((*context, *words))]
-    units += [] if config.end is None else [config.end]
-    read = [
-        model.scorer.decoder.sequence_log_probs(one, torch.float64)  # type: ignore[union-attr]
-        for one in (units, before)
-    ]
-    return float(read[0][len(config.start) - 1 :].sum() - read[1][len(config.start) - 1 :].sum())
+    texts = [(*context, *words), context]
+    log_probs = []
+    for text, ends in zip(texts, (config.end, None), strict=True):
+        units = [*config.start, *model.divider.divide_text(text), *([] if ends is None else [ends])]
+        if len(units) == 1:  # nothing is predicted
+            log_probs.append(0.0)
+            continue
+        found = model.scorer.decoder.sequence_log_probs(units, torch.float64)  # type: ignore[union-attr]
+        log_probs.append(float(found[len(config.start) - 1 :].sum()))
+    return log_probs[0] - log_probs[1]
 
 
 def _vary(sentences: Sequence[Words]) -> Iterator[Words]:
@@ -285,7 +303,8 @@ def import_model(
     if not sentences:
         raise ConfigError("no sentences to choose start and end by; name a file of text by --validation")
     tokenizer = foreign.read_tokenizer()
-    config = UnitConfig(foreign.decoder, (0,), None, text, source=foreign.source)
+    _check_case(tokenizer, text)
+    config = UnitConfig(foreign.decoder, (0,), None, text, units=foreign.units, source=foreign.source)
     divider = _make(foreign, tokenizer, config).divider
     config = replace(config, whole=divider.find_inseparable(sentences) is not None)
     starts = choose_start(foreign, tokenizer, sentences, config) if start == AUTO else []
@@ -307,6 +326,18 @@ def import_model(
     )
     write_folder(folder, config, foreign)
     return Imported(config, starts, ends, check, sum(tensor.numel() for tensor in foreign.tensors.values()))
+
+
+def _check_case(tokenizer: Tokenizer, text: TextForm) -> None:
+    """Refuse to write words in lower case for a tokenizer that knows no such letters."""
+    names = (tokenizer.name(number) for number in range(tokenizer.size))
+    pieces = [name for name in names if not name.startswith("<")]  # special units have lower case anyway
+    has_upper_case_only = any(map(str.isupper, pieces)) and all(piece == piece.upper() for piece in pieces)
+    if text == "canonical" and has_upper_case_only:
+        raise ConfigError(
+            "all letters of the tokenizer are upper case, but words would be written in lower case; give "
+            "--text upper"
+        )
 
 
 def _require_unit(tokenizer: Tokenizer, name: str, role: str) -> int:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rescorer.errors import BundleError, ConfigError
-from rescorer.models.network_files import SENTENCEPIECE_FILE, TOKENIZER_FILE
+from rescorer.errors import BundleError, ConfigError, quote
+from rescorer.models.network_files import SENTENCEPIECE_FILE, TOKENIZER_FILE, UNKNOWN
 from rescorer.safe_input import Folder
 from rescorer.trie import HypothesisTrie, Words, build_trie
 
@@ -108,6 +108,55 @@ class SentencePieceTokenizer:
     def name(self, number: int) -> str:
         """See ``Tokenizer``."""
         return str(self._tokenizer.IdToPiece(number))
+
+
+class RenumberedTokenizer:
+    """A tokenizer whose units a model knows by other numbers; those that it does not know are ``<unk>``.
+
+    Args:
+        units: names of the units in the order of the model's numbers.
+
+    Raises:
+        BundleError: a name occurs twice, ``<unk>`` is missing, or most of the tokenizer's units are.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, units: Sequence[str]) -> None:
+        self._tokenizer, self._units, self.size = tokenizer, units, len(units)
+        self._numbers = {name: number for number, name in enumerate(units)}
+        if len(self._numbers) != len(units):
+            twice = next(name for number, name in enumerate(units) if self._numbers[name] != number)
+            raise BundleError(f"the list of units has {quote(twice)} twice; expected each unit once")
+        if UNKNOWN not in self._numbers:
+            raise BundleError(f"the list of units has no {UNKNOWN}; expected it for unknown pieces of words")
+        names = [tokenizer.name(number) for number in range(tokenizer.size)]
+        n_known = sum(name in self._numbers for name in names)
+        if 2 * n_known < len(names):
+            raise BundleError(
+                f"only {n_known:,} of the {len(names):,} units of the tokenizer are among the {len(units):,} "
+                "of the model; expected the tokenizer that the model was trained with"
+            )
+        self._renumbered = [self._numbers.get(name, self._numbers[UNKNOWN]) for name in names]
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """See ``Tokenizer``."""
+        return [[self._renumbered[unit] for unit in text] for text in self._tokenizer.encode(texts)]
+
+    def find(self, unit: str) -> int | None:
+        """See ``Tokenizer``."""
+        return self._numbers.get(unit)
+
+    def name(self, number: int) -> str:
+        """See ``Tokenizer``."""
+        return self._units[number]
+
+
+def renumber(tokenizer: Tokenizer, units: Sequence[str]) -> Tokenizer:
+    """A tokenizer with the numbers of a model's units; without names of units, the same one.
+
+    Raises:
+        BundleError: see ``RenumberedTokenizer``.
+    """
+    return RenumberedTokenizer(tokenizer, units) if units else tokenizer
 
 
 def read_tokenizer(files: Folder) -> Tokenizer:
