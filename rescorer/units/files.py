@@ -161,10 +161,5 @@ def make_model(
         decoder: Decoder | RecurrentDecoder = RecurrentDecoder(config.decoder, tensors)
     else:
         decoder = Decoder(config.decoder, tensors)
-    scorer = DecoderScorer(
-        decoder,
-        config.start[0],
-        config.start[0] if config.end is None else config.end,
-        context_cache_bytes,
-    )
-    return UnitLanguageModel(scorer, divider, name, config.start[1:], scores_end=config.end is not None)
+    scorer = DecoderScorer(decoder, config.start[0], config.end, context_cache_bytes)
+    return UnitLanguageModel(scorer, divider, name, config.start[1:])
