@@ -54,7 +54,7 @@ class Peer:
         self._peer, self._model, self._batch = peer, model, batch
         scorer = model.scorer
         assert isinstance(scorer, DecoderScorer)
-        self._before = [scorer.start, *model.opening]
+        self._before = [*([] if scorer.start is None else [scorer.start]), *model.opening]
         self._after = [] if scorer.end is None else [scorer.end]
 
     @torch.inference_mode()
@@ -76,7 +76,7 @@ class Peer:
         logits = self._peer(input_ids=ids, attention_mask=seen.long()).logits[:, :-1]
         chosen = logits.log_softmax(dim=-1).gather(2, ids[:, 1:].unsqueeze(2)).squeeze(2).double()
         scored = seen[:, 1:].clone()
-        scored[:, : len(self._before) - 1] = False
+        scored[:, : max(len(self._before) - 1, 0)] = False
         return (chosen * scored).sum(dim=1).numpy()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ class DecoderScorer:
     """Scores tries of units by a decoder; their words are numbers of units.
 
     Args:
-        start: unit before every text.
+        start: unit before every text; None: there is none, and the first unit of a text has ln P 0.
         end: unit that ends texts; None: ends are not scored, and have ln P 0.
         context_cache_bytes: size of the cache for what the decoder has computed of contexts; 0 disables it.
     """
@@ -33,7 +34,7 @@ class DecoderScorer:
     def __init__(
         self,
         decoder: Decoder | RecurrentDecoder,
-        start: int,
+        start: int | None,
         end: int | None,
         context_cache_bytes: int = CONTEXT_CACHE_BYTES,
     ) -> None:
@@ -56,6 +57,10 @@ class DecoderScorer:
             log_probs[scored] = self._log_probs(
                 vectors, rows[trie.edge_parent[scored]], ids[trie.edge_word[scored]]
             )
+            if self.start is None:
+                is_empty = np.array([not len(context) for context in trie.contexts], dtype=bool)
+                at_root = trie.edge_parent < trie.n_roots
+                log_probs[at_root] = np.where(is_empty[trie.edge_parent[at_root]], 0.0, log_probs[at_root])
             encodings = {
                 name: trie.mean_paths(project_rows(vectors, projection)[rows])
                 for name, projection in (projections or {}).items()
@@ -77,10 +82,15 @@ class DecoderScorer:
         with phase(Phase.NETWORK):
             if isinstance(self.decoder, RecurrentDecoder):
                 assert isinstance(self.context_cache, ContextCache)
+                assert self.start is not None
                 vectors = read_recurrently(self.decoder, trie, ids, self.start, self.context_cache)
                 return vectors, np.arange(trie.n_nodes)
-            tree = build_prefix_tree(trie, ids, _read_numbers, self.start)
-            vectors, row_of_node = tree_vectors(self.decoder, tree, self.context_cache, leaves=leaves)
+            tree = build_prefix_tree(trie, ids, _read_numbers, self.start or 0)
+            if self.start is None:
+                tree = replace(tree, position=np.maximum(tree.position - 1, 0))
+            vectors, row_of_node = tree_vectors(
+                self.decoder, tree, self.context_cache, leaves=leaves, root=self.start is not None
+            )
             return vectors, row_of_node[tree.trie_nodes]
 
     def _log_probs(self, vectors: Tensor, rows: np.ndarray, units: np.ndarray) -> np.ndarray:

@@ -54,7 +54,11 @@ def import_command(
         ),
     ],
     start: Annotated[
-        str, typer.Option(help="Unit before every sentence: its name or number; auto: the best on the text.")
+        str,
+        typer.Option(
+            help="Unit before every sentence: its name or number; none: the first unit of a sentence is not "
+            "scored; auto: the best on the text."
+        ),
     ] = "auto",
     end: Annotated[
         str,
