@@ -38,19 +38,17 @@ class Checkpoint:
     """The tensors of a checkpoint, by name. Each is checked when it is taken.
 
     Args:
-        path: the file.
-        inside: keys that lead to the tensors, of which those that are there are followed, such as ``model``.
+        path: a file of tensors by name, or with such under the key ``model``.
 
     Raises:
         BundleError: the file is damaged, too old, compressed, contains Python objects, or has no tensors.
     """
 
-    def __init__(self, path: Path, *inside: str) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         values = _load(path)
-        for key in inside:
-            if isinstance(values, Mapping) and isinstance(values.get(key), Mapping):
-                values = values[key]
+        if isinstance(values, Mapping) and isinstance(values.get("model"), Mapping):
+            values = values["model"]
         if not isinstance(values, Mapping) or len(values) > MAX_TENSORS:
             raise BundleError(
                 f"{path}: expected the weights of a model by name, at most {MAX_TENSORS:,} tensors"

@@ -401,7 +401,7 @@ def _read_icefall(source: Path, tokenizer: Path | None) -> ForeignModel:
     """Read a checkpoint of icefall's RnnLm, such as ``epoch-30.pt`` or ``pretrained.pt``."""
     if source.is_dir():
         raise BundleError(f"{source}: is a folder; name one of its checkpoints, such as pretrained.pt")
-    checkpoint = Checkpoint(source, "model")
+    checkpoint = Checkpoint(source)
     if not checkpoint.strip_prefix("input_embedding.weight"):
         transformer = (
             "; icefall's TransformerLM, whose layers are scaled and read relative positions, is not read"
