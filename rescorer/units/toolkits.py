@@ -40,7 +40,7 @@ Tensors = dict[str, Tensor]
 Toolkit = Literal["hf", "gguf", "espnet", "speechbrain", "icefall"]
 
 
-def read_foreign(toolkit: Toolkit, source: Path, tokenizer: Path | None = None) -> ForeignModel:
+def read_source(toolkit: Toolkit, source: Path, tokenizer: Path | None = None) -> ForeignModel:
     """Read a model of any toolkit, or of transformers (``hf``) or llama.cpp (``gguf``).
 
     Args:

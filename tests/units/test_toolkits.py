@@ -23,7 +23,7 @@ from rescorer.units.checkpoints import MAX_LINE, Checkpoint, read_settings
 from rescorer.units.files import UnitConfig, load_unit_model, make_model
 from rescorer.units.importing import import_model, score_alone
 from rescorer.units.recurrent import RecurrentConfig
-from rescorer.units.toolkits import PADDING_SCORE, read_foreign
+from rescorer.units.toolkits import PADDING_SCORE, read_source
 from rescorer_training.cli import app as train
 from tests.support.unit_models import LetterTokenizer
 
@@ -36,7 +36,7 @@ PEER = json.loads((MODELS / "scores.json").read_text())["models"]
 def read(folder):
     """Read a model of any toolkit, from a folder whose name begins with the toolkit's."""
     toolkit = folder.name.partition("-")[0]
-    return read_foreign(toolkit, folder / "epoch-3.pt" if toolkit == "icefall" else folder)
+    return read_source(toolkit, folder / "epoch-3.pt" if toolkit == "icefall" else folder)
 
 
 @pytest.mark.parametrize("name", PEER)
@@ -170,24 +170,24 @@ def test_finds_checkpoints_and_tokenizers_as_their_users_do(tmp_path):
     shutil.copyfile(folder / "3epoch.pth", folder / "4epoch.pth")
     with pytest.raises(BundleError, match=r"name one of its checkpoints .*\(found: 3epoch.pth, 4epoch.pth\)"):
         read(folder)
-    assert read_foreign("espnet", folder / "4epoch.pth").source["path"] == "espnet-lm/4epoch.pth"
+    assert read_source("espnet", folder / "4epoch.pth").source["path"] == "espnet-lm/4epoch.pth"
     named = (tmp_path / "data" / "token_list" / "bpe.model").rename(tmp_path / "other.model")
     with pytest.raises(ConfigError, match=r"was not found .*name its SentencePiece model by --tokenizer"):
-        read_foreign("espnet", folder / "4epoch.pth")
-    assert read_foreign("espnet", folder / "4epoch.pth", named).tokenizer == expected.tokenizer
+        read_source("espnet", folder / "4epoch.pth")
+    assert read_source("espnet", folder / "4epoch.pth", named).tokenizer == expected.tokenizer
 
 
 def test_refuses_other_networks_with_the_reason(tmp_path):
     path = tmp_path / "epoch-1.pt"
     torch.save({"model": {"encoder.layers.0.norm": torch.zeros(3)}}, path)
     with pytest.raises(BundleError, match=r"no input_embedding.weight; .* icefall's TransformerLM"):
-        read_foreign("icefall", path)
+        read_source("icefall", path)
     with pytest.raises(BundleError, match="is a folder; name one of its checkpoints"):
-        read_foreign("icefall", tmp_path)
+        read_source("icefall", tmp_path)
     with pytest.raises(BundleError, match=r"no embedding; expected an RNNLM or TransformerLM"):
-        read_foreign("speechbrain", path)
+        read_source("speechbrain", path)
     with pytest.raises(BundleError, match=r"lm\.ckpt: is missing"):
-        read_foreign("speechbrain", tmp_path)
+        read_source("speechbrain", tmp_path)
 
 
 def test_refuses_lower_case_for_a_model_of_upper_case(tmp_path):
