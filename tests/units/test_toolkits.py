@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from rescorer.cli import app as rescorer
 from rescorer.errors import BundleError, ConfigError
+from rescorer.models.bundle import find_vector_size
 from rescorer.trie import build_trie
 from rescorer.units.checkpoints import MAX_LINE, Checkpoint, read_settings
 from rescorer.units.files import UnitConfig, load_unit_model, make_model
@@ -46,6 +47,7 @@ def test_scores_are_those_of_the_toolkit(name, tmp_path):
     found = import_model(read(MODELS / name), tmp_path / "units", texts, text=form)
     assert found.check.max_difference < 1e-5
     model = load_unit_model(tmp_path / "units")
+    assert model.vector_size == find_vector_size(found.config.decoder.to_dict())
     trie = build_trie(texts)
     scores = model.score(trie).sum_paths(trie)
     alone = [score_alone(model, found.config, words) for words in texts]
