@@ -54,11 +54,7 @@ def import_command(
         ),
     ],
     start: Annotated[
-        str,
-        typer.Option(
-            help="Unit before every sentence: its name or number; none: the first unit of a sentence is not "
-            "scored; auto: the best on the text."
-        ),
+        str, typer.Option(help="Unit before every sentence: its name, its number, none or auto (the best).")
     ] = "auto",
     end: Annotated[
         str,
@@ -96,7 +92,7 @@ def import_command(
     # deferred, because importing torch takes seconds
     from rescorer.runtime import use_threads
     from rescorer.units.importing import CHOSEN_BY, import_model
-    from rescorer.units.toolkits import read_foreign
+    from rescorer.units.toolkits import read_source
 
     if output.exists():
         raise ConfigError(f"{output}: exists already; name a new folder by --output")
@@ -110,7 +106,7 @@ def import_command(
         facts = import_words(source, output, sentences, chosen)
         typer.echo(json.dumps(facts)) if as_json else print_words(facts, output)
         return
-    imported = import_model(read_foreign(kind, source, tokenizer), output, sentences, start, end, text)
+    imported = import_model(read_source(kind, source, tokenizer), output, sentences, start, end, text)
     if as_json:
         typer.echo(json.dumps(describe_import(imported), indent=2, ensure_ascii=False))
     else:
