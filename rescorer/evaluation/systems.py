@@ -479,6 +479,8 @@ class Comparison:
     """For each system, the weights of each list, which were tuned without the fold of the list."""
     mixtures: Mapping[str, MixtureScores] = field(default_factory=dict)
     """For each system, the mixture's scores under the candidates for the λ that tuning chose from."""
+    tunings: Mapping[str, Tuning] = field(default_factory=dict)
+    """For each system, the search that gave the weights of ``held_out``."""
 
 
 def weights_by_system(rescorer: Rescorer, weights: Weights, with_tuning: bool = False) -> dict[str, Weights]:
@@ -491,18 +493,23 @@ def weights_by_system(rescorer: Rescorer, weights: Weights, with_tuning: bool = 
     There is one more system, with ``weights`` as they are, if these weigh several language models (one may be
     subtracted), or rerankers. With rerankers, the other systems use their base weights.
 
+    Models in pieces of words are not mixed: alone they have the weight that they have in ``weights``.
+
     Args:
-        with_tuning: whether the λ may change, so that models with λ 0 also belong to the mixture.
+        with_tuning: whether weights may change, so that models with λ 0 also belong to the mixture, and
+            models in pieces of words with the weight 0 are weighed too.
     """
     weights = rescorer.ranker.effective_weights(weights)
     rerankers = used_rerankers(rescorer.bundle, weights)
     plain = replace_by_base(weights, rerankers)
     scale = plain.lm.get(MIXTURE, 1.0) + sum(plain.lm.get(name, 0.0) for name in rescorer.bundle.backward)
     mixed = [name for name, share in plain.mixture.items() if share or with_tuning]
-    last = MIXTURE if len(mixed) > 1 else mixed[0]
-    names = [*(name for name in rescorer.models if name != last), last]
-    systems = {name: replace(plain, name=name, lm={name: scale}) for name in names}
-    weighted = [name for name, weight in weights.lm.items() if weight]
+    apart = rescorer.bundle.open_vocabulary
+    last = [MIXTURE] if len(mixed) > 1 else mixed
+    names = [*(name for name in rescorer.models if name not in last), *last]
+    scales = {name: plain.lm.get(name, scale) if name in apart else scale for name in names}
+    systems = {name: replace(plain, name=name, lm={name: scales[name]}) for name in names}
+    weighted = [name for name, weight in weights.lm.items() if weight or (with_tuning and name in apart)]
     if rerankers:
         weighted = [reranker.component for reranker in rerankers]
     if rerankers or len(weighted) > 1:
@@ -531,7 +538,8 @@ def compare_systems(
     rows, notes = build_baselines(recognised, word_only, with_tuning=with_tuning)
     held_out: dict[str, Sequence[Weights]] = {}
     mixtures: dict[str, MixtureScores] = {}
-    bound = None
+    tunings: dict[str, Tuning] = {}
+    bound, decided = None, False
     if with_tuning and rescorer and systems and has_phrases(rescorer, scored):
         bound = PhraseBound(find_false_alarms(rescorer, scored, next(iter(systems.values()))))
     for name, weights in systems.items():
@@ -539,19 +547,22 @@ def compare_systems(
         if name == MIXTURE and len(used) == 1:
             notes.append(f"the same choices as {used[0]!r}: 'mixture', whose other λ are 0 before tuning")
         lists: Sequence[WeightedList] = [(item, weights) for item in scored]
-        rows.append(_build_model_row(name, lists))
+        if is_weighted := all(weights.lm.values()) or any(weights.rerankers.values()):
+            rows.append(_build_model_row(name, lists))
+        decided = is_weighted or with_tuning
         if with_tuning:
             start = weights
             if weights.decision.kind != "minimum_bayes_risk":  # so that the temperature is also tuned
                 start = replace(weights, decision=DecisionRule("minimum_bayes_risk"))
             mixture = score_mixtures(rescorer, scored, start) if rescorer else None
             start = bound.apply(scored, start) if bound else start
-            lists = Tuning(scored, start, mixture=mixture, phrase_bound=bound).hold_out()
+            tunings[name] = Tuning(scored, start, mixture=mixture, phrase_bound=bound)
+            lists = tunings[name].hold_out()
             held_out[name] = [list_weights for _, list_weights in lists]
             if mixture:
                 mixtures[name] = mixture
             rows.append(_build_model_row(f"{name}, {TUNED}", lists, held_out=True))
-    if systems:
+    if decided:
         try:
             last, orders = rows[-1], (order_by_expected_errors(*pair) for pair in lists)
             ranked = [item for item, _ in lists]
@@ -568,7 +579,7 @@ def compare_systems(
             f"in rows of models and in {ORACLE_GENERATED!r}, but not in other rows, nor in the oracle by "
             "depth"
         )
-    return Comparison(scored, rows[0], rows, notes, held_out, mixtures)
+    return Comparison(scored, rows[0], rows, notes, held_out, mixtures, tunings)
 
 
 def name_possible_rows(

@@ -173,7 +173,7 @@ class ScoredPart(NamedTuple):
 
 
 def score_words(part: ScoredPart, prepared: PreparedList, ngram: str) -> dict[int, TextScore]:
-    """Score each word of the hypotheses of a part, by each model and by the mixture.
+    """Score each word of the hypotheses of a part, by each model and by the mixture, if there is one.
 
     Args:
         ngram: name of the model whose vocabulary decides which words are unknown.
@@ -183,7 +183,7 @@ def score_words(part: ScoredPart, prepared: PreparedList, ngram: str) -> dict[in
     """
     trie, scores = part.batch.trie, part.batch.scores
     mixture = prepared.options.weights.mixture
-    parts = {**scores, MIXTURE: mix_scores(scores, mixture)}
+    parts = {**scores, **({MIXTURE: mix_scores(scores, mixture)} if mixture else {})}
     by_direction = {values.backward: values for values in parts.values()}
     by_node: dict[int, tuple[dict[str, tuple[float, ...]], tuple[bool, ...]]] = {}  # equal texts share a node
     answers = {}

@@ -9,10 +9,12 @@ time in float64, and the model is refused if they differ.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,17 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rescorer.errors import BundleError, ConfigError, quote
-from rescorer.models.network_files import CONFIG_FILE, SENTENCEPIECE_FILE, TOKENIZER_FILE, WEIGHTS_FILE
-from rescorer.safe_input import Folder
+from rescorer.errors import BundleError, ConfigError, InputError, quote
+from rescorer.models.network_files import (
+    CONFIG_FILE,
+    LICENCE_FILE,
+    SENTENCEPIECE_FILE,
+    TOKENIZER_FILE,
+    WEIGHTS_FILE,
+)
+from rescorer.safe_input import Folder, open_regular, sha256
 from rescorer.trie import Words, build_trie
+from rescorer.types import NBestList
 from rescorer.units import huggingface
 from rescorer.units.decoders import DecoderConfig
 from rescorer.units.files import TextForm, UnitConfig, make_model
@@ -42,6 +51,7 @@ USUAL_STARTS = ("<|endoftext|>", "<s>", "</s>", "<bos>", "<|begin_of_text|>")
 """Units that come before texts in many models, besides those that a toolkit declares."""
 MAX_DIFFERENCE = 1e-4
 """Largest difference per word, in nats, between scores of tries and of one sentence at a time."""
+MAX_READ_LISTS = 2000  # largest number of lists that are read for their first hypotheses
 CHOSEN_BY = 50  # largest number of sentences by which start and end are chosen
 CHECKED = 12  # number of sentences whose scores are compared in float64
 
@@ -57,11 +67,86 @@ class ForeignModel:
     declared: Mapping[str, str | int]
     """Special units by their roles in the toolkit's files, such as ``bos``."""
     source: Mapping[str, Any]
+    licence: bytes = b""
+    """Text of the licence, if a file has it."""
 
     def read_tokenizer(self) -> Tokenizer:
         """The tokenizer."""
         kind = JsonTokenizer if self.tokenizer_file == TOKENIZER_FILE else SentencePieceTokenizer
         return kind(self.tokenizer, self.tokenizer_file)
+
+
+def read_foreign(path: Path) -> ForeignModel:
+    """Read a model of any toolkit that is supported; its files say which one wrote it.
+
+    The hash of the files (``hash_source``) becomes ``source["sha256"]``.
+
+    Raises:
+        BundleError: the model is of a kind that is not supported.
+        ConfigError: there is no model, or a package to read it is not installed.
+    """
+    foreign = _find_reader(path)(path)
+    return replace(foreign, source={**foreign.source, "sha256": hash_source(path)})
+
+
+def _find_reader(path: Path) -> Callable[[Path], ForeignModel]:
+    if path.is_file():
+        return read_gguf
+    if (path / huggingface.CONFIG_FILE).is_file():
+        return read_huggingface
+    if not path.exists():
+        raise ConfigError(f"{path}: no such folder or file of a language model")
+    raise ConfigError(
+        f"{path}: no language model was found in it; expected a GGUF file, or a folder with "
+        f"{huggingface.CONFIG_FILE}, safetensors and {TOKENIZER_FILE}"
+    )
+
+
+def list_source(path: Path) -> list[Path]:
+    """The file of a model, or all files in its folder that are not hidden; those of subfolders do not count.
+
+    Raises:
+        ConfigError: there is no such file or folder.
+    """
+    try:
+        return sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+    except NotADirectoryError:
+        return [path]
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; expected a language model") from None
+
+
+def hash_source(path: Path) -> str:
+    """SHA-256, in hexadecimal, of the names and contents of the files of a model, see ``list_source``."""
+    digest = hashlib.sha256()
+    for file in list_source(path):
+        with open_regular(file) as stream:
+            digest.update(f"{file.name if path.is_dir() else ''}\n{sha256(stream)}\n".encode())
+    return digest.hexdigest()
+
+
+MAX_LICENCE_BYTES = 1 << 16
+
+
+def read_licence(folder: Path) -> tuple[str, bytes]:
+    """Name and text of a model's licence, as far as files of its folder say them; otherwise empty.
+
+    The name is that of the front matter of README.md, as model hubs write it. A text of more than
+    ``MAX_LICENCE_BYTES`` is cut.
+    """
+    name, text = "", b""
+    if (folder / "README.md").is_file():
+        with open_regular(folder / "README.md") as stream:
+            head = stream.read(MAX_LICENCE_BYTES).decode(errors="replace")
+        front = re.match(r"---\s*\n(.*?)\n---", head, re.S)
+        if front and (found := re.search(r"^licen[sc]e:\s*([\w.+-]{1,100})\s*$", front[1], re.M)):
+            name = found[1]
+    for file in list_source(folder):
+        if re.match(r"licen[sc]e", file.name, re.I):
+            with open_regular(file) as stream:
+                text = stream.read(MAX_LICENCE_BYTES)
+            break
+    return name, text
 
 
 def read_huggingface(folder: Path) -> ForeignModel:
@@ -91,7 +176,9 @@ def read_huggingface(folder: Path) -> ForeignModel:
         if role not in declared and isinstance(values.get(f"{role}_token_id"), int):
             declared[role] = values[f"{role}_token_id"]
     source = {"toolkit": "transformers", "path": folder.name, "architecture": values.get("model_type")}
-    return ForeignModel(decoder, tensors, (folder / name).read_bytes(), name, declared, source)
+    licence, text = read_licence(folder)
+    source |= {"licence": licence} if licence else {}
+    return ForeignModel(decoder, tensors, (folder / name).read_bytes(), name, declared, source, text)
 
 
 def read_gguf(path: Path) -> ForeignModel:
@@ -123,6 +210,25 @@ class Candidate:
     """None: no unit."""
     value: float
     """For a start, the perplexity per word after it; for an end, its mean ln P after sentences."""
+
+
+def first_best_sentences(
+    lists: Iterator[NBestList | InputError], normalise: Callable[[str], Words]
+) -> list[Words]:
+    """Words of the first hypotheses of the first lists, without repetitions: text to choose start and end by.
+
+    Raises:
+        ConfigError: these lists have no words.
+    """
+    sentences: dict[Words, None] = {}
+    for _, item in zip(range(MAX_READ_LISTS), lists, strict=False):
+        if isinstance(item, NBestList) and (words := normalise(item.hypotheses[0].text)):
+            sentences[words] = None
+            if len(sentences) == CHOSEN_BY:
+                break
+    if not sentences:
+        raise ConfigError("the first hypotheses of the lists have no words to choose start and end by")
+    return list(sentences)
 
 
 def choose_start(
@@ -260,9 +366,10 @@ def import_model(
     foreign: ForeignModel,
     folder: Path,
     sentences: Sequence[Words],
-    start: str = AUTO,
-    end: str = AUTO,
+    start: str | int = AUTO,
+    end: str | int = AUTO,
     text: TextForm = "canonical",
+    on_step: Callable[[str], object] = lambda step: None,
 ) -> Imported:
     """Choose how a model scores, check it, and write its folder.
 
@@ -270,6 +377,7 @@ def import_model(
         sentences: canonical words of sentences by which start and end are chosen, and with which the model is
             checked.
         start, end: ``auto``, or the name or number of a unit; an end may be ``none``.
+        on_step: called with the name of each step, before it begins.
 
     Raises:
         BundleError: the model cannot be used, or its words are not divided by themselves.
@@ -278,6 +386,7 @@ def import_model(
     sentences = [words for words in sentences if words][:CHOSEN_BY]
     if not sentences:
         raise ConfigError("no sentences to choose start and end by; name a file of text by --validation")
+    on_step("choosing start and end")
     tokenizer = foreign.read_tokenizer()
     starts = choose_start(foreign, tokenizer, sentences, text) if start == AUTO else []
     first = starts[0].unit if starts else _require_unit(tokenizer, start, "start")
@@ -292,6 +401,7 @@ def import_model(
             f"the tokenizer divides the words of {quote(' '.join(words))} otherwise than each by itself, "
             "which is not supported"
         )
+    on_step("checking its scores")
     check = check_model(model, config, sentences)
     config = replace(
         config,
@@ -301,13 +411,14 @@ def import_model(
             "sentences": len(sentences),
         },
     )
+    on_step("writing it")
     write_folder(folder, config, foreign)
     return Imported(config, starts, ends, check, sum(tensor.numel() for tensor in foreign.tensors.values()))
 
 
-def _require_unit(tokenizer: Tokenizer, name: str, role: str) -> int:
+def _require_unit(tokenizer: Tokenizer, name: str | int, role: str) -> int:
     if (number := find_unit(tokenizer, name)) is None:
-        raise ConfigError(f"--{role} is {quote(name)}, which is not a unit of the tokenizer")
+        raise ConfigError(f"--{role} is {quote(str(name))}, which is not a unit of the tokenizer")
     return number
 
 
@@ -318,4 +429,6 @@ def write_folder(folder: Path, config: UnitConfig, foreign: ForeignModel) -> Non
     save_file(tensors, folder / WEIGHTS_FILE)
     (folder / WEIGHTS_FILE).chmod(0o644)  # safetensors makes it private; a server may run as another user
     (folder / foreign.tokenizer_file).write_bytes(foreign.tokenizer)
+    if foreign.licence:
+        (folder / LICENCE_FILE).write_bytes(foreign.licence)
     (folder / CONFIG_FILE).write_text(json.dumps(config.to_dict(), indent=1) + "\n", encoding="utf-8")

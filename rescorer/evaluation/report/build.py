@@ -346,6 +346,8 @@ def collect_files(
             systems = weights_by_system(rescorer, weights, bool(results.comparison.held_out))
             system, main = list(systems.items())[-1]
             shown = replace(main, name=weights.name)
+            if not all(main.lm.values()) and (tuning := results.comparison.tunings.get(system)):
+                shown = replace(tuning.tuned[0][1], name="tuned on these lists")
         files.append(ReportedFile(results, name, shown, system, notes))
     return files
 

@@ -17,12 +17,12 @@ from rescorer.errors import ConfigError, quote
 from rescorer.models.arpa import has_arpa_header, is_arpa
 from rescorer.models.bundle import (
     MAX_MODELS,
-    MAX_NAME_CHARACTERS,
     MAX_SLOTS,
     RERANKERS,
     TEXT,
     WEIGHTS,
     Bundle,
+    check_model_name,
     hash_files,
     hash_model,
     publish,
@@ -41,16 +41,10 @@ from rescorer.safe_input import Folder, SealedFolder
 from rescorer.text import Normaliser
 from rescorer.types import Weights
 from rescorer.units.files import load_unit_model
-from rescorer.weights import EMPTY, MIXTURE, OOV, WORDS, KnownNames, check_mixture, weights_to_dict
+from rescorer.weights import MIXTURE, KnownNames, check_mixture, weights_to_dict
 from rescorer_training.corpus import is_backward, read_sentences
 from rescorer_training.evaluation import perplexity
 from rescorer_training.pipes import check_no_pipe
-
-RESERVED = {
-    **dict.fromkeys((MIXTURE, WORDS, OOV, EMPTY), "another component of a total"),
-    **dict.fromkeys((WEIGHTS, RERANKERS), "a folder of every bundle"),
-}
-"""Names that a model cannot have, each with the reason: what it stands for."""
 
 
 def name_models(kind: str, values: Sequence[str]) -> dict[str, Path]:
@@ -68,22 +62,6 @@ def name_models(kind: str, values: Sequence[str]) -> dict[str, Path]:
             raise ConfigError(f"--{kind} {value}: there is already a model {quote(name)}, {models[name]}")
         models[name] = Path(path)
     return models
-
-
-def check_model_name(name: str, streams: Collection[str]) -> None:
-    """Raise ConfigError unless a model, and its folder in the bundle, can have this name.
-
-    Args:
-        streams: score streams of the default weights. A model cannot have the name of a stream.
-    """
-    if len(name) > MAX_NAME_CHARACTERS or not re.fullmatch(r"\w[\w-]*", name):
-        raise ConfigError(
-            f"a model is named {quote(name)}; expected at most {MAX_NAME_CHARACTERS} letters, digits, '_' "
-            "and '-'"
-        )
-    owner = "a score stream of the weights" if name in streams else RESERVED.get(name)
-    if owner:
-        raise ConfigError(f"a model is named {quote(name)}, which is {owner}; choose another name")
 
 
 def check_shares(given: Mapping[str, float], names: Sequence[str], backward: Collection[str] = ()) -> None:
