@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -194,8 +194,8 @@ def complete_weights(
 ) -> Weights:
     """Complete weights from which tuning starts, and record the models of ``--lm`` in them.
 
-    Models without a weight get 0. Weights without streams get those of the first pass or else of the lists:
-    the score that explains the order of hypotheses or, if none does, all scores.
+    Models without a weight get 0. Weights without streams get those of the first pass or, if these are not
+    known, weights that explain the order of the hypotheses.
 
     Raises:
         ConfigError: a model has the name of a stream of the lists.
@@ -210,22 +210,21 @@ def complete_weights(
             )
     names = [name for name in bundle.imported if name not in weights.lm]
     if not weights.streams:
-        start = first_pass.streams if first_pass else start_streams(lists, sorted(streams))
-        weights = replace(weights, streams=start, word=first_pass.word if first_pass else weights.word)
+        if first_pass is None and streams:
+            own, share = find_own_score(lists, sorted(streams))
+            first_pass = Weights(streams={own: 1.0})
+            if share < 1.0:
+                from rescorer.evaluation.tuning import explain_order  # imports much
+
+                first_pass = explain_order(lists, own, bundle.normaliser.normalise)
+        if first_pass:
+            weights = replace(weights, streams=first_pass.streams, word=first_pass.word)
     value = 0.0 if any(weights.streams.values()) or any(weights.lm.values()) else 1.0
     return replace(
         weights,
         lm={**weights.lm, **dict.fromkeys(names, value)},
         imported={**weights.imported, **bundle.imported},
     )
-
-
-def start_streams(lists: Sequence[NBestList], streams: Sequence[str]) -> Mapping[str, float]:
-    """Weights of streams that are like the recogniser's own ranking."""
-    if not streams:
-        return {}
-    own, share = find_own_score(lists, streams)
-    return {own: 1.0} if share == 1.0 else dict.fromkeys(streams, 1.0)
 
 
 def tune_command(names: Sequence[str]) -> str:
