@@ -518,6 +518,11 @@ def weights_by_system(rescorer: Rescorer, weights: Weights, with_tuning: bool = 
     return systems
 
 
+def awaits_weight(rescorer: Rescorer, weights: Weights) -> bool:
+    """Whether weights name a model in pieces of words, but do not give it a weight before tuning."""
+    return any(not weights.lm.get(name, 1.0) for name in rescorer.bundle.open_vocabulary)
+
+
 def compare_systems(
     scored: Sequence[MeasuredList],
     systems: Mapping[str, Weights],
@@ -547,7 +552,7 @@ def compare_systems(
         if name == MIXTURE and len(used) == 1:
             notes.append(f"the same choices as {used[0]!r}: 'mixture', whose other λ are 0 before tuning")
         lists: Sequence[WeightedList] = [(item, weights) for item in scored]
-        if is_weighted := all(weights.lm.values()) or any(weights.rerankers.values()):
+        if is_weighted := rescorer is None or not awaits_weight(rescorer, weights):
             rows.append(_build_model_row(name, lists))
         decided = is_weighted or with_tuning
         if with_tuning:

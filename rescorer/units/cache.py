@@ -81,11 +81,17 @@ class FoundModel:
         end = "no end" if config.end is None else f"end {tokenizer.name(config.end)!r}"
         perplexity = (config.check or {}).get("perplexity_per_word")
         measured = f", perplexity per word {perplexity:.4g}" if isinstance(perplexity, float) else ""
-        kept = f"; kept in {self.cache}" if self.cache else ""
+        kept = f"; kept in {_shorten(self.cache)}" if self.cache else ""
         return (
             f"{'imported ' if self.is_new else ''}{self.source} ({source.get('architecture')}, {size} "
             f"parameters{licence}): start {tokenizer.name(config.start[0])!r}, {end}{measured}{kept}"
         )
+
+
+def _shorten(path: Path) -> str:
+    """Write a path below the user's home with ``~``."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
 def is_imported(path: Path) -> bool:

@@ -16,6 +16,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -218,14 +219,19 @@ def first_best_sentences(
     """Words of the first hypotheses of the first lists, without repetitions: text to choose start and end by.
 
     Raises:
+        InputError: no list can be read.
         ConfigError: these lists have no words.
     """
-    sentences: dict[Words, None] = {}
-    for _, item in zip(range(MAX_READ_LISTS), lists, strict=False):
-        if isinstance(item, NBestList) and (words := normalise(item.hypotheses[0].text)):
+    sentences, errors = dict[Words, None](), list[InputError]()
+    for item in islice(lists, MAX_READ_LISTS):
+        if isinstance(item, InputError):
+            errors.append(item)
+        elif words := normalise(item.hypotheses[0].text):
             sentences[words] = None
             if len(sentences) == CHOSEN_BY:
                 break
+    if not sentences and errors:
+        raise errors[0]
     if not sentences:
         raise ConfigError("the first hypotheses of the lists have no words to choose start and end by")
     return list(sentences)

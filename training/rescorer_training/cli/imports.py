@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,6 +14,7 @@ import typer
 
 from rescorer.errors import ConfigError
 from rescorer.evaluation.list_errors import format_size
+from rescorer.terminal.list_options import ListFormatOptions, ListInputOptions
 from rescorer.terminal.options import expand_options
 from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer_training.cli.options import JsonOption, NormaliserOption, ThreadsOption
@@ -33,12 +35,17 @@ def import_command(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write; it must not exist.")],
     *,
     validation: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             help="Text like that of the lists, one sentence per line, never their references: start and end "
             "are chosen by it, and scores are checked on it."
         ),
-    ],
+    ] = None,
+    lists: Annotated[
+        str | None,
+        typer.Option(help="N-best lists whose first hypotheses are that text, in place of --validation."),
+    ] = None,
+    list_format: ListFormatOptions,
     start: Annotated[
         str, typer.Option(help="Unit before every sentence: its name or number; auto: the best on the text.")
     ] = "auto",
@@ -68,18 +75,29 @@ def import_command(
     """
     # deferred, because importing torch takes seconds
     from rescorer.runtime import use_threads
-    from rescorer.units.importing import CHOSEN_BY, import_model, read_gguf, read_huggingface
+    from rescorer.units.importing import (
+        CHOSEN_BY,
+        first_best_sentences,
+        hash_source,
+        import_model,
+        read_gguf,
+        read_huggingface,
+    )
 
+    if (validation is None) == (lists is None):
+        raise ConfigError("give --validation TEXT, or --lists LISTS: start and end are chosen by text")
     if output.exists():
         raise ConfigError(f"{output}: exists already; name a new folder by --output")
     if threads:
         use_threads(threads)
-    sentences = []
-    for words in read_sentences([validation], choose_normaliser(normaliser, [])):
-        sentences.append(words)
-        if len(sentences) == CHOSEN_BY:
-            break
+    words_of = choose_normaliser(normaliser, [])
+    if lists is not None:
+        read = ListInputOptions(**asdict(list_format)).read(lists)
+        sentences = first_best_sentences(read, words_of.normalise)
+    elif validation is not None:
+        sentences = list(islice(read_sentences([validation], words_of), CHOSEN_BY))
     foreign = read_huggingface(source) if kind == "hf" else read_gguf(source)
+    foreign = replace(foreign, source={**foreign.source, "sha256": hash_source(source)})
     imported = import_model(foreign, output, sentences, start, end, text)
     if as_json:
         facts = {

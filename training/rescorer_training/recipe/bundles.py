@@ -31,7 +31,13 @@ from rescorer.models.bundle import (
     read_weights,
 )
 from rescorer.models.language_model import LanguageModel
-from rescorer.models.network_files import CONFIG_FILE, NETWORK_FILES, TOKENIZER_FILES, WEIGHTS_FILE
+from rescorer.models.network_files import (
+    CONFIG_FILE,
+    LICENCE_FILE,
+    NETWORK_FILES,
+    TOKENIZER_FILES,
+    WEIGHTS_FILE,
+)
 from rescorer.models.neural import load_model, save_model
 from rescorer.models.ngram_files import SUFFIX, contains_words, read_arpa_model, write_table
 from rescorer.models.ngrams import NgramModel, align_vocabularies
@@ -321,8 +327,9 @@ def copy_units(units: Mapping[str, Path], partial: Path) -> dict[str, Any]:
         load_unit_model(source, name)  # which checks its files
         tokenizer = next(file for file in TOKENIZER_FILES if (source / file).exists())
         (partial / name).mkdir()
-        for file in (CONFIG_FILE, WEIGHTS_FILE, tokenizer):
-            shutil.copyfile(source / file, partial / name / file)
+        for file in (CONFIG_FILE, WEIGHTS_FILE, tokenizer, LICENCE_FILE):
+            if file != LICENCE_FILE or (source / file).exists():
+                shutil.copyfile(source / file, partial / name / file)
         entries[name] = {"kind": "units", "path": name, "tokenizer": tokenizer}
     return entries
 
