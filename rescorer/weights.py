@@ -352,9 +352,10 @@ def check_weights(weights: Weights, known: KnownNames) -> None:
     """
     names = [*known.models, MIXTURE]
     if unknown := sorted(set(weights.lm).difference(names)):
-        raise ConfigError(
-            f"weights.lm names {unknown}; the bundle has {names}{did_you_mean(unknown[0], names)}"
-        )
+        hint = did_you_mean(unknown[0], names)
+        if unknown[0] in weights.imported:
+            hint = f"; the weights were tuned with --lm {unknown[0]}=DIR: give that too"
+        raise ConfigError(f"weights.lm names {unknown}; the bundle has {names}{hint}")
     for name, model in weights.imported.items():
         if weights.lm.get(name) and known.imported.get(name, model) != model:
             raise ConfigError(

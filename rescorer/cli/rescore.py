@@ -42,7 +42,7 @@ from rescorer.runtime import count_cpus
 from rescorer.scoring.options import RescoreOptions
 from rescorer.scoring.ranker import ListRanker
 from rescorer.storage import as_local, is_url
-from rescorer.terminal.language_models import ImportOptions, check_weighted
+from rescorer.terminal.language_models import ImportOptions, check_weighted, record_models
 from rescorer.terminal.list_options import ListInputOptions, Lists
 from rescorer.terminal.options import (
     CandidateOptions,
@@ -597,7 +597,7 @@ def rescore(
     source = imports.compose(bundle, sources, answers)
     ranker = make_ranker(read_bundle(source))
     check_weighted(ranker.bundle, answers.weights)
-    weights = answers.weights.resolve(ranker.bundle.weights)
+    weights = record_models(ranker.bundle, answers.weights.resolve(ranker.bundle.weights))
     selection, session = answers.selection, answers.session
     warn_if_tuned_otherwise(weights, selection.selection())
     ranker.effective_weights(weights)  # reject invalid weights and formats before writing anything

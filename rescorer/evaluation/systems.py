@@ -55,7 +55,7 @@ from rescorer.extensions import used_rerankers
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import replace_by_base
 from rescorer.types import DecisionRule, Weights
-from rescorer.weights import CACHE, COUNTED, MIXTURE, NEURAL_CACHE, RERANKER, totals
+from rescorer.weights import CACHE, COUNTED, MIXTURE, NEURAL_CACHE, RERANKER, WORDS, totals
 
 Kind = Literal["first pass", "baseline", "model", "decision", "file", "oracle"]
 """The kind of system that ranks the hypotheses. In the order of the names: the recogniser, a rule without
@@ -197,7 +197,8 @@ class Tuning:
         for name in (CACHE, NEURAL_CACHE):
             if len({getattr(choice, name) for choice in self.mixtures}) > 1:
                 occasional.add(name)
-        self.parameters = Parameters.choose(weights, free, streams, occasional)
+        parameters = Parameters.choose(weights, free, streams, occasional)
+        self.parameters = replace(parameters, start=guess_weights(scored, parameters))
         self.folds: Folds = make_folds(
             [item.evaluated.id for item in scored],
             [item.evaluated.group for item in scored],
@@ -269,7 +270,9 @@ class Tuning:
         return TuningReport(
             start=self.start,
             tuned=tuned,
-            weights=describe_weights(self.parameters, tuned, self.fold_weights, self.problem.bounds),
+            weights=describe_weights(
+                replace(self.parameters, start=self.start), tuned, self.fold_weights, self.problem.bounds
+            ),
             judgement=judge(errors[0], errors[1], words, [item.evaluated.group for item in self.scored]),
             method=method,
             fold_methods=tuple(fold.method for fold in self.cross_validation.folds),
@@ -380,6 +383,37 @@ def score_mixtures(
     log_probs = rescorer.mixture_log_probs([item.nbest for item in scored], mixtures, caches, neural)
     ends = np.cumsum([len(item.words) for item in scored])[:-1]
     return MixtureScores(choices, np.split(log_probs, ends, axis=1), parameters.models)
+
+
+GUESSED_SHARE = 0.5
+"""Spread of a language model's weighted scores within lists, relative to that of all others, from which
+tuning begins if the model has no weight yet."""
+
+
+def guess_weights(scored: Sequence[MeasuredList], parameters: Parameters) -> Weights:
+    """Guess weights from which the search for those of language models begins that have the weight 0.
+
+    Few lists say little, so that tuning stays close to where it begins. A guess is near the weights of useful
+    models, and 0 is not. The weight of a word is guessed too: it cancels the mean score of a word.
+    """
+    start = parameters.start
+    for name, weight in start.lm.items():
+        is_free = f"lm:{name}" in parameters.free - parameters.either_sign
+        if weight or not is_free or name == MIXTURE or name in start.mixture:
+            continue
+        columns = [
+            np.stack([totals(item.components, start), item.components[name], item.components[WORDS]])
+            for item in scored
+        ]
+        centred = [values - values.mean(axis=1, keepdims=True) for values in columns]
+        total, log_probs, lengths = np.concatenate(centred, axis=1)
+        per_word = log_probs @ lengths / max(lengths @ lengths, 1.0)
+        spread = (log_probs - per_word * lengths).std()
+        if spread and total.any():
+            guess = GUESSED_SHARE * float(total.std() / spread)
+            word = start.word - guess * float(per_word) * ("word" in parameters.free)
+            start = replace(start, lm={**start.lm, name: guess}, word=word)
+    return start
 
 
 WORD_ONLY = "word weight only"

@@ -502,7 +502,7 @@ class Composition:
         for name in self.models:
             check_model_name(name, {stream for one in base.weights.values() for stream in one.streams})
             if name in base.model_kinds:
-                raise ConfigError(f"{base.label} has a model {quote(name)} already; give --lm another name")
+                raise ConfigError(f"{base.label} has a model {quote(name)} already; choose another name")
         entries, files = dict(base.manifest["models"]), dict(base.manifest["files"])
         for name, model in self.models.items():
             hashes = model.folder.hashes

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from rescorer.models.bundle import (
     Bundle,
     BundleSource,
     Composition,
+    check_model_name,
     read_bundle,
 )
 from rescorer.runtime import user_cache_folder
@@ -104,11 +105,7 @@ class ImportOptions:
             return first_best_sentences(lists, normaliser.normalise)
 
         found: dict[str, AddedModel] = {}
-        for name, source in name_sources(self.lm).items():
-            if base and name in base.model_kinds:
-                raise ConfigError(
-                    f"--lm {source}: {base.label} has a model {quote(name)}; write --lm OTHER={source}"
-                )
+        for name, source in name_sources(self.lm, base.model_kinds if base else ()).items():
             with show_steps(f"importing {source}") as show:
                 cache = ImportCache(
                     self.lm_cache or user_cache_folder("models"), on_step=show, on_warning=warn
@@ -123,11 +120,14 @@ class ImportOptions:
         return Composition(found, bundle, language)
 
 
-def name_sources(values: Sequence[str]) -> dict[str, Path]:
+def name_sources(values: Sequence[str], taken: Collection[str] = ()) -> dict[str, Path]:
     """Read the values of ``--lm``. A model without a name is called like its folder or file.
 
+    Args:
+        taken: names of the bundle's models.
+
     Raises:
-        ConfigError: two models have the same name.
+        ConfigError: two models have the same name, or a model cannot have its name.
     """
     models: dict[str, Path] = {}
     for value in values:
@@ -137,6 +137,9 @@ def name_sources(values: Sequence[str]) -> dict[str, Path]:
             name = re.sub(r"[^\w-]+", "_", stem).strip("_-")[:MAX_NAME_CHARACTERS] or "lm"
         if name in models:
             raise ConfigError(f"--lm {value}: {models[name]} is named {quote(name)} too; write NAME={path}")
+        if name in taken:
+            raise ConfigError(f"--lm {value}: the bundle has a model {quote(name)}; write OTHER={path}")
+        check_model_name(name, ())
         models[name] = Path(path)
     return models
 
@@ -220,11 +223,12 @@ def complete_weights(
         if first_pass:
             weights = replace(weights, streams=first_pass.streams, word=first_pass.word)
     value = 0.0 if any(weights.streams.values()) or any(weights.lm.values()) else 1.0
-    return replace(
-        weights,
-        lm={**weights.lm, **dict.fromkeys(names, value)},
-        imported={**weights.imported, **bundle.imported},
-    )
+    return record_models(bundle, replace(weights, lm={**weights.lm, **dict.fromkeys(names, value)}))
+
+
+def record_models(bundle: Bundle, weights: Weights) -> Weights:
+    """Record in weights which models of ``--lm`` they are used with."""
+    return replace(weights, imported={**bundle.imported, **weights.imported})
 
 
 def tune_command(names: Sequence[str]) -> str:
