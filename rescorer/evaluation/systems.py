@@ -394,25 +394,19 @@ def guess_weights(scored: Sequence[MeasuredList], parameters: Parameters) -> Wei
     """Guess weights from which the search for those of language models begins that have the weight 0.
 
     Few lists say little, so that tuning stays close to where it begins. A guess is near the weights of useful
-    models, and 0 is not. The weight of a word is guessed too: it cancels the mean score of a word.
+    models, and 0 is not.
     """
     start = parameters.start
     for name, weight in start.lm.items():
         is_free = f"lm:{name}" in parameters.free - parameters.either_sign
         if weight or not is_free or name == MIXTURE or name in start.mixture:
             continue
-        columns = [
-            np.stack([totals(item.components, start), item.components[name], item.components[WORDS]])
-            for item in scored
-        ]
-        centred = [values - values.mean(axis=1, keepdims=True) for values in columns]
-        total, log_probs, lengths = np.concatenate(centred, axis=1)
-        per_word = log_probs @ lengths / max(lengths @ lengths, 1.0)
-        spread = (log_probs - per_word * lengths).std()
-        if spread and total.any():
-            guess = GUESSED_SHARE * float(total.std() / spread)
-            word = start.word - guess * float(per_word) * ("word" in parameters.free)
-            start = replace(start, lm={**start.lm, name: guess}, word=word)
+        columns = [np.stack([totals(item.components, start), item.components[name]]) for item in scored]
+        spoken = [values[:, item.components[WORDS] > 0] for values, item in zip(columns, scored, strict=True)]
+        centred = [values - values.mean(axis=1, keepdims=True) for values in spoken if values.size]
+        total, log_probs = np.concatenate(centred, axis=1).std(axis=1) if centred else (0.0, 0.0)
+        if total and log_probs:
+            start = replace(start, lm={**start.lm, name: GUESSED_SHARE * float(total / log_probs)})
     return start
 
 

@@ -202,7 +202,7 @@ def test_import_takes_lists_and_bundles_keep_licences(call, folder, tmp_path):
     (source / "README.md").write_text("---\nlicense: mit\n---\n")
     (source / "LICENSE").write_text("Permission is hereby granted")
     code, _, err = call("import", "hf", source, "-o", tmp_path / "units", command=train)
-    assert (code, "give --validation TEXT, or --lists LISTS" in err) == (2, True)
+    assert (code, "give either --validation TEXT or --lists LISTS" in err) == (2, True)
     lists = ("--lists", "lists.jsonl")
     code, out, err = call("import", "hf", source, "-o", tmp_path / "units", *lists, command=train)
     assert (code, "licence mit" in out) == (0, True), err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -17,13 +17,44 @@ from rescorer.evaluation.list_errors import format_size
 from rescorer.terminal.list_options import ListFormatOptions, ListInputOptions
 from rescorer.terminal.options import expand_options
 from rescorer.terminal.tables import FoldingTable, print_out
+from rescorer.text import Normaliser
+from rescorer.trie import Words
 from rescorer_training.cli.options import JsonOption, NormaliserOption, ThreadsOption
 from rescorer_training.corpus import choose_normaliser, read_sentences
+from rescorer_training.progress import option
 
 if TYPE_CHECKING:
     from rescorer.units.importing import Candidate, Imported
 
 Kind = Literal["hf", "gguf"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoosingText:
+    """The text that chooses start and end."""
+
+    validation: Path | None = option(
+        None,
+        "Text like that of the lists, one sentence per line, never their references: start and end are "
+        "chosen by it, and scores are checked on it.",
+    )
+    lists: str | None = option(
+        None, "N-best lists, whose first hypotheses take the place of --validation.", metavar="LISTS"
+    )
+    list_format: ListFormatOptions
+
+    def read(self, normaliser: Normaliser) -> list[Words]:
+        """Read the first sentences; raise ConfigError unless there is one text."""
+        from rescorer.units.importing import CHOSEN_BY, first_best_sentences  # imports torch
+
+        if self.lists is not None and self.validation is None:
+            lists = ListInputOptions(**asdict(self.list_format)).read(self.lists)
+            return first_best_sentences(lists, normaliser.normalise)
+        if self.validation is not None and self.lists is None:
+            return list(islice(read_sentences([self.validation], normaliser), CHOSEN_BY))
+        raise ConfigError(
+            "start and end are chosen by a text: give either --validation TEXT or --lists LISTS"
+        )
 
 
 @expand_options
@@ -34,18 +65,7 @@ def import_command(
     source: Annotated[Path, typer.Argument(help="Folder or file of the model.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write; it must not exist.")],
     *,
-    validation: Annotated[
-        Path | None,
-        typer.Option(
-            help="Text like that of the lists, one sentence per line, never their references: start and end "
-            "are chosen by it, and scores are checked on it."
-        ),
-    ] = None,
-    lists: Annotated[
-        str | None,
-        typer.Option(help="N-best lists whose first hypotheses are that text, in place of --validation."),
-    ] = None,
-    list_format: ListFormatOptions,
+    chosen_by: ChoosingText,
     start: Annotated[
         str, typer.Option(help="Unit before every sentence: its name or number; auto: the best on the text.")
     ] = "auto",
@@ -76,26 +96,17 @@ def import_command(
     # deferred, because importing torch takes seconds
     from rescorer.runtime import use_threads
     from rescorer.units.importing import (
-        CHOSEN_BY,
-        first_best_sentences,
         hash_source,
         import_model,
         read_gguf,
         read_huggingface,
     )
 
-    if (validation is None) == (lists is None):
-        raise ConfigError("give --validation TEXT, or --lists LISTS: start and end are chosen by text")
     if output.exists():
         raise ConfigError(f"{output}: exists already; name a new folder by --output")
     if threads:
         use_threads(threads)
-    words_of = choose_normaliser(normaliser, [])
-    if lists is not None:
-        read = ListInputOptions(**asdict(list_format)).read(lists)
-        sentences = first_best_sentences(read, words_of.normalise)
-    elif validation is not None:
-        sentences = list(islice(read_sentences([validation], words_of), CHOSEN_BY))
+    sentences = chosen_by.read(choose_normaliser(normaliser, []))
     foreign = read_huggingface(source) if kind == "hf" else read_gguf(source)
     foreign = replace(foreign, source={**foreign.source, "sha256": hash_source(source)})
     imported = import_model(foreign, output, sentences, start, end, text)
