@@ -388,9 +388,11 @@ class RescoredList:
     fields: Mapping[str, Any] = field(default_factory=dict)
     context: str = ""
     degradation: str = ""
-    """Name of the simpler scoring that a busy service used, as the caller had permitted.
+    """Why the list was not fully scored; empty if it was.
 
-    ``ngram``: scored only by the n-gram model; ``first_pass``: in input order. Empty: fully scored.
+    A busy service used simpler scoring, as the caller had permitted: ``ngram``: scored only by the n-gram
+    model; ``first_pass``: in input order. ``length``: a hypothesis is too long for the positions of a model,
+    whose scores are 0 for the whole list.
     """
     dropped_ranks: tuple[int, ...] = ()
     """0-based input ranks of the empty hypotheses that were dropped on request. The rank of every other

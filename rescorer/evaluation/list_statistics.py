@@ -295,13 +295,13 @@ def describe_models(bundle: Bundle) -> tuple[BundleModel, ...]:
     for name, kind in bundle.model_kinds.items():
         direction: Direction = "backward" if name in bundle.backward else "forward"
         network, topics, licence = "", 0, ""
-        folder = bundle.files.subfolder(bundle.manifest["models"][name]["path"].rstrip("/"))
+        folder = bundle.manifest["models"][name]["path"].rstrip("/")
         if kind == "neural":
-            config = read_config(folder)
+            config = read_config(bundle.files.subfolder(folder))
             network, topics = config.kind, config.topics
-        elif kind == "units":
-            source = folder.read_json(CONFIG_FILE).get("source") or {}
-            network, licence = str(source.get("architecture") or kind), str(source.get("licence") or "")
+        if kind == "units":
+            source = bundle.files.read_json(f"{folder}/{CONFIG_FILE}").get("source") or {}
+            network, licence = str(source.get("architecture", "network")), str(source.get("licence", ""))
         described.append(BundleModel(name, kind, network, direction, topics, licence))
     return tuple(described)
 

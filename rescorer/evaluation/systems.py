@@ -514,9 +514,9 @@ class Comparison:
 def weights_by_system(rescorer: Rescorer, weights: Weights, with_tuning: bool = False) -> dict[str, Weights]:
     """Make the weights of the systems that are compared: each model of the bundle alone, and the mixture.
 
-    Each system gives its model the same weight: the sum of those of the mixture and of all backward models.
-    The system of the mixture comes last. If the mixture has only one model, the system of this model takes
-    its place.
+    Each system gives its model the same weight: the sum of those of the mixture and of all backward models,
+    or of all models if there is no mixture. The system of the mixture comes last. If the mixture has only one
+    model, the system of this model takes its place.
 
     There is one more system, with ``weights`` as they are, if these weigh several language models (one may be
     subtracted), or rerankers. With rerankers, the other systems use their base weights.
@@ -530,11 +530,15 @@ def weights_by_system(rescorer: Rescorer, weights: Weights, with_tuning: bool = 
     weights = rescorer.ranker.effective_weights(weights)
     rerankers = used_rerankers(rescorer.bundle, weights)
     plain = replace_by_base(weights, rerankers)
-    scale = plain.lm.get(MIXTURE, 1.0) + sum(plain.lm.get(name, 0.0) for name in rescorer.bundle.backward)
     mixed = [name for name, share in plain.mixture.items() if share or with_tuning]
+    names = [*rescorer.models]
+    if mixed:
+        scale = plain.lm.get(MIXTURE, 1.0) + sum(plain.lm.get(name, 0.0) for name in rescorer.bundle.backward)
+        last = MIXTURE if len(mixed) > 1 else mixed[0]
+        names = [*(name for name in names if name != last), last]
+    else:
+        scale = sum(plain.lm.values()) or 1.0
     apart = rescorer.bundle.open_vocabulary
-    last = [MIXTURE] if len(mixed) > 1 else mixed
-    names = [*(name for name in rescorer.models if name not in last), *last]
     scales = {name: plain.lm.get(name, scale) if name in apart else scale for name in names}
     systems = {name: replace(plain, name=name, lm={name: scales[name]}) for name in names}
     weighted = [name for name, weight in weights.lm.items() if weight or (with_tuning and name in apart)]

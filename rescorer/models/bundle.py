@@ -390,6 +390,22 @@ def _find_problems(reranker: Reranker, files: SealedFolder, manifest: Mapping[st
         )
 
 
+@dataclass(frozen=True, slots=True)
+class UnitFacts:
+    """How a model in pieces of words reads texts, as far as its tokenizer and its limits are concerned."""
+
+    folder: str
+    """Its folder in the bundle."""
+    text: str = "canonical"
+    """Form of the texts; see ``units.files.TextForm``."""
+    is_whole: bool = False
+    """Whether texts are divided as a whole, because words by themselves are divided otherwise."""
+    n_before: int = 1
+    """Number of pieces before every text."""
+    n_positions: int = 0
+    """Largest number of pieces that its table of positions has room for; 0: it has no table."""
+
+
 @dataclass(frozen=True)
 class Bundle:
     """A verified bundle without its language models: names, normaliser, weights and rerankers."""
@@ -409,8 +425,8 @@ class Bundle:
     and those with topics."""
     remembers: frozenset[str] = frozenset()
     """Names of the networks that can have a neural cache: forward ones without topics."""
-    positions: Mapping[str, int] = field(default_factory=dict)
-    """Number of positions of each model in pieces of words that has a table of them, by name."""
+    units: Mapping[str, UnitFacts] = field(default_factory=dict)
+    """How each model in pieces of words reads texts, by its name."""
     rerankers: Mapping[str, Reranker] = field(default_factory=dict)
     """Rerankers by name; weights can name them."""
     phrases: Mapping[str, PhraseSet] = field(default_factory=dict)
@@ -443,6 +459,17 @@ class Bundle:
     def open_vocabulary(self) -> frozenset[str]:
         """Names of the models in pieces of words, to which no word is unknown."""
         return find_open(self.manifest)
+
+    @cached_property
+    def surface(self) -> frozenset[str]:
+        """Names of the models in pieces of words that read texts as they are written."""
+        return frozenset(name for name, facts in self.units.items() if facts.text == "surface")
+
+    @cached_property
+    def whole(self) -> frozenset[str]:
+        """Names of the models that score whole texts only, and no words: those of ``surface``, and those
+        whose tokenizer divides words otherwise than in their sentence."""
+        return self.surface.union(name for name, facts in self.units.items() if facts.is_whole)
 
     @cached_property
     def slots(self) -> Mapping[str, frozenset[str]]:
@@ -520,7 +547,7 @@ class Composition:
             name=label,
             manifest={**manifest, "name": label},
             model_kinds={name: entry["kind"] for name, entry in entries.items()},
-            positions=_find_positions(joined, manifest),
+            units=_read_units(joined, manifest),
             imported={name: model.identity for name, model in self.models.items()},
         )
 
@@ -595,7 +622,7 @@ def read_bundle(folder: BundleSource) -> Bundle:
         weights=read_weights(files, weights_files, known),
         reads_previous=readers,
         remembers=remembers,
-        positions=_find_positions(files, manifest),
+        units=_read_units(files, manifest),
         rerankers=rerankers,
         phrases={
             name: _read_phrases(files, file, normaliser, slots)
@@ -628,13 +655,21 @@ def _find_readers(files: Folder, manifest: Mapping[str, Any]) -> tuple[frozenset
     return frozenset(readers), frozenset(remembers)
 
 
-def _find_positions(files: Folder, manifest: Mapping[str, Any]) -> dict[str, int]:
-    """``Bundle.positions``, as the configurations of decoders say."""
+def _read_units(files: Folder, manifest: Mapping[str, Any]) -> dict[str, UnitFacts]:
+    """Read ``Bundle.units`` from the configurations of the models, which their own reader checks."""
     found = {}
-    for name, path in find_networks(manifest, "units").items():
-        decoder = files.read_json(f"{path}/{CONFIG_FILE}").get("decoder")
-        if isinstance(decoder, dict) and decoder.get("positions") == "table":
-            found[name] = decoder.get("context_length", 0)
+    for name, folder in find_networks(manifest, "units").items():
+        config = files.read_json(f"{folder}/{CONFIG_FILE}")
+        decoder, start = config.get("decoder"), config.get("start")
+        decoder = decoder if isinstance(decoder, dict) else {}
+        has_table = decoder.get("positions") == "table"
+        found[name] = UnitFacts(
+            folder,
+            str(config.get("text", "canonical")),
+            config.get("whole") is True,
+            len(start) if isinstance(start, list) else 1,
+            int(decoder.get("context_length", 0)) if has_table else 0,
+        )
     return found
 
 

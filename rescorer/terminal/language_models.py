@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -92,7 +93,7 @@ class ImportOptions:
                 raise ConfigError("no language models: give --bundle, --lm, or both")
             return bundle
         from rescorer.units.cache import ImportCache, is_imported, use_imported  # imports torch
-        from rescorer.units.importing import first_best_sentences
+        from rescorer.units.importing import first_best_sentences, split_words
 
         base = read_bundle(bundle) if bundle else None
         language = options.text.language
@@ -100,9 +101,10 @@ class ImportOptions:
         known = base.weights if base else {"default": Weights("default", lm={})}
         recorded = options.weights.find(known).imported
 
-        def read_sentences() -> list[Words]:
-            lists = read_first(files, options.lists, reference)
-            return first_best_sentences(lists, normaliser.normalise)
+        def read_sentences(name: str) -> list[Words]:
+            is_surface = name in recorded and recorded[name].text == "surface"
+            words_of = split_words if is_surface else normaliser.normalise
+            return first_best_sentences(read_first(files, options.lists, reference), words_of)
 
         found: dict[str, AddedModel] = {}
         for name, source in name_sources(self.lm, base.model_kinds if base else ()).items():
@@ -113,7 +115,7 @@ class ImportOptions:
                 model = (
                     use_imported(source, recorded.get(name))
                     if is_imported(source)
-                    else cache.find(source, read_sentences, recorded.get(name))
+                    else cache.find(source, partial(read_sentences, name), recorded.get(name))
                 )
             typer.echo(model.describe(), err=True)
             found[name] = model.added

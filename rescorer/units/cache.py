@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import Any, cast
 
 from safetensors import SafetensorError
 
@@ -34,16 +34,16 @@ from rescorer.models.network_files import CONFIG_FILE, LICENCE_FILE, TOKENIZER_F
 from rescorer.safe_input import Folder, SealedFolder, parse_json, read_tensor_header
 from rescorer.trie import Words
 from rescorer.types import ImportedModel
-from rescorer.units.files import UnitConfig
+from rescorer.units.files import TextForm, UnitConfig
 from rescorer.units.importing import (
     AUTO,
     NONE,
-    hash_source,
+    ForeignModel,
     import_model,
-    list_source,
-    read_foreign,
+    is_upper_case,
 )
-from rescorer.units.tokens import read_tokenizer
+from rescorer.units.tokens import read_tokenizer, renumber
+from rescorer.units.toolkits import find_toolkit, read_foreign
 
 VERSION = 1
 """Raised when the same files would be imported as something else."""
@@ -77,7 +77,7 @@ class FoundModel:
         size = f"{n_parameters / 1e6:,.0f} M" if n_parameters >= 1e6 else f"{n_parameters:,}"
         source = config.source or {}
         licence = f", licence {source['licence']}" if "licence" in source else ""
-        tokenizer = read_tokenizer(files)
+        tokenizer = renumber(read_tokenizer(files), config.units)
         end = "no end" if config.end is None else f"end {tokenizer.name(config.end)!r}"
         perplexity = (config.check or {}).get("perplexity_per_word")
         measured = f", perplexity per word {perplexity:.4g}" if isinstance(perplexity, float) else ""
@@ -86,6 +86,21 @@ class FoundModel:
             f"{'imported ' if self.is_new else ''}{self.source} ({source.get('architecture')}, {size} "
             f"parameters{licence}): start {tokenizer.name(config.start[0])!r}, {end}{measured}{kept}"
         )
+
+
+def list_source(path: Path) -> list[Path]:
+    """The files of a model: those of its folder that are not hidden, or next to its checkpoint.
+
+    Raises:
+        ConfigError: there is no such file or folder.
+    """
+    if path.is_file() and path.suffix not in (".pt", ".pth"):
+        return [path]
+    try:
+        folder = path.parent if path.is_file() else path
+        return sorted(one for one in folder.iterdir() if one.is_file() and not one.name.startswith("."))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; expected a language model") from None
 
 
 def _shorten(path: Path) -> str:
@@ -186,10 +201,13 @@ class ImportCache:
         with self._explain():
             self._make_private()
             found = self._follow(pointer, source)
-        if found is None and recorded:
-            _check_identity(source, hash_source(source), recorded.source)
-            found = self._open(_name_entry(recorded), source)
-        found = found or self._add(source, read_sentences(), recorded)
+        if found is None:
+            self._on_step("reading it")
+            foreign = read_foreign(find_toolkit(source), source)
+            if recorded:
+                _check_identity(source, foreign.digest(), recorded.source)
+                found = self._open(_name_entry(recorded), source)
+            found = found or self._add(source, foreign, read_sentences(), recorded)
         if recorded:
             _check_identity(source, found.added.identity, recorded)
         with self._explain():
@@ -252,10 +270,14 @@ class ImportCache:
             os.utime(path)  # least recently used entries are deleted first
         return found
 
-    def _add(self, source: Path, sentences: Sequence[Words], recorded: ImportedModel | None) -> FoundModel:
+    def _add(
+        self,
+        source: Path,
+        foreign: ForeignModel,
+        sentences: Sequence[Words],
+        recorded: ImportedModel | None,
+    ) -> FoundModel:
         """Import a model, and add it in one step; another process may add the same one first."""
-        self._on_step("reading it")
-        foreign = read_foreign(source)
         size = 4 * sum(tensor.numel() for tensor in foreign.tensors.values())
         if size > self.max_bytes:
             raise ConfigError(
@@ -265,11 +287,13 @@ class ImportCache:
             )
         start, end = (recorded.start, recorded.end) if recorded else (AUTO, AUTO)
         end = NONE if end is None else end
+        usual: TextForm = "upper" if is_upper_case(foreign.read_tokenizer()) else "canonical"
+        text = cast(TextForm, recorded.text) if recorded else usual
         with self._explain():
             partial = Path(mkdtemp(prefix=".", suffix=".partial", dir=self.folder))
         try:
             with self._explain():
-                import_model(foreign, partial, sentences, start, end, on_step=self._on_step)
+                import_model(foreign, partial, sentences, start, end, text, self._on_step)
                 sealed = SealedFolder(partial)
                 sealed = sealed.seal([name for name, _ in sealed.list_files()])
                 name = _name_entry(_describe_folder(source, sealed).added.identity)

@@ -1,7 +1,8 @@
 """Models in pieces of words as folders of a bundle.
 
 A folder has ``config.json`` (the decoder, start and end, the form of texts, the result of the checks at
-import, the model's origin), ``model.safetensors`` and a tokenizer.
+import, the model's origin), ``model.safetensors`` and a tokenizer. The configuration of a recurrent network
+has its ``kind``; that of a transformer has none.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from rescorer.runtime import apply_threads
 from rescorer.safe_input import Folder, descriptor_path, read_tensor_header
 from rescorer.units.decoders import Decoder, DecoderConfig, check_tensors, set_precision
 from rescorer.units.model import DecoderScorer, UnitLanguageModel
-from rescorer.units.tokens import Tokenizer, WordDivider, read_tokenizer
+from rescorer.units.recurrent import RecurrentConfig, RecurrentDecoder
+from rescorer.units.tokens import Tokenizer, WordDivider, change_of, read_tokenizer, renumber
 
-TextForm = Literal["canonical", "upper"]
-"""How words are written before they are divided into units: as the normaliser writes them, or upper case."""
+TextForm = Literal["canonical", "upper", "surface"]
+"""How texts are written before they are divided into units: as the normaliser writes their words, these in
+upper case, or as the recogniser wrote them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +41,16 @@ class UnitConfig:
         BundleError: a value is invalid.
     """
 
-    decoder: DecoderConfig
+    decoder: DecoderConfig | RecurrentConfig
     start: tuple[int, ...]
     """Units before every text, at least one."""
     end: int | None
     """Unit that ends a sentence; None: ends are not scored."""
     text: TextForm = "canonical"
+    whole: bool = False
+    """Whether texts are divided as a whole, because words by themselves are divided otherwise."""
+    units: tuple[str, ...] = ()
+    """Names of the units in the order of the decoder's numbers, if the tokenizer numbers them otherwise."""
     check: Mapping[str, Any] | None = None
     """Measurements at import, such as the perplexity per word."""
     source: Mapping[str, Any] | None = None
@@ -56,6 +63,10 @@ class UnitConfig:
                 raise BundleError(f"config of the model: {name} is {units}; expected units below {size:,}")
         if not self.start:
             raise BundleError("config of the model: start is empty; expected at least one unit")
+        if not isinstance(self.whole, bool):
+            raise BundleError(f"config of the model: whole is {self.whole!r}; expected true or false")
+        if self.units and len(self.units) != size:
+            raise BundleError(f"config of the model: {len(self.units):,} units; expected {size:,}")
         if self.text not in get_args(TextForm):
             known = ", ".join(get_args(TextForm))
             raise BundleError(
@@ -65,7 +76,8 @@ class UnitConfig:
     def to_dict(self) -> dict[str, Any]:
         """Plain data that ``from_dict`` reads back."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        return plain | {"decoder": self.decoder.to_dict(), "start": list(self.start)}
+        plain |= {"decoder": self.decoder.to_dict(), "start": list(self.start), "units": list(self.units)}
+        return plain if self.units else {name: value for name, value in plain.items() if name != "units"}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], place: str) -> UnitConfig:
@@ -77,11 +89,14 @@ class UnitConfig:
         known = [field.name for field in fields(cls)]
         if unknown := sorted(set(values) - set(known)):
             raise BundleError(f"{place}: unknown {quote(unknown[0])}; expected some of {', '.join(known)}")
-        decoder, start = values.get("decoder"), values.get("start")
+        decoder, start, units = values.get("decoder"), values.get("start"), values.get("units", [])
         if not isinstance(decoder, dict) or not isinstance(start, list):
             raise BundleError(f"{place}: 'decoder' or 'start' is missing; expected an object and a list")
+        if not isinstance(units, list) or not all(isinstance(unit, str) for unit in units):
+            raise BundleError(f"{place}: 'units' is invalid; expected a list of names")
         try:
-            changes = {"decoder": DecoderConfig.from_dict(decoder), "start": tuple(start)}
+            kind = RecurrentConfig if "kind" in decoder else DecoderConfig
+            changes = {"decoder": kind.from_dict(decoder), "start": tuple(start), "units": tuple(units)}
             return cls(**{"end": None, **values, **changes})
         except BundleError as error:
             raise BundleError(f"{place}: {error}") from None
@@ -109,7 +124,7 @@ def load_unit_model(
     place = torch_device(device)
     files = folder if isinstance(folder, Folder) else Folder(folder)
     config = UnitConfig.from_dict(files.read_json(CONFIG_FILE), str(files.path / CONFIG_FILE))
-    tokenizer = read_tokenizer(files)
+    tokenizer = renumber(read_tokenizer(files), config.units)
     with files.open(WEIGHTS_FILE) as stream:
         check_tensors(stream.name, config.decoder, read_tensor_header(stream))
         try:
@@ -131,15 +146,23 @@ def make_model(
     name: str = "units",
     context_cache_bytes: int = CONTEXT_CACHE_BYTES,
 ) -> UnitLanguageModel:
-    """Make a model of its parts."""
+    """Make a model of its parts.
+
+    Raises:
+        BundleError: the tokenizer does not fit the decoder.
+    """
     if tokenizer.size > config.decoder.vocabulary_size:
         raise BundleError(
             f"the tokenizer has {tokenizer.size:,} units, but the decoder only "
             f"{config.decoder.vocabulary_size:,}; expected the tokenizer that the model was trained with"
         )
-    divider = WordDivider(tokenizer, str.upper if config.text == "upper" else str)
+    divider = WordDivider(tokenizer, change_of(config.text), whole=config.whole)
+    if isinstance(config.decoder, RecurrentConfig):
+        decoder: Decoder | RecurrentDecoder = RecurrentDecoder(config.decoder, tensors)
+    else:
+        decoder = Decoder(config.decoder, tensors)
     scorer = DecoderScorer(
-        Decoder(config.decoder, tensors),
+        decoder,
         config.start[0],
         config.start[0] if config.end is None else config.end,
         context_cache_bytes,

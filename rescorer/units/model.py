@@ -9,14 +9,16 @@ import torch
 from torch import Tensor
 
 from rescorer.models import CONTEXT_CACHE_BYTES
-from rescorer.models.contexts import RowCache
+from rescorer.models.contexts import ContextCache, RowCache
 from rescorer.models.kernels import project_rows, to_device
 from rescorer.models.language_model import VectorModel
+from rescorer.models.neural import read_recurrently
 from rescorer.models.tree_attention import build_prefix_tree, tree_vectors
 from rescorer.runtime import Phase, phase
 from rescorer.trie import EdgeScores, HypothesisTrie, Words
 from rescorer.units.decoders import Decoder
-from rescorer.units.tokens import WordDivider, build_unit_trie
+from rescorer.units.recurrent import RecurrentDecoder
+from rescorer.units.tokens import WordDivider, build_unit_trie, build_whole_trie
 
 
 class DecoderScorer:
@@ -29,10 +31,15 @@ class DecoderScorer:
     """
 
     def __init__(
-        self, decoder: Decoder, start: int, end: int, context_cache_bytes: int = CONTEXT_CACHE_BYTES
+        self,
+        decoder: Decoder | RecurrentDecoder,
+        start: int,
+        end: int,
+        context_cache_bytes: int = CONTEXT_CACHE_BYTES,
     ) -> None:
         self.decoder, self.start, self.end = decoder, start, end
-        self.context_cache = RowCache(context_cache_bytes)
+        cache = ContextCache if isinstance(decoder, RecurrentDecoder) else RowCache
+        self.context_cache: RowCache = cache(context_cache_bytes)
 
     @property
     def vector_size(self) -> int:
@@ -62,6 +69,10 @@ class DecoderScorer:
     def _read(self, trie: HypothesisTrie, ids: np.ndarray) -> tuple[Tensor, np.ndarray]:
         """Context vectors, (U, D), and the row of each node of a trie, (N,)."""
         with phase(Phase.NETWORK):
+            if isinstance(self.decoder, RecurrentDecoder):
+                assert isinstance(self.context_cache, ContextCache)
+                vectors = read_recurrently(self.decoder, trie, ids, self.start, self.context_cache)
+                return vectors, np.arange(trie.n_nodes)
             tree = build_prefix_tree(trie, ids, _read_numbers, self.start)
             vectors, row_of_node = tree_vectors(self.decoder, tree, self.context_cache)
             return vectors, row_of_node[tree.trie_nodes]
@@ -119,10 +130,12 @@ class UnitLanguageModel:
     def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
         trie = trie.within_sentence
         with phase(Phase.TEXT):
-            units = build_unit_trie(trie, self.divider, self.opening)
+            build = build_whole_trie if self.divider.whole else build_unit_trie
+            units = build(trie, self.divider, self.opening)
         found = self.scorer.score(units.trie, projections)
         log_probs = found.log_probs
         if not self.scores_end:
             log_probs[units.trie.n_nodes - units.trie.n_roots :] = 0.0
         values = units.fold(trie, log_probs)
-        return EdgeScores(values, np.zeros(trie.n_edges, dtype=bool), found.encodings)
+        encodings = {name: units.rows(rows) for name, rows in found.encodings.items()}
+        return EdgeScores(values, np.zeros(trie.n_edges, dtype=bool), encodings)

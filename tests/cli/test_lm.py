@@ -17,7 +17,7 @@ from rescorer.pipeline import Rescorer
 from rescorer.terminal.language_models import name_sources
 from rescorer.types import Weights
 from rescorer.units.cache import use_imported
-from rescorer.units.importing import import_model, read_foreign
+from rescorer.units.importing import import_model, read_huggingface
 from rescorer_training.cli import main as train
 from tests.support.list_lines import record, write
 from tests.support.unit_models import write_letter_model
@@ -138,7 +138,7 @@ def test_weights_that_need_a_model_say_so(call, ngram_bundle):
 
 def test_takes_an_imported_folder_as_it_is(call, folder):
     sentences = [tuple(text.split()) for text in TEXTS]
-    import_model(read_foreign(folder / "llama"), folder / "units", sentences)
+    import_model(read_huggingface(folder / "llama"), folder / "units", sentences)
     shutil.rmtree(folder / "cache", ignore_errors=True)
     code, _, err = call(
         "rescore", "lists.jsonl", "--lm", "units", "-w", "lm:units=0.1", "-w", "acoustic=1", "-o", "-"
@@ -180,7 +180,7 @@ def test_a_pipe_cannot_choose(call):
 
 
 def test_a_bundle_in_memory_can_be_read_in_other_processes(folder, ngram_bundle):
-    import_model(read_foreign(folder / "llama"), folder / "model", [("the", "cat")])
+    import_model(read_huggingface(folder / "llama"), folder / "model", [("the", "cat")])
     composition = Composition({"llm": use_imported(folder / "model").added}, ngram_bundle)
     bundle = read_bundle(pickle.loads(pickle.dumps(composition)))
     base = read_bundle(ngram_bundle)
@@ -212,4 +212,4 @@ def test_import_takes_lists_and_bundles_keep_licences(call, folder, tmp_path):
     assert code == 0, err
     assert (tmp_path / "toy" / "1" / "llm" / "LICENSE").read_text() == "Permission is hereby granted"
     _, out, _ = call("inspect", "lists.jsonl", "--bundle", tmp_path / "toy" / "1")
-    assert "llm (llama, forward, licence mit)" in out
+    assert "llm (llama, in pieces of words, licence mit)" in out

@@ -77,9 +77,19 @@ def peer_decoder(name: str) -> Decoder:
 
 
 def unit_model(
-    name: str = "llama", *, end: int | None = END, cache_bytes: int = 0, opening: tuple[int, ...] = ()
+    name: str = "llama",
+    *,
+    end: int | None = END,
+    cache_bytes: int = 0,
+    opening: tuple[int, ...] = (),
+    whole: bool = False,
 ) -> tuple[UnitLanguageModel, UnitConfig]:
-    """A model that transformers wrote, over ``LetterTokenizer``'s units, and its configuration."""
+    """A model that transformers wrote, and its configuration.
+
+    Its units are those of ``LetterTokenizer``, or those of ``SentenceTokenizer`` if texts are divided as a
+    whole.
+    """
     decoder = peer_decoder(name)
-    config = UnitConfig(decoder.config, (START, *opening), end)
-    return make_model(config, decoder.tensors, LetterTokenizer(), context_cache_bytes=cache_bytes), config
+    config = UnitConfig(decoder.config, (START, *opening), end, whole=whole)
+    tokenizer = SentenceTokenizer() if whole else LetterTokenizer()
+    return make_model(config, decoder.tensors, tokenizer, context_cache_bytes=cache_bytes), config

@@ -16,12 +16,12 @@ from rescorer.units import cache as cache_module
 from rescorer.units.cache import ENTRY, ImportCache, is_imported, use_imported
 from rescorer.units.importing import (
     first_best_sentences,
-    hash_source,
     import_model,
-    read_foreign,
+    read_huggingface,
     read_licence,
 )
-from tests.support.unit_models import write_letter_model
+from rescorer.units.toolkits import find_toolkit
+from tests.support.unit_models import PEER_MODELS, write_letter_model
 
 pytest.importorskip("tokenizers")
 SENTENCES = [("the", "cat", "sat"), ("a", "dog", "ran", "on"), ("the", "dog", "sat", "on", "the", "cat")]
@@ -57,7 +57,8 @@ def test_imports_once_and_then_reads_what_it_wrote(cache, source):
     again = find(cache, source)
     assert (again.is_new, cache.seen) == (False, [])
     assert again.added.identity == first.added.identity
-    assert again.added.identity.source == hash_source(source) == again.config.source["sha256"]
+    assert again.added.identity.source == again.config.source["sha256"]
+    assert again.added.identity.source == read_huggingface(source).digest()
     assert again.describe().startswith(f"{source} (llama, 5,872 parameters): start ")
     assert first.describe() == f"imported {again.describe()}"
     assert "perplexity per word" in again.describe()
@@ -205,11 +206,12 @@ def test_a_model_that_is_larger_than_the_cache_is_refused_with_the_cure(cache, s
 
 def test_an_imported_folder_is_used_as_it_is(source, tmp_path):
     assert not is_imported(source)
-    import_model(read_foreign(source), tmp_path / "units", SENTENCES)
+    foreign = read_huggingface(source)
+    import_model(foreign, tmp_path / "units", SENTENCES)
     assert is_imported(tmp_path / "units")
     found = use_imported(tmp_path / "units")
     assert found.cache is None
-    assert found.added.identity.source == hash_source(source)
+    assert found.added.identity.source == foreign.digest()
     assert use_imported(tmp_path / "units", found.added.identity).added.identity == found.added.identity
     with pytest.raises(ConfigError, match="tuned with another model"):
         use_imported(tmp_path / "units", ImportedModel("0", 0))
@@ -219,15 +221,43 @@ def test_an_imported_folder_is_used_as_it_is(source, tmp_path):
 
 
 def test_finds_out_what_wrote_a_model(source, tmp_path):
-    assert read_foreign(source).source["toolkit"] == "transformers"
+    (tmp_path / "exp").mkdir()
+    for name in ("config.yaml", "9epoch.pth", "epoch-1.pt"):
+        (tmp_path / "exp" / name).write_text("")
+    (tmp_path / "asr").mkdir()
+    (tmp_path / "asr" / "lm.ckpt").write_text("")
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    for path, toolkit in (
+        (source, "hf"), (tmp_path / "m.gguf", "gguf"), (tmp_path / "asr", "speechbrain"),
+        (tmp_path / "exp", "espnet"), (tmp_path / "exp" / "9epoch.pth", "espnet"),
+        (tmp_path / "exp" / "epoch-1.pt", "icefall"),
+    ):  # fmt: skip
+        assert find_toolkit(path) == toolkit
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match="no language model was found in it"):
-        read_foreign(tmp_path / "empty")
+        find_toolkit(tmp_path / "empty")
     with pytest.raises(ConfigError, match="no such folder or file"):
-        read_foreign(tmp_path / "missing")
-    (tmp_path / "text").write_text("the cat")
-    with pytest.raises((BundleError, ConfigError), match=r"GGUF|gguf"):
-        read_foreign(tmp_path / "text")
+        find_toolkit(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("espnet-lstm", "canonical"),
+        ("espnet-transformer", "canonical"),
+        ("speechbrain-lstm", "upper"),
+        ("icefall/epoch-3.pt", "upper"),
+    ],
+)
+def test_imports_models_of_other_toolkits(cache, name, text):
+    pytest.importorskip("sentencepiece")
+    source = PEER_MODELS / "toolkits" / name
+    found = find(cache, source)
+    assert found.config.text == text
+    assert find(cache, source, found.added.identity).added.identity == found.added.identity
+    assert cache.seen == ["reading it"]  # by its content
+    assert name.partition("/")[0] in find(cache, source, found.added.identity).describe()
+    assert cache.seen == []
 
 
 def test_licences_are_kept(cache, source):
