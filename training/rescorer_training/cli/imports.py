@@ -110,8 +110,9 @@ def import_command(
 ) -> None:
     """Import a language model from another toolkit.
 
-    Examples: rescorer-train import hf ~/SmolLM2-135M -o smollm --validation valid.txt.gz; rescorer-train
-    import espnet exp/lm_train_lm_rnn -o rnn --text upper --validation valid.txt.gz
+    Example: rescorer-train import hf ~/SmolLM2-135M -o smollm --validation valid.txt.gz
+
+    Another one: rescorer-train import espnet exp/lm_train_lm_rnn -o rnn --text upper --lists lists.jsonl
 
     The scores of the imported model over a trie are compared with those of one sentence at a time; a model
     for which they differ is refused. Then: rescorer-train bundle mine/1 --units smollm=smollm --validation
