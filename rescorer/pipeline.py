@@ -17,7 +17,7 @@ from rescorer.errors import BundleError, ConfigError, InputError, InvalidList, S
 from rescorer.extensions import make_ranker
 from rescorer.list_checks import find_wrong_types
 from rescorer.models import CONTEXT_CACHE_BYTES
-from rescorer.models.bundle import MANIFEST, Bundle, read_bundle
+from rescorer.models.bundle import MANIFEST, Bundle, BundleSource, read_bundle
 from rescorer.models.language_model import LanguageModel, VectorModel
 from rescorer.models.network_files import CONFIG_FILE
 from rescorer.models.ngram_files import place_ngram, read_ngram, read_words
@@ -226,7 +226,7 @@ class Rescorer:
     @classmethod
     def load(
         cls,
-        folder: Path | str,
+        folder: BundleSource,
         device: str = "cpu",
         max_batch_words: int = MAX_BATCH_WORDS,
         dtype: str = "float32",

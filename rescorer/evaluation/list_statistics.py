@@ -281,6 +281,8 @@ class BundleModel:
     """Whether the model reads a sentence from its beginning or from its end."""
     topics: int = 0
     """Number of topics, found in the preceding text, that the network also reads; 0 for none."""
+    licence: str = ""
+    """Licence of a model of another toolkit, if its files name one."""
 
 
 def describe_models(bundle: Bundle) -> tuple[BundleModel, ...]:
@@ -292,15 +294,15 @@ def describe_models(bundle: Bundle) -> tuple[BundleModel, ...]:
     described = []
     for name, kind in bundle.model_kinds.items():
         direction: Direction = "backward" if name in bundle.backward else "forward"
-        network, topics = "", 0
+        network, topics, licence = "", 0, ""
         folder = bundle.manifest["models"][name]["path"].rstrip("/")
         if kind == "neural":
             config = read_config(bundle.files.subfolder(folder))
             network, topics = config.kind, config.topics
         if kind == "units":
             source = bundle.files.read_json(f"{folder}/{CONFIG_FILE}").get("source") or {}
-            network = str(source.get("architecture", "network"))
-        described.append(BundleModel(name, kind, network, direction, topics))
+            network, licence = str(source.get("architecture", "network")), str(source.get("licence", ""))
+        described.append(BundleModel(name, kind, network, direction, topics, licence))
     return tuple(described)
 
 

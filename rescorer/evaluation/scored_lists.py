@@ -34,10 +34,11 @@ from rescorer.evaluation.list_errors import (
     find_first_pass_totals,
 )
 from rescorer.list_checks import join_words, normalise_previous
-from rescorer.models.bundle import PHRASES, WEIGHTS, Bundle, read_bundle
+from rescorer.models.bundle import PHRASES, WEIGHTS, Bundle, BundleSource, read_bundle
 from rescorer.models.language_model import LanguageModel
 from rescorer.pipeline import Encoders, Rescorer, TrieScorer, find_encoders, load_bundle_models
 from rescorer.ranking import Ranking, posteriors
+from rescorer.runtime import user_cache_folder
 from rescorer.scoring.options import RescoreOptions
 from rescorer.trie import EdgeScores, HypothesisTrie, Words
 from rescorer.types import MAXIMUM, NBestList, RescoredList, TextScore, Weights
@@ -131,12 +132,11 @@ Arrays = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
 
 def find_cache_folder() -> Path:
     """Return the default folder: ``rescorer/scores`` in the user's cache folder, as XDG specifies it."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "rescorer" / "scores"
+    return user_cache_folder("scores")
 
 
 def load_cached_rescorer(
-    bundle_folder: Path | str, device: str, cache: Path, on_note: Callable[[str], None]
+    bundle_folder: BundleSource, device: str, cache: Path, on_note: Callable[[str], None]
 ) -> Rescorer:
     """Load a bundle with a cache of scores; the models are loaded only if a score is missing.
 

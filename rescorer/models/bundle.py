@@ -22,9 +22,10 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -50,14 +51,30 @@ from rescorer.safe_input import (
     sha256,
 )
 from rescorer.text import Normaliser, NormaliserSettings
-from rescorer.types import Weights
-from rescorer.weights import EMPTY, MIXTURE, OOV, RERANKER, WORDS, KnownNames, check_weights, parse_weights
+from rescorer.types import ImportedModel, Weights
+from rescorer.weights import (
+    COUNTED,
+    EMPTY,
+    MIXTURE,
+    OOV,
+    RERANKER,
+    WORDS,
+    KnownNames,
+    check_weights,
+    parse_weights,
+)
 
 SCHEMA, BACKWARD_SCHEMA, TEXT_RULES_SCHEMA, UNITS_SCHEMA = 1, 2, 3, 4
 """Schema 1 has only forward models, 2 also backward ones, 3 the second rules of the normaliser, and 4 models
 in pieces of words. A bundle has the smallest schema that it needs. Without these numbers, older programs
 would take backward models for forward ones, and refuse the rest with an unclear error."""
 MANIFEST, TEXT, WEIGHTS, PHRASES = "manifest.json", "text.json", "weights", "phrases"
+RERANKERS = "reranker"  # the folder of a bundle whose subfolders are its rerankers
+RESERVED = {
+    **dict.fromkeys((MIXTURE, *COUNTED), "another component of a total"),
+    **dict.fromkeys((WEIGHTS, RERANKERS), "a folder of every bundle"),
+}
+"""Names that a model cannot have, each with the reason: what it stands for."""
 ModelKind = Literal["ngram", "neural", "units"]
 
 MAX_MODELS = 16
@@ -229,6 +246,22 @@ def check_label(place: str, role: str, name: str) -> None:
         )
 
 
+def check_model_name(name: str, streams: Collection[str]) -> None:
+    """Raise ConfigError unless a model, and its folder in the bundle, can have this name.
+
+    Args:
+        streams: score streams of the default weights. A model cannot have the name of a stream.
+    """
+    if len(name) > MAX_NAME_CHARACTERS or not re.fullmatch(r"\w[\w-]*", name):
+        raise ConfigError(
+            f"a model is named {quote(name)}; expected at most {MAX_NAME_CHARACTERS} letters, digits, '_' "
+            "and '-'"
+        )
+    owner = "a score stream of the weights" if name in streams else RESERVED.get(name)
+    if owner:
+        raise ConfigError(f"a model is named {quote(name)}, which is {owner}; choose another name")
+
+
 def _explain_missing(folder: Path) -> str:
     """Explain why a path is not a bundle, and suggest one that is."""
     if not folder.exists():
@@ -272,9 +305,6 @@ def shorten_message(error: Exception) -> str:
     """The message of an error, shortened to ``MAX_MESSAGE_CHARACTERS``."""
     text = str(error)
     return text if len(text) <= MAX_MESSAGE_CHARACTERS else f"{text[:MAX_MESSAGE_CHARACTERS]}…"
-
-
-RERANKERS = "reranker"  # the folder of a bundle whose subfolders are its rerankers
 
 
 def read_rerankers(files: SealedFolder, manifest: Mapping[str, Any]) -> dict[str, Reranker]:
@@ -408,6 +438,8 @@ class Bundle:
     """Rerankers by name; weights can name them."""
     phrases: Mapping[str, PhraseSet] = field(default_factory=dict)
     """Lists of names and phrases, by the name under which requests ask for them."""
+    imported: Mapping[str, ImportedModel] = field(default_factory=dict)
+    """Models that are no part of the bundle's folder, but were added to it in memory, by name."""
 
     @property
     def folder(self) -> Path:
@@ -460,7 +492,12 @@ class Bundle:
     def known_names(self) -> KnownNames:
         """Names that weights can use."""
         return KnownNames(
-            list(self.model_kinds), self.rerankers, self.backward, self.remembers, self.open_vocabulary
+            list(self.model_kinds),
+            self.rerankers,
+            self.backward,
+            self.remembers,
+            self.open_vocabulary,
+            self.imported,
         )
 
     @cached_property
@@ -469,16 +506,98 @@ class Bundle:
         return first_ngram(self.model_kinds)
 
 
-def read_bundle(folder: Path | str) -> Bundle:
+@dataclass(frozen=True, slots=True)
+class AddedModel:
+    """A model in pieces of words that is added to a bundle in memory."""
+
+    folder: SealedFolder
+    identity: ImportedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """A bundle to which models are added in memory; its folder stays as it is."""
+
+    models: Mapping[str, AddedModel]
+    """The added models, by name."""
+    base: Path | None = None
+    """Folder of the bundle, or of its versions; None: there are no other models."""
+    language: str = ""
+    """Language of the normaliser without a bundle."""
+
+    def read(self) -> Bundle:
+        """Read the bundle, and add the models.
+
+        Raises:
+            BundleError: as in ``read_bundle``; or there are too many models.
+            ConfigError: the name of a model is that of another one, or of something else in a bundle.
+        """
+        base = read_bundle(self.base) if self.base else self._empty()
+        for name in self.models:
+            check_model_name(name, {stream for one in base.weights.values() for stream in one.streams})
+            if name in base.model_kinds:
+                raise ConfigError(f"{base.label} has a model {quote(name)} already; choose another name")
+        entries, files = dict(base.manifest["models"]), dict(base.manifest["files"])
+        for name, model in self.models.items():
+            hashes = model.folder.hashes
+            tokenizer = next((file for file in TOKENIZER_FILES if file in hashes), None)
+            entries[name] = {"kind": "units", "path": name, "tokenizer": tokenizer}
+            files |= {f"{name}/{file}": digest for file, digest in hashes.items()}
+            model.folder.verify()
+        label = "+".join([base.name] * bool(self.base) + [*self.models])
+        manifest = {**base.manifest, "schema": UNITS_SCHEMA, "models": entries, "files": files}
+        _check_model_entries(base.label, manifest)
+        joined = _JoinedFolder(base.files, {name: model.folder for name, model in self.models.items()})
+        return replace(
+            base,
+            files=joined,
+            name=label,
+            manifest={**manifest, "name": label},
+            model_kinds={name: entry["kind"] for name, entry in entries.items()},
+            units=_read_units(joined, manifest),
+            imported={name: model.identity for name, model in self.models.items()},
+        )
+
+    def _empty(self) -> Bundle:
+        """A bundle without models, whose weights are yet to be chosen."""
+        files = next(iter(self.models.values())).folder
+        manifest = {"name": "", "version": 1, "models": {}, "files": {}}
+        normaliser = Normaliser(NormaliserSettings(language=self.language))
+        weights = {"default": Weights("default", lm={})}
+        return Bundle(files, "", 1, manifest, normaliser, {}, weights)
+
+
+BundleSource = Path | str | Composition
+"""What ``read_bundle`` reads."""
+
+
+class _JoinedFolder(Folder):
+    """A folder in which some subfolders lie elsewhere."""
+
+    def __init__(self, base: Folder, elsewhere: Mapping[str, Folder]) -> None:
+        super().__init__(base.path)
+        self._base, self._elsewhere = base, elsewhere
+
+    def open(self, name: str) -> BufferedReader:
+        first, _, rest = name.partition("/")
+        return self._elsewhere[first].open(rest) if first in self._elsewhere else self._base.open(name)
+
+    def subfolder(self, name: str) -> Folder:
+        return self._elsewhere.get(name) or self._base.subfolder(name)
+
+
+def read_bundle(folder: BundleSource) -> Bundle:
     """Read a bundle without its models, and verify all its files.
 
     Args:
-        folder: a bundle, or a folder of versions, of which the newest is read.
+        folder: a bundle, a folder of versions, of which the newest is read, or a bundle with added models.
 
     Raises:
         BundleError: a file is missing, was changed after publishing, is not a regular file inside the bundle,
             or does not fit the other files.
     """
+    if isinstance(folder, Composition):
+        return folder.read()
     folder = newest_version(Path(folder))
     manifest = read_manifest(folder)
     try:

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from rescorer.errors import BundleError, ConfigError, quote
 from rescorer.models.network_files import MAXIMA, SENTENCEPIECE_FILE, TOKENIZER_FILE, UNKNOWN
-from rescorer.safe_input import Folder, TensorInfo
+from rescorer.safe_input import Folder, TensorInfo, open_regular
 from rescorer.units.checkpoints import Checkpoint, Tagged, read_settings
 from rescorer.units.decoders import (
     MAX_POSITIONS,
@@ -38,6 +38,36 @@ from rescorer.units.tokens import MAX_TOKENIZER_BYTES
 
 Tensors = dict[str, Tensor]
 Toolkit = Literal["hf", "gguf", "espnet", "speechbrain", "icefall"]
+
+
+def find_toolkit(source: Path) -> Toolkit:
+    """Find out from its files which toolkit wrote a model.
+
+    Raises:
+        ConfigError: there is no model of a known toolkit.
+    """
+    if not source.exists():
+        raise ConfigError(f"{source}: no such folder or file of a language model")
+    marks: dict[Toolkit, bool]
+    if source.is_file():
+        with open_regular(source) as stream:
+            is_gguf = stream.read(4) == b"GGUF"
+        is_espnet = source.suffix == ".pth" and (source.parent / "config.yaml").exists()
+        marks = {"gguf": is_gguf, "espnet": is_espnet, "icefall": source.suffix == ".pt"}
+    else:
+        marks = {
+            "hf": (source / "config.json").exists(),
+            "speechbrain": (source / "lm.ckpt").exists(),
+            "espnet": (source / "config.yaml").exists(),
+        }
+    for toolkit, is_there in marks.items():
+        if is_there:
+            return toolkit
+    raise ConfigError(
+        f"{source}: no language model was found in it; expected a GGUF file, a folder with config.json, "
+        "safetensors and tokenizer.json (Hugging Face), one with config.yaml and checkpoints or one of these "
+        "(ESPnet), a folder with lm.ckpt (SpeechBrain), or epoch-N.pt (icefall)"
+    )
 
 
 def read_source(toolkit: Toolkit, source: Path, tokenizer: Path | None = None) -> ForeignModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,6 +48,27 @@ class SentenceTokenizer(LetterTokenizer):
 
     def _words(self, text: str) -> list[str]:
         return [text]
+
+
+LETTERS = [*"abcdefghijklmnopqrstuvwxyz'", "Ġ", "Ċ"]
+
+
+def write_letter_model(folder: Path, name: str = "llama") -> Path:
+    """Write a folder that transformers saved, with a tokenizer of letters in the form of ``tokenizers``."""
+    shutil.copytree(PEER_MODELS / name, folder)
+    units = ["<s>", "</s>", *LETTERS]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    splitting = {"add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": number, "content": name, "special": True, **flags} for number, name in enumerate(units[:2])
+        ],
+        "pre_tokenizer": {"type": "ByteLevel", **splitting},
+        "model": {"type": "BPE", "vocab": {unit: i for i, unit in enumerate(units)}, "merges": []},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return folder
 
 
 def peer_decoder(name: str) -> Decoder:

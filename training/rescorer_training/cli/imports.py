@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,6 +15,7 @@ import typer
 
 from rescorer.errors import ConfigError
 from rescorer.evaluation.list_errors import format_size
+from rescorer.terminal.list_options import ListFormatOptions, ListInputOptions
 from rescorer.terminal.options import expand_options
 from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer.text import Normaliser
@@ -26,11 +27,44 @@ from rescorer_training.corpus import (
     read_sentences,
     record_normaliser,
 )
+from rescorer_training.progress import option
 
 if TYPE_CHECKING:
     from rescorer.units.importing import Candidate, Imported
 
 Kind = Literal["hf", "gguf", "espnet", "speechbrain", "icefall", "rnnlm"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoosingText:
+    """The text that chooses start and end."""
+
+    validation: Path | None = option(
+        None,
+        "Text like that of the lists, one sentence per line, never their references: start and end are "
+        "chosen by it, and scores are checked on it.",
+    )
+    lists: str | None = option(
+        None, "N-best lists, whose first hypotheses take the place of --validation.", metavar="LISTS"
+    )
+    list_format: ListFormatOptions
+
+    def read(self, normaliser: Normaliser | None) -> list[Words]:
+        """Read the words of the first sentences: canonical ones, or without a normaliser as they are written.
+
+        Raises:
+            ConfigError: there is no text, or there are two.
+        """
+        from rescorer.units.importing import CHOSEN_BY, first_best_sentences, split_words  # imports torch
+
+        if self.lists is not None and self.validation is None:
+            lists = ListInputOptions(**asdict(self.list_format)).read(self.lists)
+            return first_best_sentences(lists, normaliser.normalise if normaliser else split_words)
+        if self.validation is not None and self.lists is None:
+            return list(islice(read_texts(self.validation, normaliser), CHOSEN_BY))
+        raise ConfigError(
+            "start and end are chosen by a text: give either --validation TEXT or --lists LISTS"
+        )
 
 
 @expand_options
@@ -46,13 +80,7 @@ def import_command(
     source: Annotated[Path, typer.Argument(help="Folder or file of the model.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write; it must not exist.")],
     *,
-    validation: Annotated[
-        Path,
-        typer.Option(
-            help="Text like that of the lists, one sentence per line, never their references: start and end "
-            "are chosen by it, and scores are checked on it."
-        ),
-    ],
+    chosen_by: ChoosingText,
     start: Annotated[
         str, typer.Option(help="Unit before every sentence: its name, its number, none or auto (the best).")
     ] = "auto",
@@ -82,8 +110,9 @@ def import_command(
 ) -> None:
     """Import a language model from another toolkit.
 
-    Examples: rescorer-train import hf ~/SmolLM2-135M -o smollm --validation valid.txt.gz; rescorer-train
-    import espnet exp/lm_train_lm_rnn -o rnn --text upper --validation valid.txt.gz
+    Example: rescorer-train import hf ~/SmolLM2-135M -o smollm --validation valid.txt.gz
+
+    Another one: rescorer-train import espnet exp/lm_train_lm_rnn -o rnn --text upper --lists lists.jsonl
 
     The scores of the imported model over a trie are compared with those of one sentence at a time; a model
     for which they differ is refused. Then: rescorer-train bundle mine/1 --units smollm=smollm --validation
@@ -91,7 +120,7 @@ def import_command(
     """
     # deferred, because importing torch takes seconds
     from rescorer.runtime import use_threads
-    from rescorer.units.importing import CHOSEN_BY, import_model
+    from rescorer.units.importing import import_model
     from rescorer.units.toolkits import read_source
 
     if output.exists():
@@ -99,7 +128,7 @@ def import_command(
     if threads:
         use_threads(threads)
     chosen = choose_normaliser(normaliser, [])
-    sentences = list(islice(read_texts(validation, None if text == "surface" else chosen), CHOSEN_BY))
+    sentences = chosen_by.read(None if text == "surface" else chosen)
     if kind == "rnnlm":
         if (start, end, text, tokenizer) != ("auto", "auto", "canonical", None):
             raise ConfigError("--start, --end, --text and --tokenizer are not for rnnlm; leave them out")
@@ -114,7 +143,7 @@ def import_command(
 
 
 def read_texts(path: Path, normaliser: Normaliser | None) -> Iterator[Words]:
-    """Read the words of sentences, one a line: canonical ones, or as written without a normaliser."""
+    """Read the words of sentences, one a line: canonical, or without a normaliser as they are written."""
     if normaliser is not None:
         return read_sentences([path], normaliser)
     return filter(None, (tuple(line.split()) for line in read_lines(path)))
