@@ -246,8 +246,8 @@ class ImportedModel:
 
     source: str
     """SHA-256 of the files that the toolkit wrote, in hexadecimal."""
-    start: int
-    """Number of the unit before every sentence."""
+    start: int | None
+    """Number of the unit before every sentence; None: there is none."""
     end: int | None = None
     """Number of the unit that ends a sentence; None: ends are not scored."""
     text: str = "canonical"

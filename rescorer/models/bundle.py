@@ -347,6 +347,13 @@ def hash_model(manifest: Mapping[str, Any], name: str) -> str:
     return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
 
+def find_vector_size(decoder: Mapping[str, Any]) -> Any:
+    """Length of the context vectors of a model in pieces of words, from the configuration of its decoder."""
+    if "kind" not in decoder:  # a transformer
+        return decoder.get("embedding_size")
+    return (decoder.get("blocks") or [decoder.get("hidden_size")])[-1]
+
+
 def _find_problems(reranker: Reranker, files: SealedFolder, manifest: Mapping[str, Any]) -> Iterator[str]:
     """Yield reasons why a reranker does not fit a bundle, such as other base weights, models or encoders."""
     models = list(manifest["models"])
@@ -380,7 +387,7 @@ def _find_problems(reranker: Reranker, files: SealedFolder, manifest: Mapping[st
         return
     folder = files.subfolder(networks[encoder.model])
     if encoder.model in find_open(manifest):
-        size = folder.read_json(CONFIG_FILE).get("decoder", {}).get("embedding_size")
+        size = find_vector_size(folder.read_json(CONFIG_FILE).get("decoder", {}))
     else:
         size = read_config(folder).embedding_size
     if len(encoder.projection) != size:

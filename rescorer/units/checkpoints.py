@@ -22,8 +22,8 @@ from rescorer.errors import BundleError, quote
 from rescorer.safe_input import descriptor_path, open_regular
 from rescorer.units.tokens import import_library
 
-MAX_ENTRIES = 100_000
-"""Largest number of files in the archive of a checkpoint: one for each tensor, and a few more."""
+MAX_TENSORS = 20_000
+"""Largest number of tensors in a checkpoint, and of files in its archive."""
 PATHS: list[Any] = [(PurePosixPath, f"{module}.PosixPath") for module in ("pathlib", "pathlib._local")]
 """Objects in checkpoints besides tensors and containers: icefall's have the paths of its options."""
 MAX_SETTINGS_BYTES = 4 << 20
@@ -38,21 +38,21 @@ class Checkpoint:
     """The tensors of a checkpoint, by name. Each is checked when it is taken.
 
     Args:
-        path: the file.
-        inside: keys that lead to the tensors, of which those that are there are followed, such as ``model``.
+        path: a file of tensors by name, or with such under the key ``model``.
 
     Raises:
         BundleError: the file is damaged, too old, compressed, contains Python objects, or has no tensors.
     """
 
-    def __init__(self, path: Path, *inside: str) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         values = _load(path)
-        for key in inside:
-            if isinstance(values, Mapping) and isinstance(values.get(key), Mapping):
-                values = values[key]
-        if not isinstance(values, Mapping):
-            raise BundleError(f"{path}: has no tensors by name; expected the weights of a model")
+        if isinstance(values, Mapping) and isinstance(values.get("model"), Mapping):
+            values = values["model"]
+        if not isinstance(values, Mapping) or len(values) > MAX_TENSORS:
+            raise BundleError(
+                f"{path}: expected the weights of a model by name, at most {MAX_TENSORS:,} tensors"
+            )
         self._tensors = {
             name: tensor
             for name, tensor in values.items()
@@ -95,8 +95,11 @@ class Checkpoint:
         if name not in self._tensors:
             raise BundleError(f"{place} is missing")
         tensor = self._tensors[name]
-        if tensor.layout != torch.strided or not tensor.is_floating_point():
-            raise BundleError(f"{place} is of the type {tensor.dtype}; expected floating-point numbers")
+        is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
+        if not is_plain or not tensor.is_floating_point() or not tensor.numel():
+            raise BundleError(
+                f"{place} is empty or of the type {tensor.dtype}; expected floating-point numbers"
+            )
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             raise BundleError(f"{place} claims more values than the file has")
         if n_dimensions is not None and tensor.dim() != n_dimensions:
@@ -114,10 +117,13 @@ def _load(path: Path) -> Any:
                 f"{path}: is not an archive of torch 1.6 or later, or is damaged; an older checkpoint can be "
                 "written again: torch.save(torch.load(FILE), FILE)"
             ) from None
-        stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
+        is_stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
         n_bytes = sum(entry.file_size for entry in entries)
-        if not stored or len(entries) > MAX_ENTRIES or n_bytes > stream.seek(0, 2):
-            raise BundleError(f"{path}: its archive is compressed; expected a file that torch.save wrote")
+        if not is_stored or len(entries) > MAX_TENSORS or n_bytes > stream.seek(0, 2):
+            raise BundleError(
+                f"{path}: its archive is compressed, or has more than {MAX_TENSORS:,} files; expected a file "
+                "that torch.save wrote"
+            )
         try:
             with torch.serialization.safe_globals(PATHS):
                 return torch.load(descriptor_path(stream), map_location="cpu", mmap=True, weights_only=True)

@@ -43,7 +43,7 @@ class UnitConfig:
 
     decoder: DecoderConfig | RecurrentConfig
     start: tuple[int, ...]
-    """Units before every text, at least one."""
+    """Units before every text. Without any, the first unit of a text is not scored."""
     end: int | None
     """Unit that ends a sentence; None: ends are not scored."""
     text: TextForm = "canonical"
@@ -61,8 +61,8 @@ class UnitConfig:
         for name, units in (("start", self.start), ("end", () if self.end is None else (self.end,))):
             if not all(isinstance(unit, int) and 0 <= unit < size for unit in units):
                 raise BundleError(f"config of the model: {name} is {units}; expected units below {size:,}")
-        if not self.start:
-            raise BundleError("config of the model: start is empty; expected at least one unit")
+        if not self.start and isinstance(self.decoder, RecurrentConfig):
+            raise BundleError("config of the model: start is empty; a recurrent network reads a unit first")
         if not isinstance(self.whole, bool):
             raise BundleError(f"config of the model: whole is {self.whole!r}; expected true or false")
         if self.units and len(self.units) != size:
@@ -161,10 +161,5 @@ def make_model(
         decoder: Decoder | RecurrentDecoder = RecurrentDecoder(config.decoder, tensors)
     else:
         decoder = Decoder(config.decoder, tensors)
-    scorer = DecoderScorer(
-        decoder,
-        config.start[0],
-        config.start[0] if config.end is None else config.end,
-        context_cache_bytes,
-    )
-    return UnitLanguageModel(scorer, divider, name, config.start[1:], scores_end=config.end is not None)
+    scorer = DecoderScorer(decoder, next(iter(config.start), None), config.end, context_cache_bytes)
+    return UnitLanguageModel(scorer, divider, name, config.start[1:])

@@ -327,11 +327,11 @@ def score_alone(model: UnitLanguageModel, config: UnitConfig, words: Words, cont
     log_probs = []
     for text, ends in zip(texts, (config.end, None), strict=True):
         units = [*config.start, *model.divider.divide_text(text), *([] if ends is None else [ends])]
-        if len(units) == 1:  # nothing is predicted
+        if len(units) <= 1:  # nothing is predicted
             log_probs.append(0.0)
             continue
         found = model.scorer.decoder.sequence_log_probs(units, torch.float64)  # type: ignore[union-attr]
-        log_probs.append(float(found[len(config.start) - 1 :].sum()))
+        log_probs.append(float(found[max(len(config.start) - 1, 0) :].sum()))
     return log_probs[0] - log_probs[1]
 
 
@@ -372,7 +372,7 @@ def import_model(
     Args:
         sentences: words of sentences by which start and end are chosen, and with which the model is checked;
             canonical ones, or for the text form ``surface`` those of texts as they are written.
-        start, end: ``auto``, or the name or number of a unit; an end may be ``none``.
+        start, end: ``auto``, ``none``, or the name or number of a unit.
         on_step: called with the name of each step, before it begins.
 
     Raises:
@@ -390,9 +390,10 @@ def import_model(
     divider = _make(foreign, tokenizer, config).divider
     config = replace(config, whole=divider.find_inseparable(sentences) is not None)
     starts = choose_start(foreign, tokenizer, sentences, config) if start == AUTO else []
-    first = starts[0].unit if starts else _require_unit(tokenizer, start, "start")
-    assert first is not None
-    config = replace(config, start=(first,))
+    first = [one.unit for one in starts[:1] if one.unit is not None]
+    if start not in (AUTO, NONE):
+        first = [_require_unit(tokenizer, start, "start")]
+    config = replace(config, start=tuple(first))
     ends = choose_end(foreign, tokenizer, sentences, config) if end == AUTO else []
     if end != NONE:
         config = replace(config, end=ends[0].unit if ends else _require_unit(tokenizer, end, "end"))

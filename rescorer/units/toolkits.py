@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rescorer.errors import BundleError, ConfigError, quote
-from rescorer.models.network_files import SENTENCEPIECE_FILE, TOKENIZER_FILE, UNKNOWN
+from rescorer.models.network_files import MAXIMA, SENTENCEPIECE_FILE, TOKENIZER_FILE, UNKNOWN
 from rescorer.safe_input import Folder, TensorInfo, open_regular
 from rescorer.units.checkpoints import Checkpoint, Tagged, read_settings
 from rescorer.units.decoders import (
@@ -33,7 +33,7 @@ from rescorer.units.decoders import (
     check_tensors,
 )
 from rescorer.units.importing import ForeignModel, read_gguf, read_huggingface
-from rescorer.units.recurrent import Kind, RecurrentConfig
+from rescorer.units.recurrent import RecurrentConfig
 from rescorer.units.tokens import MAX_TOKENIZER_BYTES
 
 Tensors = dict[str, Tensor]
@@ -70,7 +70,7 @@ def find_toolkit(source: Path) -> Toolkit:
     )
 
 
-def read_foreign(toolkit: Toolkit, source: Path, tokenizer: Path | None = None) -> ForeignModel:
+def read_source(toolkit: Toolkit, source: Path, tokenizer: Path | None = None) -> ForeignModel:
     """Read a model of any toolkit, or of transformers (``hf``) or llama.cpp (``gguf``).
 
     Args:
@@ -86,24 +86,18 @@ def read_foreign(toolkit: Toolkit, source: Path, tokenizer: Path | None = None) 
         return read_huggingface(source) if toolkit == "hf" else read_gguf(source)
     if not source.exists():
         raise BundleError(f"{source}: is missing; expected a model of {toolkit}")
-    readers = {"espnet": read_espnet, "speechbrain": read_speechbrain, "icefall": read_icefall}
-    return readers[toolkit](source, tokenizer)
+    readers = {"espnet": _read_espnet, "speechbrain": _read_speechbrain, "icefall": _read_icefall}
+    try:
+        return readers[toolkit](source, tokenizer)
+    except RuntimeError as error:  # torch refuses to put tensors together that do not fit
+        reason = str(error).partition("\n")[0][:200]
+        raise BundleError(f"{source}: its tensors do not fit each other: {reason}") from None
 
 
-KINDS: Mapping[int, Kind] = {4: "lstm", 3: "gru", 1: "elman"}
-"""Kinds of recurrent networks by the number of their gates."""
+def _read_espnet(source: Path, tokenizer: Path | None) -> ForeignModel:
+    """Read a language model of ESPnet 2: a folder with ``config.yaml`` and checkpoints, or one of these.
 
-
-def read_espnet(source: Path, tokenizer: Path | None = None) -> ForeignModel:
-    """Read a language model that ESPnet 2 trained.
-
-    Args:
-        source: folder with ``config.yaml`` and checkpoints, or one of its checkpoints.
-        tokenizer: SentencePiece model; None: the one that the configuration names.
-
-    Raises:
-        BundleError: a file is missing or damaged, or the model is of a kind that is not supported.
-        ConfigError: the tokenizer is not found.
+    Without a tokenizer, it is the one that the configuration names.
     """
     folder = source if source.is_dir() else source.parent
     weights = _choose_espnet_weights(source) if source.is_dir() else source
@@ -184,11 +178,8 @@ def _read_espnet_transformer(
     if positions not in (None, "sinusoidal"):
         raise BundleError(f"{place}: pos_enc is {_show(positions)}; expected null or sinusoidal")
     checkpoint.strip_prefix("embed.weight")
-    projected = functional.linear(
-        checkpoint.take("embed.weight", 2).double(),
-        checkpoint.take("encoder.embed.0.weight", 2).double(),
-        checkpoint.take("encoder.embed.0.bias", 1).double(),
-    )  # (V, H)
+    embedding = checkpoint.take("embed.weight", 2).double()
+    projected = _project(checkpoint, embedding, "encoder.embed.0", "decoder")  # (V, H)
     hidden = projected.shape[1]
     gain, bias = (checkpoint.take(f"encoder.embed.1.{part}", 1).double() for part in ("weight", "bias"))
     embedding = functional.layer_norm(projected, (hidden,), gain, bias).relu_()
@@ -260,19 +251,11 @@ def _write_tokenizer(kind: str, units: Sequence[str]) -> bytes:
     return json.dumps(tokenizer, ensure_ascii=False).encode()
 
 
-def read_speechbrain(source: Path, tokenizer: Path | None = None) -> ForeignModel:
-    """Read an RNNLM or TransformerLM that SpeechBrain trained.
+def _read_speechbrain(source: Path, tokenizer: Path | None) -> ForeignModel:
+    """Read an RNNLM or TransformerLM of SpeechBrain: a folder with ``lm.ckpt``, or this checkpoint.
 
     The scores are those of SpeechBrain's rescorers, with one difference: where a transformer's text has the
     unit of padding, which is also that of unknown pieces, theirs is -inf, and ours ``PADDING_SCORE``.
-
-    Args:
-        source: folder with ``lm.ckpt`` and ``hyperparams.yaml``, or the checkpoint.
-        tokenizer: SentencePiece model; None: ``tokenizer.ckpt`` next to the checkpoint.
-
-    Raises:
-        BundleError: a file is missing or damaged, or the model is of a kind that is not supported.
-        ConfigError: the tokenizer is not found.
     """
     folder = source if source.is_dir() else source.parent
     names = ("lm.ckpt", "model.ckpt")
@@ -328,8 +311,8 @@ def _read_speechbrain_rnn(
             names[f"blocks.{n_blocks}.norm.{part}"] = f"dnn.norm{_suffix(n_blocks)}.norm.{part}"
         n_blocks += 1
     gates, hidden = checkpoint.take("rnn.rnn.weight_hh_l0", 2).shape
-    kind = KINDS.get(gates // hidden)
-    if kind not in ("lstm", "gru"):
+    kind = {4: "lstm", 3: "gru"}.get(gates // hidden)
+    if kind is None:
         raise BundleError(f"{checkpoint.path}: its layers are neither those of an LSTM nor of a GRU")
     sizes = [checkpoint.take(names[f"blocks.{number}.bias"], 1).numel() for number in range(n_blocks)]
     activation = _read_activation(options, "LeakyReLU", place)
@@ -359,8 +342,7 @@ def _read_speechbrain_transformer(
     embedding = checkpoint.take("custom_src_module.emb.Embedding.weight", 2).double()
     embedding *= math.sqrt(embedding.shape[1])
     if checkpoint.has("embedding_proj"):
-        parts = (checkpoint.take(f"embedding_proj.w.{part}").double() for part in ("weight", "bias"))
-        embedding = functional.linear(embedding, *parts)
+        embedding = _project(checkpoint, embedding, "embedding_proj.w", "output_proj.layers.2.w")
     positions = checkpoint.take("positional_encoding.pe", 3).squeeze(0)  # (P, H)
     tensors: Tensors = {"embedding.weight": embedding.float(), "positions.weight": positions}
     names = {
@@ -445,20 +427,11 @@ def _show(value: Any) -> str:
     return quote(value) if isinstance(value, str) else f"of the type {type(value).__name__}"
 
 
-def read_icefall(source: Path, tokenizer: Path | None = None) -> ForeignModel:
-    """Read an RnnLm that icefall trained.
-
-    Args:
-        source: a checkpoint, such as ``epoch-30.pt`` or ``pretrained.pt``.
-        tokenizer: SentencePiece model; None: ``bpe.model`` next to the checkpoint.
-
-    Raises:
-        BundleError: a file is missing or damaged, or the model is of a kind that is not supported.
-        ConfigError: the tokenizer is not found.
-    """
+def _read_icefall(source: Path, tokenizer: Path | None) -> ForeignModel:
+    """Read a checkpoint of icefall's RnnLm, such as ``epoch-30.pt`` or ``pretrained.pt``."""
     if source.is_dir():
         raise BundleError(f"{source}: is a folder; name one of its checkpoints, such as pretrained.pt")
-    checkpoint = Checkpoint(source, "model")
+    checkpoint = Checkpoint(source)
     if not checkpoint.strip_prefix("input_embedding.weight"):
         transformer = (
             "; icefall's TransformerLM, whose layers are scaled and read relative positions, is not read"
@@ -516,6 +489,22 @@ def _take_pairs(checkpoint: Checkpoint, names: Mapping[str, str]) -> Tensors:
         for ours, theirs in names.items()
         for part in ("weight", "bias")
     }
+
+
+def _project(checkpoint: Checkpoint, embedding: Tensor, projection: str, output: str) -> Tensor:
+    """Embeddings after a projection, (V, E) → (V, H) float64: as many values as the output layer has.
+
+    Args:
+        projection, output: names of the layers in the checkpoint.
+    """
+    weight, bias = (checkpoint.take(f"{projection}.{part}").double() for part in ("weight", "bias"))
+    shape = tuple(checkpoint.take(f"{output}.weight", 2).shape)
+    if shape != (len(embedding), len(weight)) or shape[1] > MAXIMA["hidden_size"]:
+        raise BundleError(
+            f"{checkpoint.path}: {quote(projection)} and {quote(output)} have other sizes than the "
+            f"embedding, or more than {MAXIMA['hidden_size']:,} values"
+        )
+    return functional.linear(embedding, weight, bias)
 
 
 def _transformer(tensors: Tensors, heads: Any, layers: int, **options: Any) -> DecoderConfig:

@@ -83,6 +83,7 @@ def unit_model(
     cache_bytes: int = 0,
     opening: tuple[int, ...] = (),
     whole: bool = False,
+    has_start: bool = True,
 ) -> tuple[UnitLanguageModel, UnitConfig]:
     """A model that transformers wrote, and its configuration.
 
@@ -90,6 +91,6 @@ def unit_model(
     whole.
     """
     decoder = peer_decoder(name)
-    config = UnitConfig(decoder.config, (START, *opening), end, whole=whole)
+    config = UnitConfig(decoder.config, (START, *opening) if has_start else (), end, whole=whole)
     tokenizer = SentenceTokenizer() if whole else LetterTokenizer()
     return make_model(config, decoder.tensors, tokenizer, context_cache_bytes=cache_bytes), config

@@ -71,6 +71,8 @@ def test_takes_named_units_and_refuses_unknown_ones(source, tmp_path):
     foreign = read_huggingface(source)
     found = import_model(foreign, tmp_path / "named", SENTENCES, start="<s>", end="</s>")
     assert (found.config.start, found.config.end) == ((0,), 1)
+    bare = import_model(foreign, tmp_path / "bare", SENTENCES, start="none", end="none")
+    assert (bare.config.start, bare.config.end) == ((), None)
     with pytest.raises(ConfigError, match="--end is '<end>', which is not a unit of the tokenizer"):
         import_model(foreign, tmp_path / "other", SENTENCES, end="<end>")
     with pytest.raises(ConfigError, match="no sentences"):
@@ -81,7 +83,6 @@ def test_takes_named_units_and_refuses_unknown_ones(source, tmp_path):
 @pytest.mark.parametrize(
     ("file", "change", "message"),
     [
-        ("config.json", {"start": []}, "start is empty"),
         ("config.json", {"start": [999]}, "start is .*; expected units below 61"),
         ("config.json", {"text": "lower"}, "text is 'lower'"),
         ("config.json", {"new": 1}, "unknown 'new'"),

@@ -33,6 +33,18 @@ def test_scores_of_a_trie_are_those_of_one_text_at_a_time(name, batch, scores_en
         np.testing.assert_allclose(found, expected, atol=3e-4)
 
 
+@pytest.mark.parametrize("name", ["llama", "gpt2", "mistral-window"])
+@settings(max_examples=8, deadline=None)
+@given(batch=batches, scores_end=st.booleans())
+def test_without_a_start_the_first_unit_is_not_scored(name, batch, scores_end):
+    model, config = unit_model(name, end=2 if scores_end else None, cache_bytes=1 << 16, has_start=False)
+    hypotheses, contexts = zip(*batch, strict=True)
+    trie = build_trie(hypotheses, contexts)
+    for _ in range(2):
+        found = model.score(trie).sum_paths(trie)
+        np.testing.assert_allclose(found, [score_alone(model, config, *pair) for pair in batch], atol=3e-4)
+
+
 @settings(max_examples=30, deadline=None)
 @given(batch=batches, scores_end=st.booleans())
 def test_texts_that_are_divided_whole_have_the_sums_of_one_text_at_a_time(batch, scores_end):

@@ -18,12 +18,13 @@ from typer.testing import CliRunner
 
 from rescorer.cli import app as rescorer
 from rescorer.errors import BundleError, ConfigError
+from rescorer.models.bundle import find_vector_size
 from rescorer.trie import build_trie
 from rescorer.units.checkpoints import MAX_LINE, Checkpoint, read_settings
 from rescorer.units.files import UnitConfig, load_unit_model, make_model
 from rescorer.units.importing import import_model, score_alone
 from rescorer.units.recurrent import RecurrentConfig
-from rescorer.units.toolkits import PADDING_SCORE, read_espnet, read_icefall, read_speechbrain
+from rescorer.units.toolkits import PADDING_SCORE, read_source
 from rescorer_training.cli import app as train
 from tests.support.unit_models import LetterTokenizer
 
@@ -31,13 +32,12 @@ pytest.importorskip("sentencepiece")
 pytest.importorskip("tokenizers")
 MODELS = Path(__file__).parents[1] / "golden" / "units" / "toolkits"
 PEER = json.loads((MODELS / "scores.json").read_text())["models"]
-READERS = {"espnet": read_espnet, "speechbrain": read_speechbrain, "icefall": read_icefall}
 
 
 def read(folder):
     """Read a model of any toolkit, from a folder whose name begins with the toolkit's."""
     toolkit = folder.name.partition("-")[0]
-    return READERS[toolkit](folder / "epoch-3.pt" if toolkit == "icefall" else folder)
+    return read_source(toolkit, folder / "epoch-3.pt" if toolkit == "icefall" else folder)
 
 
 @pytest.mark.parametrize("name", PEER)
@@ -47,6 +47,7 @@ def test_scores_are_those_of_the_toolkit(name, tmp_path):
     found = import_model(read(MODELS / name), tmp_path / "units", texts, text=form)
     assert found.check.max_difference < 1e-5
     model = load_unit_model(tmp_path / "units")
+    assert model.vector_size == find_vector_size(found.config.decoder.to_dict())
     trie = build_trie(texts)
     scores = model.score(trie).sum_paths(trie)
     alone = [score_alone(model, found.config, words) for words in texts]
@@ -86,7 +87,7 @@ def test_scores_of_a_trie_are_those_of_one_text_at_a_time(name, batch):
 def imported(tmp_path_factory):
     """An imported LSTM."""
     folder = tmp_path_factory.mktemp("imported") / "units"
-    import_model(read_espnet(MODELS / "espnet-lstm"), folder, [("the", "cat", "sat")])
+    import_model(read(MODELS / "espnet-lstm"), folder, [("the", "cat", "sat")])
     return folder
 
 
@@ -171,24 +172,24 @@ def test_finds_checkpoints_and_tokenizers_as_their_users_do(tmp_path):
     shutil.copyfile(folder / "3epoch.pth", folder / "4epoch.pth")
     with pytest.raises(BundleError, match=r"name one of its checkpoints .*\(found: 3epoch.pth, 4epoch.pth\)"):
         read(folder)
-    assert read_espnet(folder / "4epoch.pth").source["path"] == "espnet-lm/4epoch.pth"
+    assert read_source("espnet", folder / "4epoch.pth").source["path"] == "espnet-lm/4epoch.pth"
     named = (tmp_path / "data" / "token_list" / "bpe.model").rename(tmp_path / "other.model")
     with pytest.raises(ConfigError, match=r"was not found .*name its SentencePiece model by --tokenizer"):
-        read_espnet(folder / "4epoch.pth")
-    assert read_espnet(folder / "4epoch.pth", named).tokenizer == expected.tokenizer
+        read_source("espnet", folder / "4epoch.pth")
+    assert read_source("espnet", folder / "4epoch.pth", named).tokenizer == expected.tokenizer
 
 
 def test_refuses_other_networks_with_the_reason(tmp_path):
     path = tmp_path / "epoch-1.pt"
     torch.save({"model": {"encoder.layers.0.norm": torch.zeros(3)}}, path)
     with pytest.raises(BundleError, match=r"no input_embedding.weight; .* icefall's TransformerLM"):
-        read_icefall(path)
+        read_source("icefall", path)
     with pytest.raises(BundleError, match="is a folder; name one of its checkpoints"):
-        read_icefall(tmp_path)
+        read_source("icefall", tmp_path)
     with pytest.raises(BundleError, match=r"no embedding; expected an RNNLM or TransformerLM"):
-        read_speechbrain(path)
+        read_source("speechbrain", path)
     with pytest.raises(BundleError, match=r"lm\.ckpt: is missing"):
-        read_speechbrain(tmp_path)
+        read_source("speechbrain", tmp_path)
 
 
 def test_refuses_lower_case_for_a_model_of_upper_case(tmp_path):
@@ -230,7 +231,7 @@ def test_refuses_damaged_checkpoints(tmp_path):
         archive.writestr("model/data.pkl", b"nonsense")
     with pytest.raises(BundleError, match="cannot be read as a checkpoint of torch"):
         Checkpoint(path)
-    with pytest.raises(BundleError, match="has no tensors by name"):
+    with pytest.raises(BundleError, match="expected the weights of a model by name"):
         Checkpoint(save(path, [torch.zeros(2)]))
 
 
@@ -239,7 +240,7 @@ def test_refuses_tensors_that_are_larger_than_the_file(tmp_path):
     checkpoint = Checkpoint(save(tmp_path / "large.pth", values))
     with pytest.raises(BundleError, match="'view' claims more values than the file has"):
         checkpoint.take("view")
-    with pytest.raises(BundleError, match=r"'whole' is of the type torch.int64; expected floating-point"):
+    with pytest.raises(BundleError, match=r"'whole' is empty or of the type torch.int64"):
         checkpoint.take("whole")
     with pytest.raises(BundleError, match="'other' is missing"):
         checkpoint.take("other")
@@ -314,3 +315,37 @@ def test_a_tokenizer_is_named_for_toolkits_without_one_only(tmp_path):
 def test_a_configuration_of_a_recurrent_network_survives_its_plain_form():
     config = RecurrentConfig("gru", 9, 4, 5, 2, blocks=(3, 2), block_activation="relu")
     assert RecurrentConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "shape", "message"),
+    [
+        ("espnet-lstm", "lm.rnn.weight_hh_l1", (48, 11), "weight_hh_l1 is 48×11; expected 48×12"),
+        ("espnet-lstm", "lm.rnn.bias_hh_l1", (0,), "'rnn.bias_hh_l1' is empty"),
+        ("espnet-lstm", "lm.decoder.weight", (15, 12, 1), "output.weight is 15×12×1; expected 15×12"),
+        (
+            "espnet-transformer",
+            "lm.encoder.embed.0.weight",
+            (17, 8),
+            "'encoder.embed.0' and 'decoder' have other",
+        ),
+        ("espnet-transformer", "lm.encoder.embed.0.bias", (3,), "tensors do not fit each other"),
+        ("espnet-transformer", "lm.encoder.embed.1.weight", (3,), "tensors do not fit each other"),
+        ("espnet-transformer", "lm.encoder.encoders.1.self_attn.linear_k.weight", (3, 5), "do not fit each"),
+        ("espnet-transformer", "lm.encoder.encoders.1.norm1.weight", (17,), "attention_norm.weight is 17"),
+        ("speechbrain-gru", "dnn.norm_0.norm.bias", (3,), "blocks.1.norm.bias is 3; expected 10"),
+        ("speechbrain-gru", "rnn.rnn.weight_hh_l0", (12, 12), "neither those of an LSTM nor of a GRU"),
+        ("speechbrain-before", "embedding_proj.w.weight", (16, 7), "do not fit each other"),
+        ("speechbrain-before", "positional_encoding.pe", (2, 40, 16), "positions.weight is"),
+    ],
+)
+def test_refuses_tensors_of_other_shapes(tmp_path, name, tensor, shape, message):
+    folder = Path(shutil.copytree(MODELS / name, tmp_path / name))
+    (file,) = (
+        path for path in folder.iterdir() if path.suffix in (".pth", ".ckpt") and "tok" not in path.name
+    )
+    tensors = torch.load(file, weights_only=True)
+    assert tensor in tensors
+    torch.save(tensors | {tensor: torch.zeros(shape)}, file)
+    with pytest.raises(BundleError, match=message):
+        read(folder)

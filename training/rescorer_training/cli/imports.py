@@ -82,7 +82,7 @@ def import_command(
     *,
     chosen_by: ChoosingText,
     start: Annotated[
-        str, typer.Option(help="Unit before every sentence: its name or number; auto: the best on the text.")
+        str, typer.Option(help="Unit before every sentence: its name, its number, none or auto (the best).")
     ] = "auto",
     end: Annotated[
         str,
@@ -121,7 +121,7 @@ def import_command(
     # deferred, because importing torch takes seconds
     from rescorer.runtime import use_threads
     from rescorer.units.importing import import_model
-    from rescorer.units.toolkits import read_foreign
+    from rescorer.units.toolkits import read_source
 
     if output.exists():
         raise ConfigError(f"{output}: exists already; name a new folder by --output")
@@ -135,7 +135,7 @@ def import_command(
         facts = import_words(source, output, sentences, chosen)
         typer.echo(json.dumps(facts)) if as_json else print_words(facts, output)
         return
-    imported = import_model(read_foreign(kind, source, tokenizer), output, sentences, start, end, text)
+    imported = import_model(read_source(kind, source, tokenizer), output, sentences, start, end, text)
     if as_json:
         typer.echo(json.dumps(describe_import(imported), indent=2, ensure_ascii=False))
     else:
@@ -143,7 +143,7 @@ def import_command(
 
 
 def read_texts(path: Path, normaliser: Normaliser | None) -> Iterator[Words]:
-    """Read the words of sentences, one a line: canonical, or without a normaliser as they are written."""
+    """Read the words of sentences, one a line: canonical ones, or as written without a normaliser."""
     if normaliser is not None:
         return read_sentences([path], normaliser)
     return filter(None, (tuple(line.split()) for line in read_lines(path)))
