@@ -145,7 +145,7 @@ def import_command(
 
 
 def read_texts(path: Path, normaliser: Normaliser | None) -> Iterator[Words]:
-    """Read the words of sentences, one a line: canonical, or without a normaliser as they are written."""
+    """Read the words of sentences, one a line: canonical ones, or as written without a normaliser."""
     if normaliser is not None:
         return read_sentences([path], normaliser)
     return filter(None, (tuple(line.split()) for line in read_lines(path)))
