@@ -370,6 +370,11 @@ def check_weights(weights: Weights, known: KnownNames) -> None:
         )
     if weights.mixture:
         check_mixture(weights.mixture, known.models, known.backward)
+    elif (weights.cache or weights.neural_cache) and not set(known.models).difference(known.open_vocabulary):
+        raise ConfigError(
+            "weights have a cache, which is mixed with models of words, but all models of the bundle read "
+            "pieces of words; set cache and neural_cache to 0"
+        )
     elif weights.lm.get(MIXTURE) and not set(known.models).difference(known.open_vocabulary):
         raise ConfigError(
             "weights.lm gives the mixture a weight, but all models of the bundle read pieces of words and "

@@ -230,13 +230,19 @@ class SessionOptions:
             raise ConfigError(f"{option} samples lists and so cannot follow conversations; omit --session")
 
     def warn_if_unread(self, ranker: ListRanker, weights: Weights) -> None:
-        """Warn if ``--session`` is given, but no model, reranker or cache reads earlier utterances."""
+        """Warn if ``--session`` is given, but no model, reranker or cache reads earlier utterances, or models
+        in pieces of words, which never do, have a weight beside those that do."""
         is_read = ranker.bundle.reads_previous or used_rerankers(ranker.bundle, weights)
         if self.session and not (is_read or weights.cache or weights.neural_cache):
             warn(
                 f"--session {self.session} changes nothing, because no model of "
                 f"{ranker.bundle.label} reads previous utterances; add a cache with -w cache=0.1, or train a "
                 "network with --carried or --topics"
+            )
+        elif self.session and (names := [*filter(weights.lm.get, sorted(ranker.bundle.open_vocabulary))]):
+            warn(
+                f"models in pieces of words do not read previous utterances; {', '.join(names)} scores each "
+                "list by itself"
             )
 
 

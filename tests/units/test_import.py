@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from rescorer import Hypothesis, NBestList, Rescorer, Weights
+from rescorer import Hypothesis, NBestList, Rescorer, Utterance, Weights
 from rescorer.cli.program import app
 from rescorer.client import Client
 from rescorer.errors import BundleError, ConfigError, InputError
@@ -272,6 +272,9 @@ def test_commands_work_without_a_mixture(surface, tmp_path):
         result = CliRunner().invoke(app, [command, str(lists), *options], catch_exceptions=False)
         assert result.exit_code == (command == "inspect"), result.output  # which has warnings
         assert "llm" in result.output
+    session = [*weighted, "-o", str(tmp_path / "out.jsonl"), "--session", "speaker"]
+    result = CliRunner().invoke(app, ["rescore", str(lists), *session])
+    assert "changes nothing" in result.output
     result = CliRunner().invoke(app, ["score", str(lists), "--bundle", str(folder)])
     assert "score whole hypotheses and no words" in str(result.exception or result.output)
 
@@ -282,6 +285,9 @@ def test_a_bundle_may_have_nothing_else(imported, tmp_path):
     assert set(answer.best.components) == {"acoustic", "llm", "oov", "words"}
     with pytest.raises(ConfigError, match="all models of the bundle read pieces of words"):
         rescorer.rescore(LIST, Weights("w"))
+    for cached in (replace(LLM_ONLY, cache=0.1), replace(LLM_ONLY, neural_cache=0.1)):
+        with pytest.raises(ConfigError, match="weights have a cache, which is mixed with models of words"):
+            rescorer.rescore(replace(LIST, previous=(Utterance("a zebra"),)), cached)
 
 
 @pytest.fixture(scope="module")
