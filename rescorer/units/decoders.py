@@ -22,17 +22,20 @@ keys.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from rescorer.errors import BundleError, ConfigError
+from rescorer.models.contexts import RowCache
 from rescorer.models.kernels import linear, multiply_in_int8
 from rescorer.models.outputs import row_blocks, rows_per_block
+from rescorer.models.tree_attention import PrefixTree, tree_vectors
 from rescorer.safe_input import TensorInfo, format_shape
 
 MAX_UNITS = 1_000_000
@@ -97,10 +100,10 @@ class DecoderConfig:
 
     def _find_problems(self):  # type: ignore[no-untyped-def]
         for name in ("embedding_size", "hidden_size", "heads", "key_heads", "head_size", "feedforward_size"):
-            yield from _check_count(name, getattr(self, name), MAX_SIZE)
-        yield from _check_count("vocabulary_size", self.vocabulary_size, MAX_UNITS)
-        yield from _check_count("layers", self.layers, MAX_LAYERS)
-        yield from _check_count("context_length", self.context_length, MAX_POSITIONS)
+            yield from check_count(name, getattr(self, name), MAX_SIZE)
+        yield from check_count("vocabulary_size", self.vocabulary_size, MAX_UNITS)
+        yield from check_count("layers", self.layers, MAX_LAYERS)
+        yield from check_count("context_length", self.context_length, MAX_POSITIONS)
         for name, kind in (("norm", Norm), ("activation", Activation), ("positions", Positions)):
             if getattr(self, name) not in get_args(kind):
                 yield f"{name} is {getattr(self, name)!r}; expected one of {', '.join(get_args(kind))}"
@@ -145,7 +148,8 @@ class DecoderConfig:
             raise BundleError(f"config of the decoder: {error}") from None
 
 
-def _check_count(name: str, value: Any, largest: int):  # type: ignore[no-untyped-def]
+def check_count(name: str, value: Any, largest: int) -> Iterator[str]:
+    """Describe what is wrong with a number that must be whole, and from 1 to ``largest``."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
         yield f"{name} is {value!r}; expected a whole number from 1 to {largest:,}"
 
@@ -351,6 +355,25 @@ def normalise(x: Tensor, tensors: Mapping[str, Tensor], name: str, config: Decod
     )
 
 
+def score_edges(
+    scores: Callable[[Tensor], Tensor], n_units: int, vectors: Tensor, rows: Tensor, units: Tensor
+) -> Tensor:
+    """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64.
+
+    The scores of all units are held for some rows at a time only.
+
+    Args:
+        scores: unnormalised log-probabilities of all units, (n, D) → (n, V).
+        n_units: V.
+    """
+    out = torch.empty(len(units), dtype=torch.float64, device=vectors.device)
+    for block, edges, places in row_blocks(rows, len(vectors), rows_per_block(vectors, n_units)):
+        found = scores(vectors[block])  # (n, V)
+        chosen = found[places, units[edges]].double()
+        out[edges] = chosen - torch.logsumexp(found, dim=1).double()[places]
+    return out
+
+
 class Decoder:
     """A decoder that reads units: over trees (see ``tree_attention``), or one sequence at a time.
 
@@ -398,6 +421,10 @@ class Decoder:
         """The layers."""
         return iter(self.layers)
 
+    def read_tree(self, tree: PrefixTree, cache: RowCache) -> tuple[Tensor, np.ndarray]:
+        """See ``tree_attention.tree_vectors``."""
+        return tree_vectors(self, tree, cache)
+
     def inputs(self, units: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Input of the first layer for units, (n,) int64: (n, H), without what positions add."""
         x = self.tensors["embedding.weight"].index_select(0, units).to(dtype)
@@ -438,17 +465,8 @@ class Decoder:
         return linear(vectors, weight, bias)
 
     def log_probs(self, vectors: Tensor, rows: Tensor, units: Tensor) -> Tensor:
-        """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64.
-
-        The scores of all units are held for some rows at a time only.
-        """
-        out = torch.empty(len(units), dtype=torch.float64, device=vectors.device)
-        size = rows_per_block(vectors, self.config.vocabulary_size)
-        for block, edges, places in row_blocks(rows, len(vectors), size):
-            scores = self.scores(vectors[block])  # (n, V)
-            chosen = scores[places, units[edges]].double()
-            out[edges] = chosen - torch.logsumexp(scores, dim=1).double()[places]
-        return out
+        """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64."""
+        return score_edges(self.scores, self.config.vocabulary_size, vectors, rows, units)
 
     @torch.inference_mode()
     def sequence_vectors(self, units: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:

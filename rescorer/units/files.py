@@ -22,10 +22,14 @@ from rescorer.models.kernels import torch_device
 from rescorer.models.network_files import CONFIG_FILE, WEIGHTS_FILE
 from rescorer.runtime import apply_threads
 from rescorer.safe_input import Folder, descriptor_path, read_tensor_header
+from rescorer.units.automodel import AutoModelConfig, load_decoder
 from rescorer.units.decoders import Decoder, DecoderConfig, check_tensors, set_precision
-from rescorer.units.model import DecoderScorer, UnitLanguageModel
+from rescorer.units.model import DecoderScorer, UnitDecoder, UnitLanguageModel
 from rescorer.units.tokens import Tokenizer, WordDivider, read_tokenizer
 
+Runtime = DecoderConfig | AutoModelConfig
+RUNTIMES: Mapping[str, type[Runtime]] = {"native": DecoderConfig, "transformers": AutoModelConfig}
+"""What runs a model: the decoders of this package, or transformers."""
 TextForm = Literal["canonical", "upper"]
 """How words are written before they are divided into units: as the normaliser writes them, or upper case."""
 
@@ -38,7 +42,7 @@ class UnitConfig:
         BundleError: a value is invalid.
     """
 
-    decoder: DecoderConfig
+    decoder: Runtime
     start: tuple[int, ...]
     """Units before every text, at least one."""
     end: int | None
@@ -65,7 +69,8 @@ class UnitConfig:
     def to_dict(self) -> dict[str, Any]:
         """Plain data that ``from_dict`` reads back."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        return plain | {"decoder": self.decoder.to_dict(), "start": list(self.start)}
+        runtime = next(name for name, kind in RUNTIMES.items() if isinstance(self.decoder, kind))
+        return {"runtime": runtime, **plain, "decoder": self.decoder.to_dict(), "start": list(self.start)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], place: str) -> UnitConfig:
@@ -74,6 +79,12 @@ class UnitConfig:
         Raises:
             BundleError: a value is missing or invalid.
         """
+        runtime, values = values.get("runtime", "native"), {**values}
+        values.pop("runtime", None)
+        if runtime not in RUNTIMES:
+            raise BundleError(
+                f"{place}: runtime is {quote(str(runtime))}; expected one of {', '.join(RUNTIMES)}"
+            )
         known = [field.name for field in fields(cls)]
         if unknown := sorted(set(values) - set(known)):
             raise BundleError(f"{place}: unknown {quote(unknown[0])}; expected some of {', '.join(known)}")
@@ -81,7 +92,7 @@ class UnitConfig:
         if not isinstance(decoder, dict) or not isinstance(start, list):
             raise BundleError(f"{place}: 'decoder' or 'start' is missing; expected an object and a list")
         try:
-            changes = {"decoder": DecoderConfig.from_dict(decoder), "start": tuple(start)}
+            changes = {"decoder": RUNTIMES[runtime].from_dict(decoder), "start": tuple(start)}
             return cls(**{"end": None, **values, **changes})
         except BundleError as error:
             raise BundleError(f"{place}: {error}") from None
@@ -111,7 +122,9 @@ def load_unit_model(
     config = UnitConfig.from_dict(files.read_json(CONFIG_FILE), str(files.path / CONFIG_FILE))
     tokenizer = read_tokenizer(files)
     with files.open(WEIGHTS_FILE) as stream:
-        check_tensors(stream.name, config.decoder, read_tensor_header(stream))
+        header = read_tensor_header(stream)
+        if isinstance(config.decoder, DecoderConfig):
+            check_tensors(stream.name, config.decoder, header)
         try:
             tensors = load_file(descriptor_path(stream))
         except (OSError, ValueError, SafetensorError):
@@ -120,8 +133,9 @@ def load_unit_model(
         if not torch.isfinite(tensor).all():
             raise BundleError(f"{files.path}: {tensor_name} has values that are not finite")
     tensors = {tensor_name: tensor.float().to(place) for tensor_name, tensor in tensors.items()}
-    set_precision(tensors, dtype)
-    return make_model(config, tensors, tokenizer, name, context_cache_bytes)
+    if isinstance(config.decoder, DecoderConfig):
+        set_precision(tensors, dtype)
+    return make_model(config, tensors, tokenizer, name, context_cache_bytes, dtype)
 
 
 def make_model(
@@ -130,16 +144,25 @@ def make_model(
     tokenizer: Tokenizer,
     name: str = "units",
     context_cache_bytes: int = CONTEXT_CACHE_BYTES,
+    dtype: str = "float32",
 ) -> UnitLanguageModel:
-    """Make a model of its parts."""
+    """Make a model of its parts.
+
+    Args:
+        dtype: precision of a model that transformers runs; that of other tensors is set already.
+    """
     if tokenizer.size > config.decoder.vocabulary_size:
         raise BundleError(
             f"the tokenizer has {tokenizer.size:,} units, but the decoder only "
             f"{config.decoder.vocabulary_size:,}; expected the tokenizer that the model was trained with"
         )
     divider = WordDivider(tokenizer, str.upper if config.text == "upper" else str)
+    if isinstance(config.decoder, AutoModelConfig):
+        decoder: UnitDecoder = load_decoder(config.decoder, tensors, dtype)
+    else:
+        decoder = Decoder(config.decoder, tensors)
     scorer = DecoderScorer(
-        Decoder(config.decoder, tensors),
+        decoder,
         config.start[0],
         config.start[0] if config.end is None else config.end,
         context_cache_bytes,

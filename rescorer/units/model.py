@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -12,11 +13,28 @@ from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.models.contexts import RowCache
 from rescorer.models.kernels import project_rows, to_device
 from rescorer.models.language_model import VectorModel
-from rescorer.models.tree_attention import build_prefix_tree, tree_vectors
+from rescorer.models.tree_attention import PrefixTree, build_prefix_tree
 from rescorer.runtime import Phase, phase
 from rescorer.trie import EdgeScores, HypothesisTrie, Words
-from rescorer.units.decoders import Decoder
 from rescorer.units.tokens import WordDivider, build_unit_trie
+
+MAX_DIFFERENCE = 1e-4
+"""Largest difference per word, in nats, between scores of tries and of one text at a time."""
+
+
+class UnitDecoder(Protocol):
+    """A network that reads units."""
+
+    output_size: int  # D, length of a context vector
+
+    def read_tree(self, tree: PrefixTree, cache: RowCache) -> tuple[Tensor, np.ndarray]:
+        """Context vectors of a tree, (U, D), and the row of each node's vector, (N,)."""
+
+    def log_probs(self, vectors: Tensor, rows: Tensor, units: Tensor) -> Tensor:
+        """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64."""
+
+    def sequence_log_probs(self, units: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
+        """ln P of each unit after the first given those before it, (T - 1,): the slow twin."""
 
 
 class DecoderScorer:
@@ -29,7 +47,7 @@ class DecoderScorer:
     """
 
     def __init__(
-        self, decoder: Decoder, start: int, end: int, context_cache_bytes: int = CONTEXT_CACHE_BYTES
+        self, decoder: UnitDecoder, start: int, end: int, context_cache_bytes: int = CONTEXT_CACHE_BYTES
     ) -> None:
         self.decoder, self.start, self.end = decoder, start, end
         self.context_cache = RowCache(context_cache_bytes)
@@ -63,7 +81,7 @@ class DecoderScorer:
         """Context vectors, (U, D), and the row of each node of a trie, (N,)."""
         with phase(Phase.NETWORK):
             tree = build_prefix_tree(trie, ids, _read_numbers, self.start)
-            vectors, row_of_node = tree_vectors(self.decoder, tree, self.context_cache)
+            vectors, row_of_node = self.decoder.read_tree(tree, self.context_cache)
             return vectors, row_of_node[tree.trie_nodes]
 
     def _log_probs(self, vectors: Tensor, rows: np.ndarray, units: np.ndarray) -> np.ndarray:

@@ -42,6 +42,24 @@ class LetterTokenizer:
         return {START: "<s>", END: "</s>"}.get(number, f"<{number}>")
 
 
+def letters_json() -> str:
+    """A ``tokenizer.json`` whose units are letters, a space and a line end."""
+    units = ["<s>", "</s>", *"abcdefghijklmnopqrstuvwxyz'", "Ġ", "Ċ"]
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": number, "content": name, "special": True, "single_word": False, "lstrip": False,
+             "rstrip": False, "normalized": False}
+            for number, name in enumerate(units[:2])
+        ],
+        "pre_tokenizer": {
+            "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True
+        },
+        "model": {"type": "BPE", "vocab": {unit: i for i, unit in enumerate(units)}, "merges": []},
+    }  # fmt: skip
+    return json.dumps(tokenizer)
+
+
 class SentenceTokenizer(LetterTokenizer):
     """Divides the letters of a whole text, so that words cannot be divided by themselves."""
 

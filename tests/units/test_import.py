@@ -22,12 +22,11 @@ from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
 from rescorer_training.recipe.bundles import BundleParts, make_bundle
 from tests.support.servers import run_server
-from tests.support.unit_models import PEER_MODELS
+from tests.support.unit_models import PEER_MODELS, letters_json
 
 RAW = Normaliser(NormaliserSettings.raw())
 SENTENCES = [("the", "cat", "sat"), ("a", "dog", "ran", "on"), ("the", "dog", "sat", "on", "the", "cat")]
 ACOUSTIC = {"acoustic": 1.0}
-LETTERS = [*"abcdefghijklmnopqrstuvwxyz'", "Ġ", "Ċ"]
 
 
 @pytest.fixture(scope="module")
@@ -36,20 +35,7 @@ def source(tmp_path_factory):
     pytest.importorskip("tokenizers")
     folder = tmp_path_factory.mktemp("source") / "llama"
     shutil.copytree(PEER_MODELS / "llama", folder)
-    units = ["<s>", "</s>", *LETTERS]
-    tokenizer = {
-        "version": "1.0",
-        "added_tokens": [
-            {"id": number, "content": name, "special": True, "single_word": False, "lstrip": False,
-             "rstrip": False, "normalized": False}
-            for number, name in enumerate(units[:2])
-        ],
-        "pre_tokenizer": {
-            "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True
-        },
-        "model": {"type": "BPE", "vocab": {unit: i for i, unit in enumerate(units)}, "merges": []},
-    }  # fmt: skip
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (folder / "tokenizer.json").write_text(letters_json())
     return folder
 
 
