@@ -118,9 +118,17 @@ class AutoModelConfig:
             raise BundleError(f"config of the model: {error}") from None
 
 
-SETTINGS = {"return_dict": True, "use_cache": False, "output_router_logits": False, "rescale_every": 0}
-"""Settings of what a network returns and keeps, and of whether RWKV changes its weights in place."""
-IGNORED = re.compile(r"implementation|^(auto_map|quantization_config|_name_or_path|(torch_)?dtype)$")
+SETTINGS = {
+    "return_dict": True,
+    "use_cache": False,
+    "output_router_logits": False,
+    "use_mamba_kernels": False,  # which other packages have
+    "rescale_every": 0,  # RWKV would change its weights in place
+}
+"""Settings of what a network returns, keeps and uses."""
+IGNORED = re.compile(
+    r"implementation|^(auto_map|quantization_config|kernel_config|use_kernels|_name_or_path|(torch_)?dtype)$"
+)
 """Names of settings that choose code, places or types rather than describe a network."""
 
 
@@ -186,7 +194,7 @@ def import_transformers() -> Any:
             warnings.simplefilter("ignore")
             library = import_module("transformers")
     except ImportError:
-        raise ConfigError(f"models of this family are run by the package transformers: {cure}") from None
+        raise ConfigError(f"this model is run by the package transformers: {cure}") from None
     version = tuple(int(part) for part in re.findall(r"\d+", library.__version__)[:2])
     if version < OLDEST:
         oldest = ".".join(map(str, OLDEST))
@@ -278,17 +286,18 @@ class _Linear(nn.Linear):
 class _Given(nn.Module):
     """Stands for the part of a network below the output layer, whose result is given."""
 
-    def __init__(self, vectors: Tensor) -> None:
+    def __init__(self, body: nn.Module, vectors: Tensor) -> None:
         super().__init__()
+        self.__dict__["body"] = body  # not a module of this one
         self.result = _Result((vectors,))
 
     def forward(self, *arguments: Any, **options: Any) -> _Result:
         return self.result
 
-    @property
-    def decoder(self) -> _Given:
-        """Some networks call this part of the part."""
-        return self
+    def __getattr__(self, name: str) -> Any:
+        """Settings are those of the part; a module of it, which some networks call instead, is this one."""
+        found = getattr(self.__dict__["body"], name)
+        return self if isinstance(found, nn.Module) else found
 
 
 class _Result(tuple[Tensor]):
@@ -452,7 +461,7 @@ class AutoDecoder:
         """Scores of all units, (n, D) → (n, V), as the network's own code computes them from vectors."""
         head = object.__new__(type(self.model))  # the same network, except for what is below the output layer
         head.__dict__ |= self.model.__dict__
-        head._modules = {**self.model._modules, self._body_name: _Given(vectors[None])}
+        head._modules = {**self.model._modules, self._body_name: _Given(self._body, vectors[None])}
         units = torch.zeros(1, len(vectors), dtype=torch.int64, device=vectors.device)
         scores: Tensor = head(input_ids=units).logits[0]
         return scores.float()

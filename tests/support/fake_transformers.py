@@ -21,7 +21,7 @@ class FakeBody(nn.Module):
 
     def __init__(self, kind: str, config: SimpleNamespace) -> None:
         super().__init__()
-        self.kind, self.config = kind, config
+        self.kind, self.config, self.scale = kind, config, 0.5
         self.embedding, self.positions = nn.Embedding(N_UNITS, SIZE), nn.Embedding(N_POSITIONS, SIZE)
         self.queries, self.output = nn.Linear(SIZE, SIZE), nn.Linear(SIZE, SIZE)
 
@@ -58,7 +58,7 @@ class FakeModel(nn.Module):
         self.requires_grad_(False)
 
     def forward(self, input_ids):
-        return SimpleNamespace(logits=self.head(self.body(input_ids)[0]) * 0.5)
+        return SimpleNamespace(logits=self.head(self.body(input_ids)[0]) * self.body.scale)
 
     @classmethod
     def built(cls, values, tensors):

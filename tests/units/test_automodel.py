@@ -248,6 +248,13 @@ FAMILIES = {
     "gemma2": ("tree", {**WINDOWS, "head_dim": 8}),
     "gemma2 wide": ("tree", {**SHARED, "head_dim": 8, "sliding_window": 40}),
     "gemma3_text": ("tree", {**WINDOWS, "head_dim": 8, "num_hidden_layers": 6}),
+    "gemma3": (
+        "tree",
+        {
+            "text_config": {**SHARED, "head_dim": 8, "sliding_window": 40, "num_hidden_layers": 6},
+            "vision_config": {"hidden_size": 12, "intermediate_size": 16, "num_hidden_layers": 1},
+        },
+    ),
     "starcoder2": ("tree", WINDOWS),
     "falcon": ("tree", {**SMALL, "num_attention_heads": 4, "alibi": False}),
     "mixtral": ("tree", {**SHARED, **EXPERTS}),
@@ -274,6 +281,10 @@ FAMILIES = {
         {**SMALL, "state_size": 4, "num_heads": 4, "head_dim": 8, "n_groups": 1, "chunk_size": 4},
     ),
     "lfm2": ("padded", {**SHARED, "layer_types": ["conv", "full_attention"]}),
+    "falcon_h1": (
+        "padded",
+        {**SHARED, "mamba_d_ssm": 32, "mamba_d_state": 4, "mamba_n_heads": 4, "mamba_d_head": 8},
+    ),
 }
 
 
