@@ -399,7 +399,9 @@ class Rerankers(Component):
         prepared = scored.prepared
         encodings = scored.gather(
             lambda batch: {
-                name: rows for one in batch.scores.values() for name, rows in one.encodings.items()
+                name: rows
+                for one in (*batch.scores.values(), *batch.surface_scores.values())
+                for name, rows in one.encodings.items()
             }
         )
         said = words_said_before(prepared)

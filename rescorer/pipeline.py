@@ -7,7 +7,7 @@ benchmark all use ``Rescorer``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from rescorer.errors import BundleError, ConfigError, InputError, InvalidList, S
 from rescorer.extensions import make_ranker
 from rescorer.list_checks import find_wrong_types
 from rescorer.models import CONTEXT_CACHE_BYTES
-from rescorer.models.bundle import MANIFEST, Bundle, read_bundle
+from rescorer.models.bundle import MANIFEST, Bundle, BundleSource, read_bundle
 from rescorer.models.language_model import LanguageModel, VectorModel
 from rescorer.models.network_files import CONFIG_FILE
 from rescorer.models.ngram_files import place_ngram, read_ngram, read_words
@@ -115,12 +115,17 @@ class TrieScorer:
     Args:
         label: the bundle's name and version, for error messages.
         encoders: the encoders of words of those rerankers that have one, by the name of the reranker.
+        surface: names of the models that read texts as they are written.
     """
 
     def __init__(
-        self, models: Mapping[str, LanguageModel], label: str, encoders: Encoders | None = None
+        self,
+        models: Mapping[str, LanguageModel],
+        label: str,
+        encoders: Encoders | None = None,
+        surface: Collection[str] = (),
     ) -> None:
-        self.models, self.label = models, label
+        self.models, self.label, self.surface = models, label, frozenset(surface)
         self.encoders: Encoders = encoders or {}
 
     @classmethod
@@ -134,30 +139,45 @@ class TrieScorer:
         """Verify a bundle and load its models; arguments and errors are those of ``load_bundle_models``."""
         bundle = read_bundle(folder)
         models = load_bundle_models(bundle, device, dtype, context_cache_bytes)
-        return cls(models, bundle.label, find_encoders(bundle))
+        return cls(models, bundle.label, find_encoders(bundle), bundle.surface)
 
     def score(
-        self, trie: HypothesisTrie, only: Sequence[str] = (), encoders: Encoders | None = None
+        self,
+        trie: HypothesisTrie,
+        only: Sequence[str] = (),
+        encoders: Encoders | None = None,
+        *,
+        surface: bool = False,
     ) -> dict[str, EdgeScores]:
-        """Score every edge of a trie with each model.
+        """Score every edge of a trie with each model that reads its texts.
 
         Args:
             only: names of the models to use; empty for all.
             encoders: encoders of words, by any names; the edge scores have the encodings under the same
                 names.
+            surface: whether the trie holds texts as they are written; see ``ScoreRequest``.
 
         Raises:
             ConfigError: an encoder's model has no context vectors, or none of the length that the encoder
                 projects.
             ScoringError: a score is not finite.
         """
-        scores = {name: self._score(name, trie, encoders or {}) for name in only or self.models}
+        names = self.readers(only, surface=surface)
+        scores = {name: self._score(name, trie, encoders or {}) for name in names}
         for name, edge_scores in scores.items():
             values = [edge_scores.log_probs, *edge_scores.encodings.values()]
             values += [] if edge_scores.cached is None else [edge_scores.cached]
             if not all(np.isfinite(array).all() for array in values):
                 raise ScoringError(f"model {name!r} of {self.label} returned a score that is not finite")
         return scores
+
+    def readers(self, only: Sequence[str] = (), *, surface: bool = False) -> list[str]:
+        """Return the names of the models that read texts as they are written, or canonical words.
+
+        Args:
+            only: names of the models to choose from; empty for all.
+        """
+        return [name for name in only or self.models if (name in self.surface) == surface]
 
     def _score(self, name: str, trie: HypothesisTrie, encoders: Encoders) -> EdgeScores:
         model = self.models[name]
@@ -200,13 +220,13 @@ class Rescorer:
         self, bundle: Bundle, models: Mapping[str, LanguageModel], max_batch_words: int = MAX_BATCH_WORDS
     ) -> None:
         self.ranker = make_ranker(bundle)
-        self.scorer = TrieScorer(models, bundle.label, find_encoders(bundle))
+        self.scorer = TrieScorer(models, bundle.label, find_encoders(bundle), bundle.surface)
         self.max_batch_words = max_batch_words
 
     @classmethod
     def load(
         cls,
-        folder: Path | str,
+        folder: BundleSource,
         device: str = "cpu",
         max_batch_words: int = MAX_BATCH_WORDS,
         dtype: str = "float32",
@@ -325,7 +345,7 @@ class Rescorer:
         for parts in plan([prepared], self.max_batch_words, backward=bool(self.bundle.backward)):
             batch = self._run(Batch(parts))
             for index in range(len(parts)):
-                answers |= score_words(batch.part(index), prepared, self.bundle.ngram)
+                answers |= score_words(batch.part(index), prepared, self.bundle)
         return [answers[i] for i in range(len(texts))]
 
     def mixture_log_probs(
@@ -409,7 +429,8 @@ class Rescorer:
         for each, parts in self._score(prepared, (encoder.model,), {"": encoder}):
             rows = np.zeros((len(each.words), encoder.projection.shape[1]))
             for part in parts:
-                rows[np.array(part.indices)] = part.batch.scores[encoder.model].encodings[""][part.rows]
+                scores = {**part.batch.scores, **part.batch.surface_scores}[encoder.model]
+                rows[np.array(part.indices)] = scores.encodings[""][part.rows]
             encodings.append(rows)
         return encodings
 
@@ -434,6 +455,8 @@ class Rescorer:
         """Score what a batch asks for, until it asks for nothing more."""
         request = batch.advance()
         while request is not None:
-            scores = self.scorer.score(request.trie, request.models, request.encoders)
+            scores = self.scorer.score(
+                request.trie, request.models, request.encoders, surface=request.surface
+            )
             request = batch.advance(scores)
         return batch

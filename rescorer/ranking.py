@@ -22,6 +22,8 @@ from rescorer.types import (
 TIE_DECIMALS = 4
 """Number of decimals to which totals are rounded before they are compared. Otherwise the ranking would depend
 on which hypotheses share a batch, as the last digits of float32 products do."""
+LENGTH = "length"
+"""Degradation of a list with a hypothesis that is too long for the table of positions of a model."""
 MAX_TOTAL = 1e300  # maximum absolute value of a total; subtracting or rounding larger totals would overflow
 
 
@@ -150,6 +152,8 @@ class Ranking:
     """Probability that the best hypothesis is right; None if the weights are not calibrated."""
     word_confidences: Sequence[WordConfidence] = ()
     """Probability that each word of the best hypothesis is right; empty if the weights are not calibrated."""
+    degradation: str = ""
+    """``length``, or empty; see ``RescoredList.degradation``."""
 
     def to_rescored_list(self, weights: Weights, model: str) -> RescoredList:
         """Build the answer for the list, with an object per hypothesis in ranked order.
@@ -187,6 +191,7 @@ class Ranking:
             nbest.group,
             nbest.fields,
             nbest.context,
+            self.degradation,
             dropped_ranks=tuple(self.dropped),
             decision=self.decision,
             consensus=self.consensus,

@@ -1,4 +1,4 @@
-"""Resources of this process: count its cores, time its phases, and set its threads and memory.
+"""Resources of this process: its cores, its cache folder, the time of its phases, its threads and memory.
 
 Code marks its phases with ``phase(...)``; the marks cost next to nothing unless a ``Stopwatch`` is running.
 Phases can be nested. Time spent in an inner phase does not count towards the outer one, so the times of all
@@ -33,6 +33,12 @@ def count_cpus(quota_file: Path = CPU_QUOTA_FILE) -> int:
         allowed, period = map(int, quota_file.read_text(encoding="ascii").split())
         count = min(count, max(1, math.ceil(allowed / period)))
     return count
+
+
+def user_cache_folder(name: str) -> Path:
+    """Return the folder ``rescorer/NAME`` in the user's cache folder, as XDG specifies it."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "rescorer" / name
 
 
 Item = TypeVar("Item")

@@ -19,7 +19,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import BufferedReader
 from itertools import islice
 from pathlib import Path
@@ -178,6 +178,26 @@ class SealedFolder(Folder):
                 stream.close()
                 raise
         return stream
+
+    @property
+    def hashes(self) -> Mapping[str, str]:
+        """SHA-256 of each listed file, by its name in the whole folder."""
+        return self._hashes or {}
+
+    def seal(self, names: Iterable[str]) -> SealedFolder:
+        """Hash some files as they are now; return a folder that has only these and opens them unchanged.
+
+        Raises:
+            BundleError: a file cannot be read.
+        """
+        hashes, verified = dict[str, str](), dict[str, tuple[int, ...]]()
+        for name in names:
+            with self.open(name) as stream:
+                verified[name] = _identity(stream)
+                hashes[name] = sha256(stream)
+        sealed = SealedFolder(self.path, hashes)
+        sealed._verified = verified
+        return sealed
 
     def verify(self) -> None:
         """Verify every listed file; raise BundleError if one is missing or has changed."""

@@ -241,6 +241,20 @@ class WordConfidence:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportedModel:
+    """Identifies a language model of another toolkit, and how it scores sentences."""
+
+    source: str
+    """SHA-256 of the files that the toolkit wrote, in hexadecimal."""
+    start: int
+    """Number of the unit before every sentence."""
+    end: int | None = None
+    """Number of the unit that ends a sentence; None: ends are not scored."""
+    text: str = "canonical"
+    """How words are written: as the normaliser writes them (``canonical``), or in upper case (``upper``)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Weights:
     """Weights of the components of a total.
 
@@ -297,6 +311,9 @@ class Weights:
     """Parameter θ of the neural cache, above 0, at most ``MAX_FLATNESS``. The larger θ is, the more an
     earlier state of the network must resemble the present one for its word to count; see
     ``models.contexts``."""
+    imported: Mapping[str, ImportedModel] = field(default_factory=dict)
+    """The models of other toolkits with which these weights were tuned, by name; see ``--lm`` of `rescorer
+    tune`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,9 +388,11 @@ class RescoredList:
     fields: Mapping[str, Any] = field(default_factory=dict)
     context: str = ""
     degradation: str = ""
-    """Name of the simpler scoring that a busy service used, as the caller had permitted.
+    """Why the list was not fully scored; empty if it was.
 
-    ``ngram``: scored only by the n-gram model; ``first_pass``: in input order. Empty: fully scored.
+    A busy service used simpler scoring, as the caller had permitted: ``ngram``: scored only by the n-gram
+    model; ``first_pass``: in input order. ``length``: a hypothesis is too long for the positions of a model,
+    whose scores are 0 for the whole list.
     """
     dropped_ranks: tuple[int, ...] = ()
     """0-based input ranks of the empty hypotheses that were dropped on request. The rank of every other

@@ -19,6 +19,7 @@ from rescorer.types import (
     Calibration,
     ConfidenceMap,
     DecisionRule,
+    ImportedModel,
     Weights,
 )
 
@@ -136,6 +137,8 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
             checked[name] = tuple(str(fingerprint) for fingerprint in value)
         elif name == "calibration":
             checked[name] = parse_calibration(value)
+        elif name == "imported":
+            checked[name] = _parse_imported(value)
         elif name in OPTIONAL_NUMBERS:
             checked[name] = None if value is None else _parse_finite(value, name)
             if name != "generated" and value is not None and checked[name] < 0:
@@ -186,6 +189,32 @@ def parse_calibration(value: Any) -> Calibration | None:
     _check_keys(value, Calibration, "settings of weights.calibration")
     maps = {name: _parse_map(part, f"weights.calibration.{name}") for name, part in value.items()}
     return Calibration(**maps)
+
+
+def _parse_imported(value: Any) -> dict[str, ImportedModel]:
+    """Build ``Weights.imported`` from plain data."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"weights.imported is {quote(str(value))}; expected an object of models by name")
+    found = {}
+    for name, model in value.items():
+        if not isinstance(model, ImportedModel):
+            _check_keys(model, ImportedModel, f"settings of weights.imported[{quote(str(name))}]")
+            try:
+                model = ImportedModel(**model)
+            except TypeError:
+                model = None
+        if model is None or [type(model.source), type(model.start), type(model.text)] != [str, int, str]:
+            raise ConfigError(
+                f"weights.imported[{quote(str(name))}] is incomplete; expected what `rescorer tune` writes: "
+                "source, start, end and text"
+            )
+        if model.end is not None and type(model.end) is not int:
+            raise ConfigError(
+                f"weights.imported[{quote(str(name))}].end is {quote(str(model.end))}; expected the number "
+                "of a unit, or null"
+            )
+        found[str(name)] = model
+    return found
 
 
 def _parse_map(value: Any, name: str) -> ConfidenceMap | None:
@@ -261,6 +290,7 @@ def weights_to_dict(weights: Weights) -> dict[str, Any]:
     """
     plain = {field.name: getattr(weights, field.name) for field in fields(weights)}
     decision, calibration = plain.pop("decision"), plain.pop("calibration")
+    plain["imported"] = {name: asdict(model) for name, model in weights.imported.items()}
     if plain["flatness"] == DEFAULT_FLATNESS:
         del plain["flatness"]
     plain |= {} if calibration is None else {"calibration": asdict(calibration)}
@@ -274,7 +304,9 @@ def weights_to_dict(weights: Weights) -> dict[str, Any]:
 
 
 OPTIONAL_NUMBERS = ("phrases", "generated", "sound_match")  # fields of ``Weights`` that are numbers or None
-LATER_FIELDS = ("empty", "tuned_with", "held_out", "rerankers", "cache", "neural_cache", "components")
+LATER_FIELDS = (
+    "empty", "tuned_with", "held_out", "rerankers", "cache", "neural_cache", "components", "imported",
+)  # fmt: skip
 """Fields of ``Weights`` that the first version of this package did not know."""
 
 
@@ -305,6 +337,8 @@ class KnownNames:
     """Names of the models that can have a neural cache; None: all can."""
     open_vocabulary: Collection[str] = ()
     """Names of the models in pieces of words, which are not mixed word by word."""
+    imported: Mapping[str, ImportedModel] = field(default_factory=dict)
+    """Models that were imported for this run, by name."""
 
 
 def check_weights(weights: Weights, known: KnownNames) -> None:
@@ -313,13 +347,21 @@ def check_weights(weights: Weights, known: KnownNames) -> None:
     Raises:
         ConfigError: the weights name unknown models or rerankers; the λ of the mixture do not sum to 1, or
             name forward and backward models together; the λ of a cache is out of range, or the mixture cannot
-            have this cache; or a reranker was trained under other λ.
+            have this cache; a reranker was trained under other λ; or a model of another toolkit is not the
+            one that the weights were tuned with.
     """
     names = [*known.models, MIXTURE]
     if unknown := sorted(set(weights.lm).difference(names)):
-        raise ConfigError(
-            f"weights.lm names {unknown}; the bundle has {names}{did_you_mean(unknown[0], names)}"
-        )
+        hint = did_you_mean(unknown[0], names)
+        if unknown[0] in weights.imported:
+            hint = f"; the weights were tuned with --lm {unknown[0]}=DIR: give that too"
+        raise ConfigError(f"weights.lm names {unknown}; the bundle has {names}{hint}")
+    for name, model in weights.imported.items():
+        if weights.lm.get(name) and known.imported.get(name, model) != model:
+            raise ConfigError(
+                f"weights {quote(weights.name)} were tuned with another model {quote(name)} than the given "
+                "one: its files, start, end or text differ; give that model, or tune again"
+            )
     if whole := [name for name, share in weights.mixture.items() if share and name in known.open_vocabulary]:
         raise ConfigError(
             f"mixture names the model {quote(whole[0])}, which reads pieces of words and is not mixed word "

@@ -58,6 +58,7 @@ from rescorer.terminal.evaluation_options import (
     make_list_reader,
     reject_choices,
 )
+from rescorer.terminal.language_models import complete_weights, find_unweighted
 from rescorer.terminal.options import (
     FirstPassOption,
     argument,
@@ -342,10 +343,13 @@ def report(
     weight, the oracle by depth, words that rescoring fixed and broke, groups, and the utterances that changed
     most with their words and scores. Several files are compared on the lists that all of them have.
     """
-    check_bundle_options(options)
+    check_bundle_options(options, models.imports)
     for path in output:
         check_output_path("-o", path, WRITERS)
-    rescorer = models.load(options.bundle) if options.bundle else None
+    has_models = options.bundle or models.imports.lm
+    rescorer = models.load(options.bundle, files, options) if has_models else None
+    if find_unweighted(rescorer.bundle if rescorer else None, options.weights):
+        options = replace(options, tune=True)
     check_system(content.system, shorten_names(list(dict.fromkeys(files))), rescorer, options)
     rejected = Rejections()
     evaluation = evaluate_files(files, options, rescorer, rejected)
@@ -354,7 +358,11 @@ def report(
         raise ConfigError("the files share no list, so they cannot be compared: report on one of them")
     if not any(result.row.report.total.system.reference_words for _, _, result in evaluation.named_results()):
         raise FormatError("no reference has words: there are no error rates to report", file=", ".join(files))
-    weights = options.weights.resolve(rescorer.bundle.weights) if rescorer else None
+    weights = None
+    if rescorer:
+        lists = [item.nbest for item in evaluation.parts[0].comparison.scored]
+        weights = options.weights.resolve(rescorer.bundle.weights)
+        weights = complete_weights(rescorer.bundle, weights, lists, evaluation.first_pass)
     settings = ReportSettings(
         title=content.title or f"Error rates of {', '.join(Path(file).name for file in evaluation.files)}",
         command=shlex.join(["rescorer", *sys.argv[1:]]),

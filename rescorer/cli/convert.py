@@ -216,6 +216,10 @@ def score(
     Example: echo "the ship lay at anchor" | rescorer score - --bundle models/starter/1 --words
     """
     rescorer = Rescorer.load(bundle, device)
+    if rescorer.bundle.whole.issuperset(rescorer.bundle.model_kinds):
+        raise ConfigError(
+            f"{rescorer.bundle.label}: its models score whole hypotheses and no words; rescore lists instead"
+        )
     totals = TextTotals()
     lines = (line for _, line in read_lines_strict(source))
     while batch := list(islice(lines, LINES_PER_BATCH)):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from rescorer.evaluation.list_errors import (
     PERCENT_DECIMALS,
     Report,
     Totals,
+    build_report,
     format_interval,
     format_p,
     format_percent,
@@ -29,9 +31,10 @@ from rescorer.evaluation.list_errors import (
     format_size,
     to_percent,
 )
-from rescorer.evaluation.run import OWN_LISTS, Evaluation
+from rescorer.evaluation.run import OWN_LISTS, Evaluation, FileResults
+from rescorer.evaluation.scored_lists import rerank
 from rescorer.evaluation.significance import Result
-from rescorer.evaluation.systems import name_possible_rows, weights_by_system
+from rescorer.evaluation.systems import Tuning, name_possible_rows, weights_by_system
 from rescorer.pipeline import Rescorer
 from rescorer.terminal.evaluation_options import (
     AnalysisOptions,
@@ -39,6 +42,12 @@ from rescorer.terminal.evaluation_options import (
     ModelOptions,
     collect_lists,
     make_list_reader,
+)
+from rescorer.terminal.language_models import (
+    ImportOptions,
+    complete_weights,
+    find_unweighted,
+    tune_command,
 )
 from rescorer.terminal.options import (
     CandidateOptions,
@@ -385,9 +394,9 @@ def _print_remarks(evaluation: Evaluation) -> None:
             print_out(line)
 
 
-def check_bundle_options(options: EvaluationOptions) -> None:
-    """Raise ConfigError if an option needs a bundle, and none is given."""
-    if options.bundle is not None:
+def check_bundle_options(options: EvaluationOptions, imports: ImportOptions) -> None:
+    """Raise ConfigError if an option needs a bundle or ``--lm``, and none is given."""
+    if options.bundle is not None or imports.lm:
         return
     if options.phrases != PhraseOptions():
         raise ConfigError("--phrases and --phrase-list change the scores of a --bundle: give one")
@@ -412,7 +421,9 @@ def check_system(
     """
     if system is None:
         return
-    weights = options.weights.resolve(rescorer.bundle.weights) if rescorer else None
+    weights = None
+    if rescorer:
+        weights = complete_weights(rescorer.bundle, options.weights.resolve(rescorer.bundle.weights), [])
     systems = weights_by_system(rescorer, weights, options.tune) if rescorer and weights else {}
     rows = [*name_possible_rows(systems, options.tune, options.candidates.generate), *files]
     names = [system.removeprefix(f"{file}: ").removesuffix(OWN_LISTS) for file in files]
@@ -463,6 +474,7 @@ def evaluate_files(
             evaluation.add_file(file, lists, is_only_file=len(files) == 1)
             continue
         weights = options.weights.resolve(rescorer.bundle.weights)
+        weights = complete_weights(rescorer.bundle, weights, lists, first_pass)
         printed.add(check_streams(lists, weights, options.lists, file, printed))
         warn_if_tuned_otherwise(weights, selection)
         if not any(evaluation.warnings.values()) and (line := warn_if_untuned(lists, weights)):
@@ -474,6 +486,32 @@ def evaluate_files(
     if not evaluation.files:
         raise FormatError("no list could be evaluated", file=", ".join(files))
     return evaluation
+
+
+def find_tuning(part: FileResults, unweighted: Sequence[str]) -> Tuning | None:
+    """Find the search for weights of the system that has all models to which weights gave no weight."""
+    tunings = part.comparison.tunings
+    return list(tunings.values())[-1] if unweighted and tunings else None
+
+
+def describe_found_weights(part: FileResults, tuning: Tuning, names: Sequence[str]) -> Iterator[str]:
+    """Yield lines about the weights of models of ``--lm`` that were tuned here, and the command to keep them.
+
+    Args:
+        names: models to which no weights were given.
+    """
+    report = tuning.report()
+    judgement, first = report.judgement, part.comparison.first_pass.report.total
+    interval = f" ({format_interval(judgement.interval)})" if judgement.interval.is_finite else ""
+    models = ", ".join(names)
+    yield (
+        f"{models}: held out {format_percent(judgement.rate)} %{interval}, first pass "
+        f"{format_percent(first.system.rate)} %: each list was ranked by weights that were tuned without it"
+    )
+    own = to_percent(build_report(rerank(*pair) for pair in tuning.tuned).total.system.rate)
+    values = ", ".join(f"{weight.name} {weight.tuned:.4g}" for weight in report.weights)
+    yield f"weights tuned on all of these lists, where they reach {_format_number(own)} %: {values}"
+    yield f"to keep them: {tune_command(names)}"
 
 
 @expand_options
@@ -502,23 +540,34 @@ def evaluate(
     without its fold: on lists of other groups, or without groups of other ids, with other references. The
     models' scores are cached. Several files are as many systems, compared on the lists that all of them have;
     the jobs or shards of one system are one folder.
+
+    With --lm and without weights for its models, such weights are tuned too: the held-out error rate and the
+    weights are printed, and the command of `rescorer tune` that keeps them.
     """
-    check_bundle_options(options)
+    check_bundle_options(options, models.imports)
     check_export(export)
-    rescorer = models.load(options.bundle) if options.bundle else None
+    has_models = options.bundle or models.imports.lm
+    rescorer = models.load(options.bundle, files, options) if has_models else None
+    unweighted = find_unweighted(rescorer.bundle if rescorer else None, options.weights)
+    options = replace(options, tune=options.tune or bool(unweighted))
     check_system(analysis.system, files, rescorer, options)
     rejected = Rejections()
     evaluation = evaluate_files(files, options, rescorer, rejected)
     evaluation.compare(analysis.own_lists)
     parts, system = evaluation.parts, analysis.system
+    tunings = [(part, tuning) for part in parts if (tuning := find_tuning(part, unweighted))]
     if not as_json:
         print_evaluation(evaluation, analysis.by_group)
+        for part, tuning in tunings:
+            print_out("", *describe_found_weights(part, tuning, unweighted))
     analyses = [(part, evaluation.analyse(part, system)) for part in parts] if analysis.errors else []
     aligned = [(part, evaluation.align(part, system)) for part in parts] if analysis.alignments else []
     if as_json:
         data = evaluation.to_dict(rejected.reasons)
         if evaluation.warnings:
             data["warnings"] = list(evaluation.warnings.values())
+        if tunings:
+            data["tuned"] = [{"file": part.file, **tuning.report().to_dict()} for part, tuning in tunings]
         if analysis.errors:
             data["errors"] = [{"file": part.label, **found.to_dict()} for part, found in analyses]
         if analysis.alignments:

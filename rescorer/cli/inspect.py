@@ -252,7 +252,9 @@ def _model_rows(models: ModelStats) -> dict[str, str | Text]:
     described = []
     for model in models.models:
         topics = f", {model.topics} topics" if model.topics else ""
-        described.append(f"{model.name} ({model.network or 'n-gram'}, {model.direction}{topics})")
+        direction = "in pieces of words" if model.kind == "units" else model.direction
+        licence = f", licence {model.licence}" if model.licence else ""
+        described.append(f"{model.name} ({model.network or 'n-gram'}, {direction}{topics}{licence})")
     rows: dict[str, str | Text] = {"models": Text(", ".join(described))}
     correlations = []
     for name, correlation in models.correlations.items():

@@ -42,12 +42,13 @@ from rescorer.runtime import count_cpus
 from rescorer.scoring.options import RescoreOptions
 from rescorer.scoring.ranker import ListRanker
 from rescorer.storage import as_local, is_url
+from rescorer.terminal.language_models import ImportOptions, check_weighted, record_models
 from rescorer.terminal.list_options import ListInputOptions, Lists
 from rescorer.terminal.options import (
-    BundleOption,
     CandidateOptions,
     DeviceOption,
     DtypeOption,
+    OtherBundleOption,
     PhraseOptions,
     SelectionOptions,
     TextOptions,
@@ -575,7 +576,8 @@ def rescore(
         "…), read as one; - for a pipe; s3://… for an object.",
         "IN...",
     ),
-    bundle: BundleOption,
+    bundle: OtherBundleOption = None,
+    imports: ImportOptions,
     written: OutputOptions,
     answers: AnswerOptions,
     shards: ShardOptions,
@@ -588,11 +590,14 @@ def rescore(
     pocketsphinx
 
     Memory use does not grow with the file. Exit code 1 means that some lists were rejected. A file without
-    lists gives a warning and exit code 0, for pipelines whose recogniser heard nothing.
+    lists gives a warning and exit code 0, for pipelines whose recogniser heard nothing. Models of --lm need
+    weights of `rescorer tune` with the same --lm.
     """
     sources, output, to = list(map(as_local, sources)), as_local(written.output), written.to
-    ranker = make_ranker(read_bundle(bundle))
-    weights = answers.weights.resolve(ranker.bundle.weights)
+    source = imports.compose(bundle, sources, answers)
+    ranker = make_ranker(read_bundle(source))
+    check_weighted(ranker.bundle, answers.weights)
+    weights = record_models(ranker.bundle, answers.weights.resolve(ranker.bundle.weights))
     selection, session = answers.selection, answers.session
     warn_if_tuned_otherwise(weights, selection.selection())
     ranker.effective_weights(weights)  # reject invalid weights and formats before writing anything
@@ -605,7 +610,7 @@ def rescore(
         batch_words = min(batch_words, MAX_PROCESS_BATCH_WORDS)
     generate = answers.candidates.generate
     options = RescoreOptions(weights, decision, selection.merge, selection.drop_empty, generate)
-    load = RescorerLoader(bundle, options, machine.device, batch_words, machine.dtype, answers.apply, to)
+    load = RescorerLoader(source, options, machine.device, batch_words, machine.dtype, answers.apply, to)
     run = Run(sources, answers, weights, ranker.bundle, load, workers, machine.threads)
     if display.plan.plan:
         session.forbid("--plan")

@@ -48,10 +48,12 @@ from rescorer.terminal.evaluation_options import (
     WeightedListOptions,
     collect_lists,
 )
+from rescorer.terminal.language_models import complete_weights
 from rescorer.terminal.options import (
     BundleOption,
     DeviceOption,
     DictionaryOption,
+    OtherBundleOption,
     SelectionOptions,
     argument,
     expand_options,
@@ -137,7 +139,7 @@ class TunedWeightOptions:
 @expand_options
 def tune(
     files: FilesArgument,
-    bundle: BundleOption,
+    bundle: OtherBundleOption = None,
     *,
     tuned: TunedWeightOptions,
     options: ScoredListOptions,
@@ -154,7 +156,8 @@ def tune(
     weights that it helped to tune. A fold holds whole groups or, without groups, ids. Tuned weights are
     written only if they gain more than chance there; otherwise the file has the weights that tuning started
     from, and a line says why. The weights record the lists that they were tuned on, and `rescorer evaluate`
-    warns if it is given those lists.
+    warns if it is given those lists. They also record the models of --lm, whose weights are tuned with all
+    others: with the same --lm and --weights, `rescorer rescore` uses the same models.
 
     If lists carry phrases, or --phrases gives them some, their weight is tuned too, and kept so small that
     phrases which were not said make at most --max-false-alarms of the lists worse. A weight that over-boosts
@@ -165,11 +168,11 @@ def tune(
     check_output_path("-o", tuned.output)
     options.counting.settings()  # reject contradictions before loading anything
     read_lists = options.make_reader()
-    rescorer = models.load(bundle)
+    rescorer, rejected = models.load(bundle, files, options), Rejections()
     options.apply(rescorer.ranker)
     start = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
-    rejected = Rejections()
     lists = collect_lists(read_lists(files), rejected)
+    start = complete_weights(rescorer.bundle, start, lists, options.parse_first_pass())
     options.lists.check_groups(lists)
     options.check_streams(lists, start, files[0])
     untuned = warn_if_untuned(lists, start)

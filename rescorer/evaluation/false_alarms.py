@@ -47,6 +47,7 @@ N_WEIGHTS = 120
 """Number of weights of phrases that are tried, evenly spaced on a logarithmic scale."""
 LEAST_WEIGHT = 1e-3
 """Smallest weight that is tried, as a share of the largest."""
+NO_MIXTURE = np.zeros(1)  # where all models read pieces of words
 
 Normalise = Callable[[str], Words]
 Components = Mapping[str, np.ndarray]
@@ -61,7 +62,8 @@ class Exposure:
     biased: Components
     """Components with these phrases."""
     mixture: np.ndarray
-    """(H,) the component of the mixture under the same λ, as scored with all phrases of the list."""
+    """(H,) the component of the mixture under the same λ, as scored with all phrases of the list; a single 0
+    without a mixture."""
     competing: np.ndarray
     """(H,) bool, which hypotheses may win: the recogniser's, and those generated from phrases not said."""
 
@@ -134,11 +136,15 @@ def _is_worse(
     item: MeasuredList, exposure: Exposure, weights: Weights, phrase_weights: np.ndarray
 ) -> np.ndarray:
     """Tell for each weight of phrases whether phrases let a hypothesis with more errors win: (W,) bool."""
-    moved = item.components[MIXTURE] - exposure.mixture  # by other λ
-    plain, biased = (
-        totals({**{k: v for k, v in part.items() if k != PHRASES}, MIXTURE: part[MIXTURE] + moved}, weights)
-        for part in (exposure.plain, exposure.biased)
-    )
+    moved = item.components.get(MIXTURE, NO_MIXTURE) - exposure.mixture  # by other λ
+
+    def total(part: Components) -> np.ndarray:
+        columns = {name: values for name, values in part.items() if name != PHRASES}
+        if MIXTURE in columns:
+            columns[MIXTURE] = columns[MIXTURE] + moved
+        return totals(columns, weights)
+
+    plain, biased = total(exposure.plain), total(exposure.biased)
     own = np.arange(len(item.words)) < item.n_recognised
     before = item.selection.order(item.words, np.where(own, plain, -np.inf))[0][0]
     order, merged = item.selection.order(item.words, np.where(exposure.competing, biased, -np.inf))
@@ -240,7 +246,7 @@ def _expose(
     for index, first, second in zip(unsaid, plain, biased, strict=True):
         if isinstance(first, InvalidList) or isinstance(second, InvalidList):  # only too many phrases
             continue
-        mixture = scored[index].components[MIXTURE]
+        mixture = scored[index].components.get(MIXTURE, NO_MIXTURE)
         parts = collect_components(first), collect_components(second)
         texts = {phrase.text for phrase in unsaid[index]}
         made = (hypothesis.generated for hypothesis in scored[index].nbest.hypotheses)

@@ -29,7 +29,7 @@ from rescorer.evaluation.word_statistics import (
 from rescorer.formats.common import NATS_PER_UNIT
 from rescorer.list_checks import check_list
 from rescorer.models.bundle import Bundle, ModelKind
-from rescorer.models.network_files import read_config
+from rescorer.models.network_files import CONFIG_FILE, read_config
 from rescorer.pipeline import Rescorer
 from rescorer.ranking import best_first
 from rescorer.text import Normaliser, SpacingTally
@@ -276,11 +276,13 @@ class BundleModel:
     name: str
     kind: ModelKind
     network: str
-    """Kind of the network, such as ``lstm``; empty for an n-gram model."""
+    """Kind of the network, such as ``lstm`` or ``llama``; empty for an n-gram model."""
     direction: Direction
     """Whether the model reads a sentence from its beginning or from its end."""
     topics: int = 0
     """Number of topics, found in the preceding text, that the network also reads; 0 for none."""
+    licence: str = ""
+    """Licence of a model of another toolkit, if its files name one."""
 
 
 def describe_models(bundle: Bundle) -> tuple[BundleModel, ...]:
@@ -292,12 +294,15 @@ def describe_models(bundle: Bundle) -> tuple[BundleModel, ...]:
     described = []
     for name, kind in bundle.model_kinds.items():
         direction: Direction = "backward" if name in bundle.backward else "forward"
-        network, topics = "", 0
+        network, topics, licence = "", 0, ""
+        folder = bundle.manifest["models"][name]["path"].rstrip("/")
         if kind == "neural":
-            path = bundle.manifest["models"][name]["path"].rstrip("/")
-            config = read_config(bundle.files.subfolder(path))
+            config = read_config(bundle.files.subfolder(folder))
             network, topics = config.kind, config.topics
-        described.append(BundleModel(name, kind, network, direction, topics))
+        if kind == "units":
+            source = bundle.files.read_json(f"{folder}/{CONFIG_FILE}").get("source") or {}
+            network, licence = str(source.get("architecture", "network")), str(source.get("licence", ""))
+        described.append(BundleModel(name, kind, network, direction, topics, licence))
     return tuple(described)
 
 

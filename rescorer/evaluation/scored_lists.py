@@ -2,9 +2,9 @@
 
 A cache on disk keeps the scores of the models, so that a second tuning need not run them. Each of its files
 holds the scores of one batch of hypotheses, word by word. A mixture can be computed from them under any λ.
-The name of a file is a hash of everything that the scores depend on: the canonical words and contexts of the
-batch, the files of the models, the device and the precision. If a file cannot be used, its scores are
-computed again.
+The name of a file is a hash of everything that the scores depend on: the words and contexts of the batch, as
+its models read them, the files of the models, the device and the precision. If a file cannot be used, its
+scores are computed again.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from rescorer.evaluation.list_errors import (
     find_first_pass_totals,
 )
 from rescorer.list_checks import join_words, normalise_previous
-from rescorer.models.bundle import PHRASES, WEIGHTS, Bundle, read_bundle
+from rescorer.models.bundle import PHRASES, WEIGHTS, Bundle, BundleSource, read_bundle
 from rescorer.models.language_model import LanguageModel
 from rescorer.pipeline import Encoders, Rescorer, TrieScorer, find_encoders, load_bundle_models
 from rescorer.ranking import Ranking, posteriors
+from rescorer.runtime import user_cache_folder
 from rescorer.scoring.options import RescoreOptions
 from rescorer.trie import EdgeScores, HypothesisTrie, Words
 from rescorer.types import MAXIMUM, NBestList, RescoredList, TextScore, Weights
@@ -131,12 +132,11 @@ Arrays = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
 
 def find_cache_folder() -> Path:
     """Return the default folder: ``rescorer/scores`` in the user's cache folder, as XDG specifies it."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "rescorer" / "scores"
+    return user_cache_folder("scores")
 
 
 def load_cached_rescorer(
-    bundle_folder: Path | str, device: str, cache: Path, on_note: Callable[[str], None]
+    bundle_folder: BundleSource, device: str, cache: Path, on_note: Callable[[str], None]
 ) -> Rescorer:
     """Load a bundle with a cache of scores; the models are loaded only if a score is missing.
 
@@ -190,7 +190,7 @@ class CachingTrieScorer(TrieScorer):
         folder: Path,
         on_note: Callable[[str], None],
     ) -> None:
-        super().__init__(models, bundle.label, find_encoders(bundle))
+        super().__init__(models, bundle.label, find_encoders(bundle), bundle.surface)
         self._folder, self._on_note, self._backward = folder, on_note, bundle.backward
         self._remembers = bundle.remembers
         files, models = bundle.manifest["files"].items(), bundle.manifest["models"].items()
@@ -200,15 +200,22 @@ class CachingTrieScorer(TrieScorer):
         self._can_write = True
 
     def score(
-        self, trie: HypothesisTrie, only: Sequence[str] = (), encoders: Encoders | None = None
+        self,
+        trie: HypothesisTrie,
+        only: Sequence[str] = (),
+        encoders: Encoders | None = None,
+        *,
+        surface: bool = False,
     ) -> dict[str, EdgeScores]:
-        names, encoders = list(only or self.models), encoders or {}
+        names, encoders = self.readers(only, surface=surface), encoders or {}
+        if not names:
+            return {}
         path = self._folder / f"{self._hash(trie, names, encoders)}{SUFFIX}"
         scores = self._read(
             path, names, describe_arrays(names, trie, encoders, self._backward, self._remembers)
         )
         if scores is None:
-            scores = super().score(trie, only, encoders)
+            scores = super().score(trie, only, encoders, surface=surface)
             self._write(path, scores)
         return scores
 

@@ -55,7 +55,7 @@ from rescorer.extensions import used_rerankers
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import replace_by_base
 from rescorer.types import DecisionRule, Weights
-from rescorer.weights import CACHE, COUNTED, MIXTURE, NEURAL_CACHE, RERANKER, totals
+from rescorer.weights import CACHE, COUNTED, MIXTURE, NEURAL_CACHE, RERANKER, WORDS, totals
 
 Kind = Literal["first pass", "baseline", "model", "decision", "file", "oracle"]
 """The kind of system that ranks the hypotheses. In the order of the names: the recogniser, a rule without
@@ -197,7 +197,8 @@ class Tuning:
         for name in (CACHE, NEURAL_CACHE):
             if len({getattr(choice, name) for choice in self.mixtures}) > 1:
                 occasional.add(name)
-        self.parameters = Parameters.choose(weights, free, streams, occasional)
+        parameters = Parameters.choose(weights, free, streams, occasional)
+        self.parameters = replace(parameters, start=guess_weights(scored, parameters))
         self.folds: Folds = make_folds(
             [item.evaluated.id for item in scored],
             [item.evaluated.group for item in scored],
@@ -269,7 +270,9 @@ class Tuning:
         return TuningReport(
             start=self.start,
             tuned=tuned,
-            weights=describe_weights(self.parameters, tuned, self.fold_weights, self.problem.bounds),
+            weights=describe_weights(
+                replace(self.parameters, start=self.start), tuned, self.fold_weights, self.problem.bounds
+            ),
             judgement=judge(errors[0], errors[1], words, [item.evaluated.group for item in self.scored]),
             method=method,
             fold_methods=tuple(fold.method for fold in self.cross_validation.folds),
@@ -382,6 +385,31 @@ def score_mixtures(
     return MixtureScores(choices, np.split(log_probs, ends, axis=1), parameters.models)
 
 
+GUESSED_SHARE = 0.5
+"""Spread of a language model's weighted scores within lists, relative to that of all others, from which
+tuning begins if the model has no weight yet."""
+
+
+def guess_weights(scored: Sequence[MeasuredList], parameters: Parameters) -> Weights:
+    """Guess weights from which the search for those of language models begins that have the weight 0.
+
+    Few lists say little, so that tuning stays close to where it begins. A guess is near the weights of useful
+    models, and 0 is not.
+    """
+    start = parameters.start
+    for name, weight in start.lm.items():
+        is_free = f"lm:{name}" in parameters.free - parameters.either_sign
+        if weight or not is_free or name == MIXTURE or name in start.mixture:
+            continue
+        columns = [np.stack([totals(item.components, start), item.components[name]]) for item in scored]
+        spoken = [values[:, item.components[WORDS] > 0] for values, item in zip(columns, scored, strict=True)]
+        centred = [values - values.mean(axis=1, keepdims=True) for values in spoken if values.size]
+        total, log_probs = np.concatenate(centred, axis=1).std(axis=1) if centred else (0.0, 0.0)
+        if total and log_probs:
+            start = replace(start, lm={**start.lm, name: GUESSED_SHARE * float(total / log_probs)})
+    return start
+
+
 WORD_ONLY = "word weight only"
 EMPTY_OUT = "empty left out"
 MERGED = "merged only"
@@ -479,36 +507,52 @@ class Comparison:
     """For each system, the weights of each list, which were tuned without the fold of the list."""
     mixtures: Mapping[str, MixtureScores] = field(default_factory=dict)
     """For each system, the mixture's scores under the candidates for the λ that tuning chose from."""
+    tunings: Mapping[str, Tuning] = field(default_factory=dict)
+    """For each system, the search that gave the weights of ``held_out``."""
 
 
 def weights_by_system(rescorer: Rescorer, weights: Weights, with_tuning: bool = False) -> dict[str, Weights]:
     """Make the weights of the systems that are compared: each model of the bundle alone, and the mixture.
 
-    Each system gives its model the same weight: the sum of those of the mixture and of all backward models.
-    The system of the mixture comes last. If the mixture has only one model, the system of this model takes
-    its place.
+    Each system gives its model the same weight: the sum of those of the mixture and of all backward models,
+    or of all models if there is no mixture. The system of the mixture comes last. If the mixture has only one
+    model, the system of this model takes its place.
 
     There is one more system, with ``weights`` as they are, if these weigh several language models (one may be
     subtracted), or rerankers. With rerankers, the other systems use their base weights.
 
+    Models in pieces of words are not mixed: alone they have the weight that they have in ``weights``.
+
     Args:
-        with_tuning: whether the λ may change, so that models with λ 0 also belong to the mixture.
+        with_tuning: whether weights may change, so that models with λ 0 also belong to the mixture, and
+            models in pieces of words with the weight 0 are weighed too.
     """
     weights = rescorer.ranker.effective_weights(weights)
     rerankers = used_rerankers(rescorer.bundle, weights)
     plain = replace_by_base(weights, rerankers)
-    scale = plain.lm.get(MIXTURE, 1.0) + sum(plain.lm.get(name, 0.0) for name in rescorer.bundle.backward)
     mixed = [name for name, share in plain.mixture.items() if share or with_tuning]
-    last = MIXTURE if len(mixed) > 1 else mixed[0]
-    names = [*(name for name in rescorer.models if name != last), last]
-    systems = {name: replace(plain, name=name, lm={name: scale}) for name in names}
-    weighted = [name for name, weight in weights.lm.items() if weight]
+    names = [*rescorer.models]
+    if mixed:
+        scale = plain.lm.get(MIXTURE, 1.0) + sum(plain.lm.get(name, 0.0) for name in rescorer.bundle.backward)
+        last = MIXTURE if len(mixed) > 1 else mixed[0]
+        names = [*(name for name in names if name != last), last]
+    else:
+        scale = sum(plain.lm.values()) or 1.0
+    apart = rescorer.bundle.open_vocabulary
+    scales = {name: plain.lm.get(name, scale) if name in apart else scale for name in names}
+    systems = {name: replace(plain, name=name, lm={name: scales[name]}) for name in names}
+    weighted = [name for name, weight in weights.lm.items() if weight or (with_tuning and name in apart)]
     if rerankers:
         weighted = [reranker.component for reranker in rerankers]
     if rerankers or len(weighted) > 1:
         name = " + ".join(weighted)
         systems[name] = replace(weights, name=name)
     return systems
+
+
+def awaits_weight(rescorer: Rescorer, weights: Weights) -> bool:
+    """Whether weights name a model in pieces of words, but do not give it a weight before tuning."""
+    return any(not weights.lm.get(name, 1.0) for name in rescorer.bundle.open_vocabulary)
 
 
 def compare_systems(
@@ -531,7 +575,8 @@ def compare_systems(
     rows, notes = build_baselines(recognised, word_only, with_tuning=with_tuning)
     held_out: dict[str, Sequence[Weights]] = {}
     mixtures: dict[str, MixtureScores] = {}
-    bound = None
+    tunings: dict[str, Tuning] = {}
+    bound, decided = None, False
     if with_tuning and rescorer and systems and has_phrases(rescorer, scored):
         bound = PhraseBound(find_false_alarms(rescorer, scored, next(iter(systems.values()))))
     for name, weights in systems.items():
@@ -539,19 +584,22 @@ def compare_systems(
         if name == MIXTURE and len(used) == 1:
             notes.append(f"the same choices as {used[0]!r}: 'mixture', whose other λ are 0 before tuning")
         lists: Sequence[WeightedList] = [(item, weights) for item in scored]
-        rows.append(_build_model_row(name, lists))
+        if is_weighted := rescorer is None or not awaits_weight(rescorer, weights):
+            rows.append(_build_model_row(name, lists))
+        decided = is_weighted or with_tuning
         if with_tuning:
             start = weights
             if weights.decision.kind != "minimum_bayes_risk":  # so that the temperature is also tuned
                 start = replace(weights, decision=DecisionRule("minimum_bayes_risk"))
             mixture = score_mixtures(rescorer, scored, start) if rescorer else None
             start = bound.apply(scored, start) if bound else start
-            lists = Tuning(scored, start, mixture=mixture, phrase_bound=bound).hold_out()
+            tunings[name] = Tuning(scored, start, mixture=mixture, phrase_bound=bound)
+            lists = tunings[name].hold_out()
             held_out[name] = [list_weights for _, list_weights in lists]
             if mixture:
                 mixtures[name] = mixture
             rows.append(_build_model_row(f"{name}, {TUNED}", lists, held_out=True))
-    if systems:
+    if decided:
         try:
             last, orders = rows[-1], (order_by_expected_errors(*pair) for pair in lists)
             ranked = [item for item, _ in lists]
@@ -568,7 +616,7 @@ def compare_systems(
             f"in rows of models and in {ORACLE_GENERATED!r}, but not in other rows, nor in the oracle by "
             "depth"
         )
-    return Comparison(scored, rows[0], rows, notes, held_out, mixtures)
+    return Comparison(scored, rows[0], rows, notes, held_out, mixtures, tunings)
 
 
 def name_possible_rows(

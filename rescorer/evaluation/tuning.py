@@ -23,7 +23,14 @@ import numpy as np
 
 from rescorer.decision import distance_matrix, fewest_errors_first
 from rescorer.errors import ConfigError, LimitExceeded
-from rescorer.evaluation.folds import CACHE_SHARES, NEURAL_CACHES, Folds, Parameters
+from rescorer.evaluation.folds import (
+    CACHE_SHARES,
+    NEURAL_CACHES,
+    Folds,
+    Parameters,
+    TuningList,
+    build_problem,
+)
 from rescorer.evaluation.list_errors import explain_unknown, gain_to_dict, interval_to_list, to_percent
 from rescorer.evaluation.statistics import (
     MIN_UNITS_FOR_INTERVAL,
@@ -35,6 +42,7 @@ from rescorer.evaluation.statistics import (
 )
 from rescorer.evaluation.weight_search import (
     METHODS,
+    STRENGTHS,
     ExpectedErrors,
     Fitter,
     Method,
@@ -45,8 +53,8 @@ from rescorer.evaluation.weight_search import (
 from rescorer.ranking import posteriors
 from rescorer.runtime import count_cpus
 from rescorer.trie import Words
-from rescorer.types import ErrorUnit, Weights
-from rescorer.weights import CACHE, NEURAL_CACHE
+from rescorer.types import ErrorUnit, NBestList, Weights
+from rescorer.weights import CACHE, NEURAL_CACHE, WORDS
 
 TEMPERATURES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 """Temperatures of minimum Bayes risk that are tried in addition to that of the start."""
@@ -204,6 +212,29 @@ def fit_all(problem: TuningProblem, folds: Folds) -> tuple[Method, Solution]:
     """Choose a method by cross-validation, and fit weights on all lists."""
     method = choose_method(problem, folds.subdivide(np.arange(problem.n_lists)))
     return method, Fitter(problem).fit(method)
+
+
+MAX_EXPLAINED_LISTS = 500  # number of lists whose order is explained; more would tell little more
+
+
+def explain_order(lists: Sequence[NBestList], own: str, normalise: Callable[[str], Words]) -> Weights:
+    """Find the weights of scores, and of a word, under which the first hypotheses are most often the best.
+
+    Args:
+        own: the score whose weight is 1.
+        normalise: converts texts to words.
+    """
+    lists = lists[:MAX_EXPLAINED_LISTS]
+    shared = set.intersection(*(set(nbest.streams) for nbest in lists))
+    streams = dict.fromkeys([own, *sorted(shared - {own})], 1.0)
+    parameters = Parameters.choose(Weights("first pass", streams, lm={}), ("streams", "word"))
+    problems = []
+    for nbest in lists:
+        components = {name: np.array(nbest.streams[name], dtype=np.float64) for name in streams}
+        lengths = [len(normalise(hypothesis.text)) for hypothesis in nbest.hypotheses]
+        is_wrong = np.arange(len(lengths)) > 0
+        problems.append(TuningList({**components, WORDS: np.array(lengths, float)}, is_wrong.astype(int)))
+    return parameters.apply(Fitter(build_problem(problems, parameters)).fit(Method("errors", STRENGTHS[-1])))
 
 
 def _map(function: Callable[[int], T], items: Iterable[int], problem: TuningProblem) -> list[T]:

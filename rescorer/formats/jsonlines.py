@@ -316,6 +316,8 @@ def encode_ranking(ranking: Ranking, weights: Weights, model: str) -> str:
         record |= _consensus_record(ranking)
     if ranking.dropped:
         record["dropped_ranks"] = [rank + 1 for rank in ranking.dropped]
+    if ranking.degradation:
+        record["degradation"] = ranking.degradation
     return _dump(_add_client_fields(record | _about_list(nbest), nbest.fields))
 
 

@@ -22,6 +22,7 @@ from rescorer.formats.io.text_io import explain_write_errors, is_stream, open_st
 from rescorer.formats.jsonlines import encode_list, encode_ranking
 from rescorer.formats.rescored import Renderer, get_renderer
 from rescorer.list_checks import CUT_STEP, MAX_PREVIOUS_WORDS
+from rescorer.models.bundle import BundleSource
 from rescorer.pipeline import MAX_BATCH_WORDS as DEFAULT_BATCH_WORDS
 from rescorer.pipeline import Rescorer
 from rescorer.ranking import Ranking, decided_text
@@ -195,14 +196,14 @@ class RescorerLoader:
     """A function that loads the models. It can be pickled, to be called in other processes.
 
     Args:
-        bundle: folder of the models.
+        bundle: folder of the models, or a bundle with added models.
         options: weights, decision rule and choice of hypotheses.
         device, batch_words, dtype: as for ``Rescorer.load``.
         apply: sets up the ranker: text rules, phrases and generated hypotheses; None keeps the defaults.
         to: format of the output.
     """
 
-    bundle: Path
+    bundle: BundleSource
     options: RescoreOptions
     device: str = "cpu"
     batch_words: int = DEFAULT_BATCH_WORDS

@@ -22,9 +22,10 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -50,14 +51,30 @@ from rescorer.safe_input import (
     sha256,
 )
 from rescorer.text import Normaliser, NormaliserSettings
-from rescorer.types import Weights
-from rescorer.weights import EMPTY, MIXTURE, OOV, RERANKER, WORDS, KnownNames, check_weights, parse_weights
+from rescorer.types import ImportedModel, Weights
+from rescorer.weights import (
+    COUNTED,
+    EMPTY,
+    MIXTURE,
+    OOV,
+    RERANKER,
+    WORDS,
+    KnownNames,
+    check_weights,
+    parse_weights,
+)
 
 SCHEMA, BACKWARD_SCHEMA, TEXT_RULES_SCHEMA, UNITS_SCHEMA = 1, 2, 3, 4
 """Schema 1 has only forward models, 2 also backward ones, 3 the second rules of the normaliser, and 4 models
 in pieces of words. A bundle has the smallest schema that it needs. Without these numbers, older programs
 would take backward models for forward ones, and refuse the rest with an unclear error."""
 MANIFEST, TEXT, WEIGHTS, PHRASES = "manifest.json", "text.json", "weights", "phrases"
+RERANKERS = "reranker"  # the folder of a bundle whose subfolders are its rerankers
+RESERVED = {
+    **dict.fromkeys((MIXTURE, *COUNTED), "another component of a total"),
+    **dict.fromkeys((WEIGHTS, RERANKERS), "a folder of every bundle"),
+}
+"""Names that a model cannot have, each with the reason: what it stands for."""
 ModelKind = Literal["ngram", "neural", "units"]
 
 MAX_MODELS = 16
@@ -229,6 +246,22 @@ def check_label(place: str, role: str, name: str) -> None:
         )
 
 
+def check_model_name(name: str, streams: Collection[str]) -> None:
+    """Raise ConfigError unless a model, and its folder in the bundle, can have this name.
+
+    Args:
+        streams: score streams of the default weights. A model cannot have the name of a stream.
+    """
+    if len(name) > MAX_NAME_CHARACTERS or not re.fullmatch(r"\w[\w-]*", name):
+        raise ConfigError(
+            f"a model is named {quote(name)}; expected at most {MAX_NAME_CHARACTERS} letters, digits, '_' "
+            "and '-'"
+        )
+    owner = "a score stream of the weights" if name in streams else RESERVED.get(name)
+    if owner:
+        raise ConfigError(f"a model is named {quote(name)}, which is {owner}; choose another name")
+
+
 def _explain_missing(folder: Path) -> str:
     """Explain why a path is not a bundle, and suggest one that is."""
     if not folder.exists():
@@ -274,9 +307,6 @@ def shorten_message(error: Exception) -> str:
     return text if len(text) <= MAX_MESSAGE_CHARACTERS else f"{text[:MAX_MESSAGE_CHARACTERS]}…"
 
 
-RERANKERS = "reranker"  # the folder of a bundle whose subfolders are its rerankers
-
-
 def read_rerankers(files: SealedFolder, manifest: Mapping[str, Any]) -> dict[str, Reranker]:
     """Read all rerankers of a bundle, by name.
 
@@ -317,6 +347,13 @@ def hash_model(manifest: Mapping[str, Any], name: str) -> str:
     return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
 
+def find_vector_size(decoder: Mapping[str, Any]) -> Any:
+    """Length of the context vectors of a model in pieces of words, from the configuration of its decoder."""
+    if "kind" not in decoder:  # a transformer
+        return decoder.get("embedding_size")
+    return (decoder.get("blocks") or [decoder.get("hidden_size")])[-1]
+
+
 def _find_problems(reranker: Reranker, files: SealedFolder, manifest: Mapping[str, Any]) -> Iterator[str]:
     """Yield reasons why a reranker does not fit a bundle, such as other base weights, models or encoders."""
     models = list(manifest["models"])
@@ -350,7 +387,7 @@ def _find_problems(reranker: Reranker, files: SealedFolder, manifest: Mapping[st
         return
     folder = files.subfolder(networks[encoder.model])
     if encoder.model in find_open(manifest):
-        size = folder.read_json(CONFIG_FILE).get("decoder", {}).get("embedding_size")
+        size = find_vector_size(folder.read_json(CONFIG_FILE).get("decoder", {}))
     else:
         size = read_config(folder).embedding_size
     if len(encoder.projection) != size:
@@ -358,6 +395,22 @@ def _find_problems(reranker: Reranker, files: SealedFolder, manifest: Mapping[st
             f"projects context vectors of length {len(encoder.projection)}, but those of the model "
             f"{quote(encoder.model)} have the length {size}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFacts:
+    """How a model in pieces of words reads texts, as far as its tokenizer and its limits are concerned."""
+
+    folder: str
+    """Its folder in the bundle."""
+    text: str = "canonical"
+    """Form of the texts; see ``units.files.TextForm``."""
+    is_whole: bool = False
+    """Whether texts are divided as a whole, because words by themselves are divided otherwise."""
+    n_before: int = 1
+    """Number of pieces before every text."""
+    n_positions: int = 0
+    """Largest number of pieces that its table of positions has room for; 0: it has no table."""
 
 
 @dataclass(frozen=True)
@@ -379,12 +432,14 @@ class Bundle:
     and those with topics."""
     remembers: frozenset[str] = frozenset()
     """Names of the networks that can have a neural cache: forward ones without topics."""
-    positions: Mapping[str, int] = field(default_factory=dict)
-    """Number of positions of each model in pieces of words that has a table of them, by name."""
+    units: Mapping[str, UnitFacts] = field(default_factory=dict)
+    """How each model in pieces of words reads texts, by its name."""
     rerankers: Mapping[str, Reranker] = field(default_factory=dict)
     """Rerankers by name; weights can name them."""
     phrases: Mapping[str, PhraseSet] = field(default_factory=dict)
     """Lists of names and phrases, by the name under which requests ask for them."""
+    imported: Mapping[str, ImportedModel] = field(default_factory=dict)
+    """Models that are no part of the bundle's folder, but were added to it in memory, by name."""
 
     @property
     def folder(self) -> Path:
@@ -413,6 +468,17 @@ class Bundle:
         return find_open(self.manifest)
 
     @cached_property
+    def surface(self) -> frozenset[str]:
+        """Names of the models in pieces of words that read texts as they are written."""
+        return frozenset(name for name, facts in self.units.items() if facts.text == "surface")
+
+    @cached_property
+    def whole(self) -> frozenset[str]:
+        """Names of the models that score whole texts only, and no words: those of ``surface``, and those
+        whose tokenizer divides words otherwise than in their sentence."""
+        return self.surface.union(name for name, facts in self.units.items() if facts.is_whole)
+
+    @cached_property
     def slots(self) -> Mapping[str, frozenset[str]]:
         """The slots of each n-gram that has some, words such as ``$name``; see ``rescorer.phrases``."""
         return find_slots(self.manifest)
@@ -426,7 +492,12 @@ class Bundle:
     def known_names(self) -> KnownNames:
         """Names that weights can use."""
         return KnownNames(
-            list(self.model_kinds), self.rerankers, self.backward, self.remembers, self.open_vocabulary
+            list(self.model_kinds),
+            self.rerankers,
+            self.backward,
+            self.remembers,
+            self.open_vocabulary,
+            self.imported,
         )
 
     @cached_property
@@ -435,16 +506,98 @@ class Bundle:
         return first_ngram(self.model_kinds)
 
 
-def read_bundle(folder: Path | str) -> Bundle:
+@dataclass(frozen=True, slots=True)
+class AddedModel:
+    """A model in pieces of words that is added to a bundle in memory."""
+
+    folder: SealedFolder
+    identity: ImportedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """A bundle to which models are added in memory; its folder stays as it is."""
+
+    models: Mapping[str, AddedModel]
+    """The added models, by name."""
+    base: Path | None = None
+    """Folder of the bundle, or of its versions; None: there are no other models."""
+    language: str = ""
+    """Language of the normaliser without a bundle."""
+
+    def read(self) -> Bundle:
+        """Read the bundle, and add the models.
+
+        Raises:
+            BundleError: as in ``read_bundle``; or there are too many models.
+            ConfigError: the name of a model is that of another one, or of something else in a bundle.
+        """
+        base = read_bundle(self.base) if self.base else self._empty()
+        for name in self.models:
+            check_model_name(name, {stream for one in base.weights.values() for stream in one.streams})
+            if name in base.model_kinds:
+                raise ConfigError(f"{base.label} has a model {quote(name)} already; choose another name")
+        entries, files = dict(base.manifest["models"]), dict(base.manifest["files"])
+        for name, model in self.models.items():
+            hashes = model.folder.hashes
+            tokenizer = next((file for file in TOKENIZER_FILES if file in hashes), None)
+            entries[name] = {"kind": "units", "path": name, "tokenizer": tokenizer}
+            files |= {f"{name}/{file}": digest for file, digest in hashes.items()}
+            model.folder.verify()
+        label = "+".join([base.name] * bool(self.base) + [*self.models])
+        manifest = {**base.manifest, "schema": UNITS_SCHEMA, "models": entries, "files": files}
+        _check_model_entries(base.label, manifest)
+        joined = _JoinedFolder(base.files, {name: model.folder for name, model in self.models.items()})
+        return replace(
+            base,
+            files=joined,
+            name=label,
+            manifest={**manifest, "name": label},
+            model_kinds={name: entry["kind"] for name, entry in entries.items()},
+            units=_read_units(joined, manifest),
+            imported={name: model.identity for name, model in self.models.items()},
+        )
+
+    def _empty(self) -> Bundle:
+        """A bundle without models, whose weights are yet to be chosen."""
+        files = next(iter(self.models.values())).folder
+        manifest = {"name": "", "version": 1, "models": {}, "files": {}}
+        normaliser = Normaliser(NormaliserSettings(language=self.language))
+        weights = {"default": Weights("default", lm={})}
+        return Bundle(files, "", 1, manifest, normaliser, {}, weights)
+
+
+BundleSource = Path | str | Composition
+"""What ``read_bundle`` reads."""
+
+
+class _JoinedFolder(Folder):
+    """A folder in which some subfolders lie elsewhere."""
+
+    def __init__(self, base: Folder, elsewhere: Mapping[str, Folder]) -> None:
+        super().__init__(base.path)
+        self._base, self._elsewhere = base, elsewhere
+
+    def open(self, name: str) -> BufferedReader:
+        first, _, rest = name.partition("/")
+        return self._elsewhere[first].open(rest) if first in self._elsewhere else self._base.open(name)
+
+    def subfolder(self, name: str) -> Folder:
+        return self._elsewhere.get(name) or self._base.subfolder(name)
+
+
+def read_bundle(folder: BundleSource) -> Bundle:
     """Read a bundle without its models, and verify all its files.
 
     Args:
-        folder: a bundle, or a folder of versions, of which the newest is read.
+        folder: a bundle, a folder of versions, of which the newest is read, or a bundle with added models.
 
     Raises:
         BundleError: a file is missing, was changed after publishing, is not a regular file inside the bundle,
             or does not fit the other files.
     """
+    if isinstance(folder, Composition):
+        return folder.read()
     folder = newest_version(Path(folder))
     manifest = read_manifest(folder)
     try:
@@ -476,7 +629,7 @@ def read_bundle(folder: Path | str) -> Bundle:
         weights=read_weights(files, weights_files, known),
         reads_previous=readers,
         remembers=remembers,
-        positions=_find_positions(files, manifest),
+        units=_read_units(files, manifest),
         rerankers=rerankers,
         phrases={
             name: _read_phrases(files, file, normaliser, slots)
@@ -509,13 +662,21 @@ def _find_readers(files: Folder, manifest: Mapping[str, Any]) -> tuple[frozenset
     return frozenset(readers), frozenset(remembers)
 
 
-def _find_positions(files: Folder, manifest: Mapping[str, Any]) -> dict[str, int]:
-    """``Bundle.positions``, as the configurations of decoders say."""
+def _read_units(files: Folder, manifest: Mapping[str, Any]) -> dict[str, UnitFacts]:
+    """Read ``Bundle.units`` from the configurations of the models, which their own reader checks."""
     found = {}
-    for name, path in find_networks(manifest, "units").items():
-        decoder = files.read_json(f"{path}/{CONFIG_FILE}").get("decoder")
-        if isinstance(decoder, dict) and decoder.get("positions") == "table":
-            found[name] = decoder.get("context_length", 0)
+    for name, folder in find_networks(manifest, "units").items():
+        config = files.read_json(f"{folder}/{CONFIG_FILE}")
+        decoder, start = config.get("decoder"), config.get("start")
+        decoder = decoder if isinstance(decoder, dict) else {}
+        has_table = decoder.get("positions") == "table"
+        found[name] = UnitFacts(
+            folder,
+            str(config.get("text", "canonical")),
+            config.get("whole") is True,
+            len(start) if isinstance(start, list) else 1,
+            int(decoder.get("context_length", 0)) if has_table else 0,
+        )
     return found
 
 

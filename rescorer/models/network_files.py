@@ -440,6 +440,8 @@ def _output_shapes(config: NetworkConfig) -> Shapes:
 
 CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE = "config.json", "model.safetensors", "vocabulary.txt"
 NETWORK_FILES = (CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE)
+LICENCE_FILE = "LICENSE"
+"""File with the text of the licence of an imported model, if its source has one."""
 TOKENIZER_FILE, SENTENCEPIECE_FILE = TOKENIZER_FILES = "tokenizer.json", "tokenizer.model"
 SCALE_SUFFIX = ".int8_scale"  # suffix of the name of an int8 matrix's scales, (rows,) float32
 

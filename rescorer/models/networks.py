@@ -29,10 +29,24 @@ State = tuple[Tensor, ...]
 """What a network carries from one word to the next: tensors whose first axis is the row or node, (N, …)."""
 
 
-class ContextNetwork(Protocol):
-    """An ``nn.Module`` that maps words to context vectors."""
+class StepNetwork(Protocol):
+    """A network that reads one word after the other."""
 
     output_size: int
+
+    def initial_state(self, n: int) -> State:
+        """Return the state of n nodes before the first input."""
+
+    def inputs(self, words: Tensor) -> Tensor:
+        """Project words for ``step``, once per distinct word: (W,) → (W, I)."""
+
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """Advance N nodes by one word: inputs, (N, I), and states → vectors, (N, D), and new states."""
+
+
+class ContextNetwork(StepNetwork, Protocol):
+    """An ``nn.Module`` that maps words to context vectors."""
+
     embedding: nn.Embedding
     window: int  # number of words on which a context vector depends; 0 if it depends on all words so far
 
@@ -51,17 +65,8 @@ class ContextNetwork(Protocol):
         self, words: Tensor, state: State | None = None, topics: Tensor | None = None
     ) -> tuple[Tensor, State]: ...
 
-    def initial_state(self, n: int) -> State:
-        """Return the state of n nodes before the first input."""
-
-    def inputs(self, words: Tensor) -> Tensor:
-        """Project words for ``step``, once per distinct word: (W,) → (W, I)."""
-
     def topic_inputs(self, topics: Tensor) -> Tensor:
         """Project topics or tags to add them to inputs of ``step``, or to window sums: (R, K) → (R, I)."""
-
-    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Advance N nodes by one word: inputs, (N, I), and states → vectors, (N, D), and new states."""
 
 
 MASK_LEVELS = 1 << 16  # on CPUs the dropout probability is rounded to a multiple of 1 / ``MASK_LEVELS``

@@ -52,7 +52,13 @@ from rescorer.models.network_files import (
     read_config,
     read_vocabulary,
 )
-from rescorer.models.networks import ContextNetwork, RecurrentNetwork, State, WindowedNetwork
+from rescorer.models.networks import (
+    ContextNetwork,
+    RecurrentNetwork,
+    State,
+    StepNetwork,
+    WindowedNetwork,
+)
 from rescorer.models.outputs import ClassFactoredSoftmax, FullSoftmax, MixtureOfSoftmaxes, OutputLayer
 from rescorer.models.transformer import TransformerNetwork
 from rescorer.models.tree_attention import build_prefix_tree, tree_vectors
@@ -291,7 +297,7 @@ class AddedInputs:
 
 
 def read_sequences(
-    network: ContextNetwork,
+    network: StepNetwork,
     inputs: Tensor,
     sequences: Sequence[np.ndarray],
     before: Rows,
@@ -342,6 +348,58 @@ def find_read(trie: HypothesisTrie, unread: Sequence[np.ndarray]) -> tuple[np.nd
     for words in unread:
         is_read[words] = True
     return np.flatnonzero(is_read), np.cumsum(is_read) - 1
+
+
+def read_recurrently(
+    network: StepNetwork,
+    trie: HypothesisTrie,
+    ids: np.ndarray,
+    start_word: int,
+    cache: ContextCache,
+    added: AddedInputs | None = None,
+) -> Tensor:
+    """Context vectors of all nodes, (N, D). Each level of the trie is one step of the recurrent state.
+
+    Args:
+        ids: the network's ids of the trie's words and of ``</s>``.
+        start_word: id of the word before every context.
+        cache: vectors and states after contexts.
+        added: vectors that topics or tags add to inputs; None: nothing is added.
+    """
+    contexts = [ids[context] for context in trie.contexts]
+    device = network.initial_state(1)[0].device
+
+    def read_start() -> Rows:
+        start = network.inputs(torch.tensor([start_word], device=device))
+        start = start.expand(trie.n_roots, -1)
+        if added is not None and added.at_start is not None:
+            start = start + added.at_start
+        vectors, state = network.step(start, network.initial_state(trie.n_roots))
+        return vectors, *state
+
+    if any(map(len, contexts)):
+        n_known, after = cache.recall(contexts, read_start)
+        count_context_words(sum(map(len, contexts)), sum(n_known))
+    else:
+        n_known, after = [0] * len(contexts), read_start()
+    unread = [context[n:] for context, n in zip(trie.contexts, n_known, strict=True)]
+    read, place = find_read(trie, unread)
+    inputs = network.inputs(to_device(ids[read], device))  # (W, I): one projection per distinct word
+    if any(map(len, contexts)):
+        sequences = [place[words] for words in unread]
+        after = read_sequences(network, inputs, sequences, after, added, n_known)
+        cache.store(contexts, after)
+    vectors = torch.empty(trie.n_nodes, network.output_size, device=device)
+    vectors[: trie.n_roots], state = after[0], after[1:]
+    sizes = np.diff(trie.level_bounds).tolist()
+    rows_above = to_device(trie.parent_in_level, device).split(sizes)
+    words = to_device(place[trie.node_word], device).split(sizes)
+    for rows, word, level in zip(rows_above[1:], words[1:], trie.levels(), strict=True):
+        gates = inputs.index_select(0, word)  # many times as fast as inputs[...]
+        if added is not None:
+            gates += added.at_level(level)
+        vectors[level], state = network.step(gates, tuple(part.index_select(0, rows) for part in state))
+    return vectors
 
 
 def set_precision(model: NeuralModel, dtype: str, device: torch.device) -> None:
@@ -562,45 +620,5 @@ class NeuralLanguageModel:
         )
 
     def _recurrent_vectors(self, trie: HypothesisTrie, ids: np.ndarray, added: AddedInputs | None) -> Tensor:
-        """Context vectors of all nodes, (N, D). Each level of the trie is one step of the recurrent state."""
-        network: ContextNetwork = self.model.network
-        contexts = [ids[context] for context in trie.contexts]
-        n_known, after = self._recall(contexts, None if added is None else added.at_start)
-        unread = [context[n:] for context, n in zip(trie.contexts, n_known, strict=True)]
-        read, place = find_read(trie, unread)
-        inputs = network.inputs(self._to_device(ids[read]))  # (W, I): one projection per distinct word
-        if any(map(len, contexts)):
-            assert isinstance(self.context_cache, ContextCache)
-            sequences = [place[words] for words in unread]
-            after = read_sequences(network, inputs, sequences, after, added, n_known)
-            self.context_cache.store(contexts, after)
-        vectors = torch.empty(trie.n_nodes, network.output_size, device=self.device)
-        vectors[: trie.n_roots], state = after[0], after[1:]
-        sizes = np.diff(trie.level_bounds).tolist()
-        rows_above = self._to_device(trie.parent_in_level).split(sizes)
-        words = self._to_device(place[trie.node_word]).split(sizes)
-        for rows, word, level in zip(rows_above[1:], words[1:], trie.levels(), strict=True):
-            gates = inputs.index_select(0, word)  # many times as fast as inputs[...]
-            if added is not None:
-                gates += added.at_level(level)
-            vectors[level], state = network.step(gates, tuple(part.index_select(0, rows) for part in state))
-        return vectors
-
-    def _recall(self, contexts: Sequence[np.ndarray], at_start: Tensor | None) -> tuple[list[int], Rows]:
-        """Return how many words of each root's context are cached, and the vectors and states after those."""
-        if not any(map(len, contexts)):
-            return [0] * len(contexts), self._read_start(len(contexts), at_start)
         assert isinstance(self.context_cache, ContextCache)
-        n_known, after = self.context_cache.recall(
-            contexts, lambda: self._read_start(len(contexts), at_start)
-        )
-        count_context_words(sum(map(len, contexts)), sum(n_known))
-        return n_known, after
-
-    def _read_start(self, n_roots: int, added: Tensor | None) -> Rows:
-        """Compute the vectors and states of the roots after the start word."""
-        network: ContextNetwork = self.model.network
-        start = network.inputs(torch.tensor([self.start_word], device=self.device)).expand(n_roots, -1)
-        start = start if added is None else start + added
-        vectors, state = network.step(start, network.initial_state(n_roots))
-        return vectors, *state
+        return read_recurrently(self.model.network, trie, ids, self.start_word, self.context_cache, added)

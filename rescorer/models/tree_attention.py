@@ -284,13 +284,20 @@ CHUNK_NODES = {"cpu": 1024, "cuda": 32_768}
 """Number of nodes per chunk: on a CPU, few enough for the cache; on a GPU, enough to keep it busy."""
 
 
-def tree_vectors(network: TreeNetwork, tree: PrefixTree, cache: RowCache) -> tuple[Tensor, np.ndarray]:
+def tree_vectors(
+    network: TreeNetwork, tree: PrefixTree, cache: RowCache, *, leaves: bool = True, root: bool = True
+) -> tuple[Tensor, np.ndarray]:
     """Compute the context vectors of a tree, (U, D), and the row of each node's vector, (N,).
 
     Nodes of contexts are not computed again if their vectors, keys and values are cached. Those on which no
     node of the trie depends have no vector.
+
+    Args:
+        leaves: whether nodes of the trie without children need vectors; their rows have no meaning otherwise.
+        root: whether the network reads the root. If not, no node attends to it, and the row of the root has
+            no meaning.
     """
-    return _TreeRun(network, tree, cache).run()
+    return _TreeRun(network, tree, cache).run(leaves, root)
 
 
 class _TreeRun:
@@ -322,12 +329,13 @@ class _TreeRun:
         self.new_names: list[bytes] = []
         self.new_rows: list[Tensor] = []
 
-    def run(self) -> tuple[Tensor, np.ndarray]:
+    def run(self, leaves: bool, root: bool) -> tuple[Tensor, np.ndarray]:
         """See ``tree_vectors``."""
         tree, n_contexts, window = self.tree, self.tree.n_contexts, self.window
         is_cached = self.cached_row[:n_contexts] >= 0
-        kept = np.ones(len(tree.parent), dtype=bool)
+        kept = tree.last > tree.first if not leaves else np.ones(len(tree.parent), dtype=bool)
         kept[:n_contexts] = needed_context_nodes(tree, window, is_cached)
+        kept[0] = (kept[0] and root) or not kept[1:].any()  # there is always a row of a vector
         n_read = int((kept[1:n_contexts] & ~is_cached[1:]).sum())
         count_context_words(n_contexts - 1, n_contexts - 1 - n_read)
         # Later requests need no other words of these contexts, even if they continue them.

@@ -32,6 +32,7 @@ from rescorer.errors import InvalidList, RescorerError, quote, shorten
 from rescorer.formats.common import Base, Sign, Units, stream_to_nats
 from rescorer.list_checks import check_types
 from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.ranking import LENGTH
 from rescorer.types import (
     MAXIMUM,
     ConfidenceMap,
@@ -339,7 +340,11 @@ BASES: Mapping[int, Base] = {
     pb.LOG_BASE_1_0001: "1.0001",
     pb.LOG_BASE_BYTELOG: "bytelog",
 }
-DEGRADATIONS: Mapping[int, str] = {pb.DEGRADATION_NGRAM: "ngram", pb.DEGRADATION_FIRST_PASS: "first_pass"}
+DEGRADATIONS: Mapping[int, str] = {
+    pb.DEGRADATION_NGRAM: "ngram",
+    pb.DEGRADATION_FIRST_PASS: "first_pass",
+    pb.DEGRADATION_LENGTH: LENGTH,
+}
 SIGNS: Mapping[int, Sign] = {pb.SCORE_SIGN_LOG_PROB: "log_prob", pb.SCORE_SIGN_COST: "cost"}
 
 
@@ -437,11 +442,13 @@ def list_to_proto(nbest: NBestList) -> pb.NBestList:
 
 
 def write_ranking(ranking: Ranking, message: pb.RescoredList) -> None:
-    """Write a ranked list to an empty message, with the status OK."""
+    """Write a ranked list to a message that has at most a degradation, with the status OK."""
     nbest = ranking.nbest
     message.id = nbest.id
     message.status.SetInParent()
     message.dropped_ranks.extend(i + 1 for i in ranking.dropped)
+    if ranking.degradation and not message.degradation:
+        message.degradation = pb.DEGRADATION_LENGTH
     if nbest.fields:
         message.fields.CopyFrom(nbest.fields)  # type: ignore[arg-type]  # the request's Struct
     totals, log_posteriors = ranking.totals.tolist(), ranking.log_posteriors.tolist()

@@ -30,9 +30,9 @@ from rescorer.types import TextScore
 from rescorer.weights import MIXTURE
 
 if TYPE_CHECKING:
+    from rescorer.models.bundle import Bundle
     from rescorer.trie import WordEncoder
 
-WORD_UNITS = "words"  # the units of models that read whole words
 Value = TypeVar("Value")
 
 
@@ -45,8 +45,9 @@ class ScoreRequest:
     """Names of the models that score the trie; empty: all models of the bundle."""
     encoders: Mapping[str, WordEncoder] = field(default_factory=dict)
     """Encoders to apply to the words of the trie, by the names under which the encodings are returned."""
-    units: str = WORD_UNITS
-    """Kind of unit that each edge of the trie stands for, such as a word."""
+    surface: bool = False
+    """Whether the words of the trie are those of texts as they are written. Only models that read such texts
+    score it; all other models score tries of canonical words."""
 
 
 class Part(NamedTuple):
@@ -82,12 +83,14 @@ class Batch:
         self._indices: list[Sequence[int]] = []
         self.scores: EdgeScoresByModel = {}
         """Edge scores of the trie by model; empty until the first request has been answered."""
+        self.surface_scores: EdgeScoresByModel = {}
+        """Edge scores of ``surface_trie``, by the models that read texts as they are written."""
         self.notes: dict[str, Any] = {}
         """Data that each component keeps about the scores that it asked for, by the component's name."""
 
     @cached_property
     def trie(self) -> HypothesisTrie:
-        """The trie of all hypotheses, in words."""
+        """The trie of all hypotheses, in canonical words."""
         words, lists = [], []
         for part in self.parts:
             words += [part.prepared.words[i] for i in part.indices]
@@ -99,6 +102,16 @@ class Batch:
                 [prepared.confidences for prepared in lists],
                 [prepared.flatness for prepared in lists],
             )
+
+    @cached_property
+    def surface_trie(self) -> HypothesisTrie:
+        """The trie of all hypotheses, in the words of their texts as they are written."""
+        words, contexts = [], []
+        for part in self.parts:
+            words += [part.prepared.surfaces[i] for i in part.indices]
+            contexts += [tuple(part.prepared.nbest.context.split())] * len(part.indices)
+        with phase(Phase.TRIE):
+            return build_trie(words, contexts)
 
     @cached_property
     def partial(self) -> np.ndarray:
@@ -118,7 +131,7 @@ class Batch:
             scores: the answer to the previous request; None at the first call.
         """
         if scores is None:
-            return ScoreRequest(self.trie, self.models, self._find_encoders())
+            return ScoreRequest(self.trie, self.models, self.find_encoders())
         try:
             if self._asking is not None:
                 return self._asking.send(scores)
@@ -155,7 +168,8 @@ class Batch:
         for component in find_by_name([*chain.from_iterable(of_lists.values())]).values():
             yield from component.ask(self)
 
-    def _find_encoders(self) -> dict[str, WordEncoder]:
+    def find_encoders(self) -> dict[str, WordEncoder]:
+        """Return the word encoders that the caller and the components need, by name."""
         encoders = dict(self._encoders)
         if not self.models:
             for options in {id(part.prepared.options): part.prepared.options for part in self.parts}.values():
@@ -172,18 +186,18 @@ class ScoredPart(NamedTuple):
     indices: Sequence[int]  # indices of these hypotheses in the list
 
 
-def score_words(part: ScoredPart, prepared: PreparedList, ngram: str) -> dict[int, TextScore]:
-    """Score each word of the hypotheses of a part, by each model and by the mixture.
+def score_words(part: ScoredPart, prepared: PreparedList, bundle: Bundle) -> dict[int, TextScore]:
+    """Score each word of the hypotheses of a part, by each model that scores words, and by the mixture.
 
-    Args:
-        ngram: name of the model whose vocabulary decides which words are unknown.
+    Models that score whole texts only are left out; see ``Bundle.whole``.
 
     Returns:
         Word scores by the index of the hypothesis in its list.
     """
-    trie, scores = part.batch.trie, part.batch.scores
+    trie, ngram = part.batch.trie, bundle.ngram
+    scores = {name: values for name, values in part.batch.scores.items() if name not in bundle.whole}
     mixture = prepared.options.weights.mixture
-    parts = {**scores, MIXTURE: mix_scores(scores, mixture)}
+    parts = {**scores, MIXTURE: mix_scores(scores, mixture)} if mixture else dict(scores)
     by_direction = {values.backward: values for values in parts.values()}
     by_node: dict[int, tuple[dict[str, tuple[float, ...]], tuple[bool, ...]]] = {}  # equal texts share a node
     answers = {}
@@ -195,7 +209,9 @@ def score_words(part: ScoredPart, prepared: PreparedList, ngram: str) -> dict[in
                 name: tuple(values.log_probs[edges[values.backward]].tolist())
                 for name, values in parts.items()
             }
-            unknown = scores[ngram].unknown[edges[scores[ngram].backward][:-1]]
+            unknown = np.zeros(len(prepared.words[index]), dtype=bool)
+            if ngram in scores:
+                unknown = scores[ngram].unknown[edges[scores[ngram].backward][:-1]]
             by_node[node] = log_probs, tuple(unknown.tolist())
         text = prepared.nbest.hypotheses[index].text
         answers[index] = TextScore(text, prepared.words[index], *by_node[node])
@@ -203,13 +219,13 @@ def score_words(part: ScoredPart, prepared: PreparedList, ngram: str) -> dict[in
 
 
 def plan(lists: Sequence[PreparedList], max_words: int, *, backward: bool = False) -> Iterator[list[Part]]:
-    """Divide lists, in order, into batches of at most ``max_words`` words.
+    """Divide lists, in order, into batches of at most ``max_words`` words and pieces of words.
 
     A list with more words is divided by ``plan_batches``; a hypothesis with more words is a batch by itself.
     """
-    costs = [_cost(prepared.words, [prepared.history] * len(prepared.words)) for prepared in lists]
+    costs = [_cost(each.words, [each.history] * len(each.words)) + each.n_units for each in lists]
     if sum(costs) > max_words:  # only then is the slower count worth its time: shared words count once
-        costs = [count_distinct(each.words, each.history, backward=backward) for each in lists]
+        costs = [count_distinct(each.words, each.history, backward=backward) + each.n_units for each in lists]
     batch, total = list[Part](), 0
     for prepared, cost in zip(lists, costs, strict=True):
         if not prepared.words:
@@ -228,11 +244,15 @@ def plan(lists: Sequence[PreparedList], max_words: int, *, backward: bool = Fals
 def split(prepared: PreparedList, max_words: int, *, backward: bool = False) -> Iterator[Part]:
     """Divide the hypotheses of a list into parts of at most ``max_words`` words; see ``plan_batches``.
 
-    Afterwards the tokens for which components ask for scores are added to the costs of the parts, in
-    proportion to their numbers of hypotheses.
+    If models read pieces of words, parts have fewer words, so that words and pieces together are as many if
+    pieces are spread evenly. Afterwards these pieces, and the tokens for which components ask for scores, are
+    added to the costs of the parts, in proportion to their numbers of hypotheses.
     """
     histories, n = [prepared.history] * len(prepared.words), len(prepared.words)
-    asked = sum(component.tokens(prepared) for component in prepared.components)
+    asked = prepared.n_units + sum(component.tokens(prepared) for component in prepared.components)
+    if prepared.n_units:
+        n_words = count_distinct(prepared.words, prepared.history, backward=backward)
+        max_words = max(1, max_words * n_words // (n_words + prepared.n_units))
     for indices, cost in plan_batches(prepared.words, histories, max_words, backward=backward):
         yield Part(prepared, indices, cost + asked * len(indices) // n)
 

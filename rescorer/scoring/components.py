@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from rescorer.errors import InvalidList, quote
-from rescorer.list_checks import SpokenWords
+from rescorer.list_checks import SpokenWords, check_lengths
 from rescorer.models.bundle import Bundle
 from rescorer.models.language_model import mix_scores
 from rescorer.scoring.options import RescoreOptions
 from rescorer.trie import EdgeScores, Words
 from rescorer.types import DecisionRule, NBestList, Weights
+from rescorer.units.tokens import UnitCounter
 from rescorer.weights import EMPTY, MIXTURE, OOV, WORDS
 
 if TYPE_CHECKING:
@@ -105,6 +105,13 @@ class PreparedList:
     """θ of the neural cache; 0: the list has no neural cache."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """Data that each component kept when it prepared the list, by the component's name."""
+    surfaces: tuple[Words, ...] = ()
+    """Words of each hypothesis as its text is written. Empty if no model of the bundle reads these."""
+    n_units: int = 0
+    """Number of pieces of words that models of the bundle score; a prefix of words that hypotheses share
+    counts once for each model."""
+    unread: frozenset[str] = frozenset()
+    """Names of the models whose tables of positions are too small for a hypothesis. Their scores are 0."""
     compared: tuple[Words, ...] = ()
     """Words of each hypothesis by which merging and decision rules compare it with others. See
     ``ListRanker.text_normaliser``. Empty if the options compare no hypotheses."""
@@ -334,31 +341,52 @@ class LanguageModels(Component):
     def __init__(self, bundle: Bundle, normalise: Callable[[str], Words]) -> None:
         super().__init__(bundle, normalise)
         self.columns = tuple(bundle.model_kinds)
+        self._counters = {name: UnitCounter.read(bundle.files, facts) for name, facts in bundle.units.items()}
 
     def prepare(self, prepared: PreparedList) -> PreparedList:
-        """Raise InvalidList if a hypothesis may have more pieces of words than a model has positions for.
+        """Divide texts as they are written into words, if models of the bundle read these, and count pieces.
 
-        A tokenizer makes at most one piece of each byte, and the front half of a service has no tokenizers.
+        Raises:
+            InvalidList: a text as it is written has too many words.
         """
-        for name, n_positions in self.bundle.positions.items():
-            before = len(" ".join(prepared.context).encode()) + 1
-            for index, words in enumerate(prepared.words):
-                n_bytes = before + len(" ".join(words).encode()) + 1
-                if n_bytes > n_positions:
-                    raise InvalidList(
-                        f"{n_bytes:,} bytes with its context; expected at most {n_positions:,}, the number "
-                        f"of positions of the model {quote(name)}",
-                        list_id=prepared.nbest.id,
-                        hypothesis=index,
-                        field="text",
-                    )
-        return prepared
+        nbest = prepared.nbest
+        context = tuple(nbest.context.split())
+        if self.bundle.surface:
+            surfaces = tuple(tuple(hypothesis.text.split()) for hypothesis in nbest.hypotheses)
+            check_lengths(nbest.id, surfaces, context)
+            prepared = replace(prepared, surfaces=surfaces)
+        n_units, unread = 0, set()
+        for name, counter in self._counters.items():
+            if name in self.bundle.surface:
+                counted = counter.count(prepared.surfaces, context)
+            else:
+                counted = counter.count(prepared.words, prepared.context)
+            n_units += counted.total
+            if counted.longest > (self.bundle.units[name].n_positions or counted.longest):
+                unread.add(name)
+        return replace(prepared, n_units=n_units, unread=frozenset(unread))
+
+    def ask(self, batch: Batch) -> Asked:
+        """Ask the models that read texts as they are written for their scores."""
+        if self.bundle.surface.intersection(batch.models or self.bundle.surface):
+            from rescorer.scoring.batch import ScoreRequest
+
+            encoders = batch.find_encoders()
+            batch.surface_scores = yield ScoreRequest(
+                batch.surface_trie, batch.models, encoders, surface=True
+            )
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
+        """Add the log-probabilities. Those of models that cannot read the list are 0."""
         columns |= scored.gather(lambda batch: batch.once("models", lambda: self._sum(batch)))
+        for name in scored.prepared.unread & columns.keys():
+            columns[name] = np.zeros(len(scored.prepared.words))
 
     def _sum(self, batch: Batch) -> Columns:
-        return {name: part.sum_paths(batch.trie, batch.partial) for name, part in batch.scores.items()}
+        found = {name: part.sum_paths(batch.trie, batch.partial) for name, part in batch.scores.items()}
+        for name, part in batch.surface_scores.items():
+            found[name] = part.sum_paths(batch.surface_trie, batch.partial)
+        return {name: found[name] for name in self.columns if name in found}
 
 
 class Mixture(Component):
@@ -431,6 +459,8 @@ class UnknownWords(Component):
         columns |= scored.gather(lambda batch: batch.once(OOV, lambda: self._count(batch)))
 
     def _count(self, batch: Batch) -> Columns:
+        if self.bundle.ngram in self.bundle.open_vocabulary:
+            return {OOV: np.zeros(len(batch.trie.hypothesis_node))}
         return {OOV: batch.scores[self.bundle.ngram].count_unknown(batch.trie)}
 
 

@@ -24,13 +24,14 @@ from rescorer.list_checks import (
     normalise_previous,
 )
 from rescorer.models.bundle import Bundle
-from rescorer.ranking import Ranking, find_empty, ranking
+from rescorer.ranking import LENGTH, Ranking, find_empty, ranking
 from rescorer.runtime import Phase, phase
 from rescorer.scoring.batch import ScoredPart
 from rescorer.scoring.components import (
     BoundOptions,
     Columns,
     Component,
+    LanguageModels,
     PreparedList,
     ScoredList,
     reserved_names,
@@ -208,7 +209,8 @@ class ListRanker:
             words = self.normalise_texts([hypothesis.text for hypothesis in nbest.hypotheses])
             context = self._normalise(nbest.context)
             check_lengths(nbest.id, words, context)
-        return PreparedList(nbest, words, context, options, (), history=context)
+            prepared = PreparedList(nbest, words, context, options, (), history=context)
+            return self.component(LanguageModels).prepare(prepared)
 
     def normalise_texts(self, texts: Sequence[str]) -> tuple[Words, ...]:
         """Return the canonical words of each text; equal texts are normalised once and share their words."""
@@ -247,6 +249,8 @@ class ListRanker:
         dropped = find_empty(words) if options.drop_empty else ()
         merge_by = words if options.merge else None
         ranked = ranking(prepared.nbest, columns, total, merge_by, dropped, keep_order=options.keep_order)
+        if prepared.unread:
+            ranked = replace(ranked, degradation=LENGTH)
         if options.keep_order:
             return ranked
         if options.decision.kind != "maximum":

@@ -122,7 +122,10 @@ class Metrics:
             "lists_best_changed", "Lists whose best hypothesis was not the first one.", "model"
         )
         self.degraded = self._counter(
-            "degraded_lists", "Lists with degraded scoring for lack of time.", "model", "degradation"
+            "degraded_lists",
+            "Lists with degraded scoring, for lack of time or for their length.",
+            "model",
+            "degradation",
         )
         self.words = self._counter("words", "Canonical words of answered hypotheses.", "model")
         self.unknown_words = self._counter(

@@ -36,9 +36,11 @@ from rescorer.formats.inputs import open_references
 from rescorer.formats.nist import Recording, is_stm, read_recordings, read_segments
 from rescorer.formats.nist import reject_choices as reject_recording
 from rescorer.formats.pieces import MAX_SAMPLE_LISTS, find_markup, join_text, tally_markup
+from rescorer.models.bundle import BundleSource
 from rescorer.phrases import MAX_PHRASES
 from rescorer.pipeline import Rescorer
 from rescorer.scoring.ranker import ListRanker
+from rescorer.terminal.language_models import ImportOptions
 from rescorer.terminal.list_options import ListInputOptions, Lists, warn_of_pieces
 from rescorer.terminal.options import (
     CandidateOptions,
@@ -144,7 +146,7 @@ class CacheOptions:
     )
     no_cache: bool = option(False, "Neither read nor write cached scores.")
 
-    def load_rescorer(self, bundle: Path, device: str) -> Rescorer:
+    def load_rescorer(self, bundle: BundleSource, device: str) -> Rescorer:
         """Load a bundle. If scores are cached, its models are loaded only when a score is missing."""
         if self.no_cache:
             return Rescorer.load(bundle, device)
@@ -155,15 +157,19 @@ class CacheOptions:
         return load_cached_rescorer(bundle, device, self.cache or find_cache_folder(), note)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions(CacheOptions):
-    """The device that language models run on, and the place where their scores are cached."""
+    """Further language models, the device that all run on, and the place where their scores are cached."""
 
+    imports: ImportOptions
     device: DeviceOption = "cpu"
 
-    def load(self, bundle: Path) -> Rescorer:
-        """Load a bundle on the device; see ``load_rescorer``."""
-        return self.load_rescorer(bundle, self.device)
+    def load(
+        self, bundle: Path | None, files: Sequence[str], options: EvaluationOptions | RankedListOptions
+    ) -> Rescorer:
+        """Load a bundle with the models of ``--lm``; see ``ImportOptions.compose`` and ``load_rescorer``."""
+        source = self.imports.compose(bundle, files, options, options.reference)
+        return self.load_rescorer(source, self.device)
 
 
 ReferenceOption = Annotated[

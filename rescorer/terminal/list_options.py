@@ -430,7 +430,7 @@ def advise_start(given: Input, weights: Weights, missing: str) -> str:
 
 def advise_own_score(given: Input, weights: Weights) -> str:
     """Name the options that rank by one stream alone: the one that best explains the order of the lists."""
-    own = _find_own_score(given.lists, given.streams)
+    own, _ = find_own_score(given.lists, given.streams)
     which = "the only score" if len(given.streams) == 1 else f"the score {own!r}"
     return f"`{rank_by(weights, own)}` ranks by {which} alone"
 
@@ -479,14 +479,16 @@ def _changes_to_rank_by(weights: Weights, stream: str) -> Iterator[str]:
     yield from (f"reranker:{name}=0" for name, weight in weights.rerankers.items() if weight)
 
 
-def _find_own_score(lists: Sequence[NBestList], streams: Sequence[str]) -> str:
-    """Find the stream by which the first hypothesis is most often the best, as by a recogniser's total."""
+def find_own_score(lists: Sequence[NBestList], streams: Sequence[str]) -> tuple[str, float]:
+    """Find the stream by which the first hypothesis is most often the best, as by a recogniser's total; also
+    return the share of lists in which it is."""
 
     def agreement(stream: str) -> int:
         scores = [nbest.streams[stream] for nbest in lists if stream in nbest.streams]
         return sum(values[0] == max(values) for values in scores)
 
-    return max(streams, key=agreement)
+    own = max(streams, key=agreement)
+    return own, agreement(own) / len(lists)
 
 
 def _option(stream: str, field: UnreadField) -> str:

@@ -145,6 +145,15 @@ BundleOption = Annotated[
         "models/starter, for the newest.",
     ),
 ]
+OtherBundleOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--bundle",
+        "-b",
+        help="Folder of a model bundle: one version, such as models/starter/1, or all versions, such as "
+        "models/starter, for the newest. Without it, --lm.",
+    ),
+]
 DeviceOption = Annotated[str, typer.Option(help="Device of the models: cpu, cuda, cuda:1, …")]
 DtypeOption = Annotated[
     str,
@@ -378,7 +387,7 @@ class WeightOptions:
         Raises:
             ConfigError: there are no such weights, or an option is malformed.
         """
-        weights = _find_weights(self.weights, known)
+        weights = self.find(known)
         if self.weight and weights.calibration is not None:
             warn(
                 f"--weight changes weights {weights.name!r}: their calibration does not apply any more, and "
@@ -389,16 +398,17 @@ class WeightOptions:
             weights = change_weight(weights, change)
         return weights
 
-
-def _find_weights(name: str, known: Mapping[str, Weights]) -> Weights:
-    if name in known:
-        return known[name]
-    if Path(name).is_file():
-        return load_weights(name)
-    available = ", ".join(sorted(known))
-    raise ConfigError(
-        f"--weights {name}: no such file, and the bundle has {available}{did_you_mean(name, known)}"
-    )
+    def find(self, known: Mapping[str, Weights]) -> Weights:
+        """Find the weights by name or in a file, without changes; see ``resolve``."""
+        name = self.weights
+        if name in known:
+            return known[name]
+        if Path(name).is_file():
+            return load_weights(name)
+        available = ", ".join(sorted(known))
+        raise ConfigError(
+            f"--weights {name}: no such file, and the bundle has {available}{did_you_mean(name, known)}"
+        )
 
 
 def change_weight(weights: Weights, change: str) -> Weights:

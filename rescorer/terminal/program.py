@@ -179,6 +179,26 @@ def _current_context() -> Any:
     return import_module(f"{click}.globals").get_current_context(silent=True)
 
 
+def running_command(name: str) -> list[str]:
+    """The words of another command of the program, with the inputs and options of the running one, as far as
+    both have them; output files are left out."""
+    context = _current_context()
+    if context is None:  # called as a function
+        return ["rescorer", name]
+    other = context.parent.command.get_command(context.parent, name)
+    words, known = ["rescorer", name], {option for parameter in other.params for option in parameter.opts}
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name)
+        if context.get_parameter_source(parameter.name).name != "COMMANDLINE" or "--output" in parameter.opts:
+            continue
+        values = list(map(str, value)) if isinstance(value, (list, tuple)) else [str(value)]
+        if parameter.param_type_name == "argument":
+            words += values
+        elif (option := max(parameter.opts, key=len)) in known and option != "--json":
+            words += [option] if value is True else [word for one in values for word in (option, one)]
+    return words
+
+
 def warn_about_tuning(weights: Weights, n_seen: int, n_lists: int, consequence: str) -> None:
     """Warn that lists which now judge weights were used to tune them, or to train their rerankers."""
     overlap = f"{n_seen} of these {pluralise(n_lists, 'list')}"

@@ -86,6 +86,7 @@ class AutoModelConfig:
     reading: Reading = "tree"
     versions: Mapping[str, str] = field(default_factory=dict)
     """Versions of transformers and torch with which the model was checked."""
+    runtime: Literal["transformers"] = "transformers"
 
     def __post_init__(self) -> None:
         limits = {"vocabulary_size": MAX_UNITS, "embedding_size": MAX_SIZE, "context_length": MAX_POSITIONS}
@@ -94,12 +95,23 @@ class AutoModelConfig:
         ]
         if self.reading not in get_args(Reading):
             problems.append(f"reading is {self.reading!r}; expected one of {', '.join(get_args(Reading))}")
+        if self.runtime != "transformers":
+            problems.append(f"runtime is {self.runtime!r}; expected 'transformers'")
         for name in ("model", "versions"):
             if not isinstance(getattr(self, name), Mapping):
                 problems.append(f"{name} is not an object")
         if problems:
             raise BundleError(f"config of the model: {problems[0]}")
         check_values(self.model)
+
+    def describe(self) -> str:
+        """Say what runs the model, and how."""
+        how = {
+            "tree": "each distinct prefix of a list is computed once",
+            "padded": "this model is scored one hypothesis after another, padded: slower",
+            "alone": "this model is scored one hypothesis after another, by equal lengths: slower",
+        }
+        return f"run by transformers {self.versions.get('transformers', '')}: {how[self.reading]}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that ``from_dict`` reads back."""
@@ -362,17 +374,26 @@ class AutoDecoder:
             raise ConfigError(f"dtype {dtype} is not supported by this model; use float32") from None
 
     @torch.inference_mode()
-    def read_tree(self, tree: PrefixTree, cache: RowCache) -> tuple[Tensor, np.ndarray]:
-        """Context vectors of a tree, (N, D), and the row of each node's vector, (N,); nothing is cached."""
-        vectors = torch.empty(len(tree.parent), self.output_size, device=self.device)
+    def read_tree(
+        self, tree: PrefixTree, cache: RowCache, *, leaves: bool = True, root: bool = True
+    ) -> tuple[Tensor, np.ndarray]:
+        """See ``tree_attention.tree_vectors``; nothing is cached.
+
+        Nodes beyond the length that the network can read have zeros; their scores are not used.
+        """
+        kept = np.ones(len(tree.parent), dtype=bool) if leaves else tree.last > tree.first
+        kept &= tree.position < self.config.context_length
+        kept[0] &= root
+        vectors = torch.zeros(len(kept), self.output_size, device=self.device)
         read = self._read_blocks if self.config.reading == "tree" else self._read_texts
-        for nodes, found in read(tree):
+        for nodes, found in read(tree, kept):
             vectors[to_device(tree.first[nodes], self.device)] = found.float()
         return vectors, tree.first
 
-    def _read_blocks(self, tree: PrefixTree) -> Iterator[tuple[np.ndarray, Tensor]]:
+    def _read_blocks(self, tree: PrefixTree, kept: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
         """Nodes in blocks of preorder, and their vectors."""
         rest = np.argsort(tree.first)
+        rest = rest[kept[rest]]
         while len(rest):
             path = find_path(tree, rest[0])[:-1]
             # some networks have masks and rotations for as many units as their longest text has
@@ -386,9 +407,9 @@ class AutoDecoder:
             )
             yield block, found[0, len(path) :]
 
-    def _read_texts(self, tree: PrefixTree) -> Iterator[tuple[np.ndarray, Tensor]]:
+    def _read_texts(self, tree: PrefixTree, kept: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
         """Nodes of whole texts in batches of about or exactly equal length, and their vectors."""
-        for leaves in self._batches(tree):
+        for leaves in self._batches(tree, kept):
             paths = [find_path(tree, leaf) for leaf in leaves]
             lengths = tree.position[leaves] + 1
             nodes = np.stack([np.pad(path, (0, lengths[-1] - len(path)), mode="edge") for path in paths])
@@ -399,9 +420,11 @@ class AutoDecoder:
             found = self._vectors(to_device(tree.word[nodes], self.device), **options)
             yield nodes[is_read], found[to_device(is_read, self.device)]
 
-    def _batches(self, tree: PrefixTree) -> Iterator[np.ndarray]:
+    def _batches(self, tree: PrefixTree, kept: np.ndarray) -> Iterator[np.ndarray]:
         """The last nodes of texts, the shortest texts first."""
-        leaves = np.flatnonzero(tree.first == tree.last)
+        is_last = kept.copy()
+        is_last[tree.parent[1:][kept[1:]]] = False
+        leaves = np.flatnonzero(is_last)
         leaves = leaves[np.argsort(tree.position[leaves], kind="stable")]
         lengths = tree.position[leaves] + 1
         start = 0
@@ -496,7 +519,7 @@ class AutoDecoder:
 
 
 def find_path(tree: PrefixTree, node: int) -> np.ndarray:
-    """The nodes from the root of a tree to a node, both included."""
+    """The nodes from the one at position 0 to a node, both included; without a start that is not the root."""
     path = np.empty(tree.position[node] + 1, dtype=np.int64)
     for place in range(len(path) - 1, -1, -1):
         path[place] = node

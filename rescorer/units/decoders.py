@@ -2,8 +2,8 @@
 
 The families differ in a few places only: how they normalise, whether the feed-forward network is gated, where
 positions enter, how many heads share a key, whether attention and feed-forward network run side by side, and
-how far a layer looks back. ``DecoderConfig`` has a field for each. Readers of foreign files (``foreign``)
-translate a family's configuration into it, and rename the tensors; everything after that knows no family.
+how far a layer looks back. ``DecoderConfig`` has a field for each. Readers of foreign files translate a
+family's configuration into it, and rename the tensors; everything after that knows no family.
 
 Tensors, where H is the hidden size, d the size of a head:
 
@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -51,8 +51,65 @@ Norm = Literal["rms", "layer"]
 Positions = Literal["rotary", "table", "none"]
 
 
+Shapes = dict[str, tuple[int, ...]]
+
+
+class UnitNetworkConfig:
+    """Base of the configurations of networks that read units: frozen dataclasses that check themselves."""
+
+    __slots__ = ()
+    vocabulary_size: int
+
+    def __post_init__(self) -> None:
+        for problem in self._find_problems():
+            raise BundleError(f"config of the decoder: {problem}")
+
+    def _find_problems(self) -> Iterator[str]:
+        raise NotImplementedError
+
+    def tensor_shapes(self) -> tuple[Shapes, Shapes]:
+        """Shapes of the tensors that the network must have, and of those that it may have, by name."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that ``from_dict`` reads back; fields that have their defaults are left out."""
+        known = fields(self)  # type: ignore[arg-type]
+        plain = {field.name: getattr(self, field.name) for field in known}
+        defaults = {field.name: field.default for field in known}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in plain.items()
+            if value != defaults[name]
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Read a configuration from plain data.
+
+        Raises:
+            BundleError: a key is unknown or missing, or a value is invalid.
+        """
+        known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+        if unknown := sorted(set(values) - known):
+            expected = f"expected some of {sorted(known)}"
+            raise BundleError(f"config of the decoder: unknown {unknown[0]!r}; {expected}")
+        lists: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        try:
+            return cls(**lists)
+        except TypeError as error:
+            raise BundleError(f"config of the decoder: {error}") from None
+
+
+def check_count(name: str, value: Any, largest: int, least: int = 1) -> Iterator[str]:
+    """Describe what is wrong with a size, if anything is."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= largest:
+        yield f"{name} is {value!r}; expected a whole number from {least} to {largest:,}"
+
+
 @dataclass(frozen=True, slots=True)
-class DecoderConfig:
+class DecoderConfig(UnitNetworkConfig):
     """Shape of a decoder.
 
     Raises:
@@ -79,8 +136,6 @@ class DecoderConfig:
     activation: Activation = "silu"
     gated: bool = True
     embedding_scale: float = 1.0
-    embedding_activation: Literal["", "relu"] = ""
-    """Activation after the normalisation of the embeddings."""
     positions: Positions = "rotary"
     rotary_frequencies: tuple[float, ...] = ()
     """Angle by which each pair of a head is turned per position; pairs without one are not turned."""
@@ -91,14 +146,8 @@ class DecoderConfig:
     windows: tuple[int, ...] = ()
     """For each layer, the number of units that a unit attends to, itself included; 0: all. Empty: all of
     every layer."""
-    output_activation: Literal["", "gelu", "leaky_relu"] = ""
-    """Activation of ``output_projection``."""
 
-    def __post_init__(self) -> None:
-        for problem in self._find_problems():
-            raise BundleError(f"config of the decoder: {problem}")
-
-    def _find_problems(self):  # type: ignore[no-untyped-def]
+    def _find_problems(self) -> Iterator[str]:
         for name in ("embedding_size", "hidden_size", "heads", "key_heads", "head_size", "feedforward_size"):
             yield from check_count(name, getattr(self, name), MAX_SIZE)
         yield from check_count("vocabulary_size", self.vocabulary_size, MAX_UNITS)
@@ -118,48 +167,17 @@ class DecoderConfig:
         if self.windows and len(self.windows) != self.layers:
             yield f"{len(self.windows)} windows for {self.layers} layers"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data that ``from_dict`` reads back; fields that have their defaults are left out."""
-        plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        defaults = {field.name: field.default for field in fields(self)}
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in plain.items()
-            if value != defaults[name]
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> DecoderConfig:
-        """Read a configuration from plain data.
-
-        Raises:
-            BundleError: a key is unknown or missing, or a value is invalid.
-        """
-        known = {field.name for field in fields(cls)}
-        if unknown := sorted(set(values) - known):
-            expected = f"expected some of {sorted(known)}"
-            raise BundleError(f"config of the decoder: unknown {unknown[0]!r}; {expected}")
-        lists: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-        }
-        try:
-            return cls(**lists)
-        except TypeError as error:
-            raise BundleError(f"config of the decoder: {error}") from None
+    def tensor_shapes(self) -> tuple[Shapes, Shapes]:
+        """See ``UnitNetworkConfig``."""
+        return required_tensors(self), optional_tensors(self)
 
 
-def check_count(name: str, value: Any, largest: int) -> Iterator[str]:
-    """Describe what is wrong with a number that must be whole, and from 1 to ``largest``."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
-        yield f"{name} is {value!r}; expected a whole number from 1 to {largest:,}"
-
-
-def required_tensors(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+def required_tensors(config: DecoderConfig) -> Shapes:
     """Shapes of the tensors that a decoder must have, by name."""
     embedding, hidden, units = config.embedding_size, config.hidden_size, config.vocabulary_size
     queries, keys = config.heads * config.head_size, config.key_heads * config.head_size
     inner = config.feedforward_size * (2 if config.gated else 1)
-    shapes: dict[str, tuple[int, ...]] = {"embedding.weight": (units, embedding)}
+    shapes: Shapes = {"embedding.weight": (units, embedding)}
     if config.positions == "table":
         shapes["positions.weight"] = (config.context_length, hidden)
     if embedding != hidden:
@@ -177,7 +195,7 @@ def required_tensors(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def optional_tensors(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+def optional_tensors(config: DecoderConfig) -> Shapes:
     """Shapes of the tensors that a decoder may have besides, by name: biases, and layers of some families."""
     embedding, hidden, units = config.embedding_size, config.hidden_size, config.vocabulary_size
     required = required_tensors(config)
@@ -203,14 +221,14 @@ def optional_tensors(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def check_tensors(place: str, config: DecoderConfig, found: Mapping[str, TensorInfo]) -> None:
+def check_tensors(place: str, config: UnitNetworkConfig, found: Mapping[str, TensorInfo]) -> None:
     """Compare the tensors of a file with those of a configuration, before any is read.
 
     Raises:
         BundleError: a tensor is missing, unexpected, or of another shape or type.
     """
-    required = required_tensors(config)
-    expected = {**optional_tensors(config), **required}
+    required, optional = config.tensor_shapes()
+    expected = {**optional, **required}
     for name, shape in required.items():
         if name not in found:
             raise BundleError(f"{place}: the tensor {name} is missing; expected {format_shape(shape)}")
@@ -322,7 +340,7 @@ class DecoderLayer:
         return normalise(x, self._tensors, name, self.config)
 
 
-def activate(x: Tensor, name: str) -> Tensor:
+def activate(x: Tensor, name: Activation) -> Tensor:
     """Apply an activation function, in place where torch can."""
     if name == "silu":
         return functional.silu(x, inplace=True)
@@ -330,9 +348,7 @@ def activate(x: Tensor, name: str) -> Tensor:
         return functional.relu_(x)
     if name == "leaky_relu":
         return functional.leaky_relu_(x)
-    if name:
-        return functional.gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")
-    return x
+    return functional.gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")
 
 
 def multiply(x: Tensor, tensors: Mapping[str, Tensor], name: str) -> Tensor:
@@ -368,13 +384,55 @@ def score_edges(
     """
     out = torch.empty(len(units), dtype=torch.float64, device=vectors.device)
     for block, edges, places in row_blocks(rows, len(vectors), rows_per_block(vectors, n_units)):
-        found = scores(vectors[block])  # (n, V)
-        chosen = found[places, units[edges]].double()
-        out[edges] = chosen - torch.logsumexp(found, dim=1).double()[places]
+        log_probs = scores(vectors[block]).log_softmax(dim=1)  # (n, V); faster than logsumexp
+        out[edges] = log_probs[places, units[edges]].double()
     return out
 
 
-class Decoder:
+class UnitNetwork:
+    """Base of networks that read units and predict the next one by a softmax over all of them.
+
+    Args:
+        tensors: by name, ``embedding.weight`` (V, E) and perhaps ``output.weight`` (V, D) and
+            ``output.bias`` (V) among them; not changed. Without ``output.weight`` the embedding is the output
+            layer.
+    """
+
+    output_size: int
+    """D, length of a context vector."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.tensors = tensors
+        self.output_name = "output" if "output.weight" in tensors else "embedding"
+
+    @property
+    def device(self) -> torch.device:
+        return self.tensors["embedding.weight"].device
+
+    def sequence_vectors(self, units: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
+        """Context vectors after each unit of one sequence, (T, D): the slow twin of reading tries."""
+        raise NotImplementedError
+
+    def scores(self, vectors: Tensor) -> Tensor:
+        """Unnormalised log-probabilities of all units, (n, D) → (n, V)."""
+        weight, bias = self.tensors[f"{self.output_name}.weight"], self.tensors.get("output.bias")
+        if vectors.dtype == torch.float64:
+            return functional.linear(vectors, weight.double(), None if bias is None else bias.double())
+        return linear(vectors, weight, bias)
+
+    def log_probs(self, vectors: Tensor, rows: Tensor, units: Tensor) -> Tensor:
+        """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64."""
+        return score_edges(self.scores, len(self.tensors["embedding.weight"]), vectors, rows, units)
+
+    @torch.inference_mode()
+    def sequence_log_probs(self, units: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
+        """ln P of each unit after the first given those before it, (T - 1,); see ``sequence_vectors``."""
+        following = torch.tensor(units[1:], dtype=torch.int64, device=self.device)
+        log_probs = self.scores(self.sequence_vectors(units[:-1], dtype)).log_softmax(dim=1)
+        return log_probs.gather(1, following.unsqueeze(1)).squeeze(1)
+
+
+class Decoder(UnitNetwork):
     """A decoder that reads units: over trees (see ``tree_attention``), or one sequence at a time.
 
     Args:
@@ -382,7 +440,8 @@ class Decoder:
     """
 
     def __init__(self, config: DecoderConfig, tensors: Mapping[str, Tensor]) -> None:
-        self.config, self.tensors = config, tensors
+        super().__init__(tensors)
+        self.config = config
         self.layers = [
             DecoderLayer(
                 config,
@@ -394,12 +453,7 @@ class Decoder:
             )
             for number in range(config.layers)
         ]
-        self.output_name = "output" if "output.weight" in tensors else "embedding"
-        self.output_size = config.embedding_size  # D, length of a context vector
-
-    @property
-    def device(self) -> torch.device:
-        return self.tensors["embedding.weight"].device
+        self.output_size = config.embedding_size
 
     @property
     def key_size(self) -> int:
@@ -421,26 +475,30 @@ class Decoder:
         """The layers."""
         return iter(self.layers)
 
-    def read_tree(self, tree: PrefixTree, cache: RowCache) -> tuple[Tensor, np.ndarray]:
+    def read_tree(
+        self, tree: PrefixTree, cache: RowCache, *, leaves: bool = True, root: bool = True
+    ) -> tuple[Tensor, np.ndarray]:
         """See ``tree_attention.tree_vectors``."""
-        return tree_vectors(self, tree, cache)
+        return tree_vectors(self, tree, cache, leaves=leaves, root=root)
 
     def inputs(self, units: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Input of the first layer for units, (n,) int64: (n, H), without what positions add."""
         x = self.tensors["embedding.weight"].index_select(0, units).to(dtype)
         if "input_projection.weight" in self.tensors:
             x = multiply(x, self.tensors, "input_projection")
-        x = activate(
-            normalise(x, self.tensors, "embedding_norm", self.config), self.config.embedding_activation
-        )
+        x = normalise(x, self.tensors, "embedding_norm", self.config)
         if self.config.embedding_scale != 1.0:
             x = x * self.config.embedding_scale
         return x
 
     def add_positions(self, inputs: Tensor, positions: Tensor) -> Tensor:
-        """Add what the positions of units, (n,), add to their inputs, (n, H)."""
+        """Add what the positions of units, (n,), add to their inputs, (n, H).
+
+        Units beyond the table get its last position; their scores are not used.
+        """
         if self.config.positions != "table":
             return inputs
+        positions = positions.clamp(max=self.config.context_length - 1)
         return inputs + self.tensors["positions.weight"].index_select(0, positions).to(inputs.dtype)
 
     def rotations(self, n_positions: int, dtype: torch.dtype = torch.float32) -> Tensor | None:
@@ -454,19 +512,8 @@ class Decoder:
         """Context vectors from the output of the last layer, (n, H) → (n, D)."""
         x = normalise(x, self.tensors, "norm", self.config)
         if "output_projection.weight" in self.tensors:
-            x = activate(multiply(x, self.tensors, "output_projection"), self.config.output_activation)
+            x = multiply(x, self.tensors, "output_projection")
         return normalise(x, self.tensors, "output_norm", self.config)
-
-    def scores(self, vectors: Tensor) -> Tensor:
-        """Unnormalised log-probabilities of all units, (n, D) → (n, V)."""
-        weight, bias = self.tensors[f"{self.output_name}.weight"], self.tensors.get("output.bias")
-        if vectors.dtype == torch.float64:
-            return functional.linear(vectors, weight.double(), None if bias is None else bias.double())
-        return linear(vectors, weight, bias)
-
-    def log_probs(self, vectors: Tensor, rows: Tensor, units: Tensor) -> Tensor:
-        """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64."""
-        return score_edges(self.scores, self.config.vocabulary_size, vectors, rows, units)
 
     @torch.inference_mode()
     def sequence_vectors(self, units: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
@@ -488,10 +535,3 @@ class Decoder:
             shares = products.masked_fill(~seen, -math.inf).softmax(dim=-1)
             x = layer.finish(x, torch.einsum("hqk,khd->qhd", shares, values).flatten(1))
         return self.vectors(x)
-
-    @torch.inference_mode()
-    def sequence_log_probs(self, units: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
-        """ln P of each unit after the first given those before it, (T - 1,); see ``sequence_vectors``."""
-        following = torch.tensor(units[1:], dtype=torch.int64, device=self.device)
-        log_probs = self.scores(self.sequence_vectors(units[:-1], dtype)).log_softmax(dim=1)
-        return log_probs.gather(1, following.unsqueeze(1)).squeeze(1)

@@ -1,7 +1,8 @@
 """Models in pieces of words as folders of a bundle.
 
 A folder has ``config.json`` (the decoder, start and end, the form of texts, the result of the checks at
-import, the model's origin), ``model.safetensors`` and a tokenizer.
+import, the model's origin), ``model.safetensors`` and a tokenizer. The configuration of a recurrent network
+has its ``kind``, and that of a model that transformers runs its ``runtime``; that of a decoder has neither.
 """
 
 from __future__ import annotations
@@ -24,14 +25,13 @@ from rescorer.runtime import apply_threads
 from rescorer.safe_input import Folder, descriptor_path, read_tensor_header
 from rescorer.units.automodel import AutoModelConfig, load_decoder
 from rescorer.units.decoders import Decoder, DecoderConfig, check_tensors, set_precision
-from rescorer.units.model import DecoderScorer, UnitDecoder, UnitLanguageModel
-from rescorer.units.tokens import Tokenizer, WordDivider, read_tokenizer
+from rescorer.units.model import DecoderScorer, TreeDecoder, UnitLanguageModel
+from rescorer.units.recurrent import RecurrentConfig, RecurrentDecoder
+from rescorer.units.tokens import Tokenizer, WordDivider, change_of, read_tokenizer, renumber
 
-Runtime = DecoderConfig | AutoModelConfig
-RUNTIMES: Mapping[str, type[Runtime]] = {"native": DecoderConfig, "transformers": AutoModelConfig}
-"""What runs a model: the decoders of this package, or transformers."""
-TextForm = Literal["canonical", "upper"]
-"""How words are written before they are divided into units: as the normaliser writes them, or upper case."""
+TextForm = Literal["canonical", "upper", "surface"]
+"""How texts are written before they are divided into units: as the normaliser writes their words, these in
+upper case, or as the recogniser wrote them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,16 @@ class UnitConfig:
         BundleError: a value is invalid.
     """
 
-    decoder: Runtime
+    decoder: DecoderConfig | RecurrentConfig | AutoModelConfig
     start: tuple[int, ...]
-    """Units before every text, at least one."""
+    """Units before every text. Without any, the first unit of a text is not scored."""
     end: int | None
     """Unit that ends a sentence; None: ends are not scored."""
     text: TextForm = "canonical"
+    whole: bool = False
+    """Whether texts are divided as a whole, because words by themselves are divided otherwise."""
+    units: tuple[str, ...] = ()
+    """Names of the units in the order of the decoder's numbers, if the tokenizer numbers them otherwise."""
     check: Mapping[str, Any] | None = None
     """Measurements at import, such as the perplexity per word."""
     source: Mapping[str, Any] | None = None
@@ -58,8 +62,12 @@ class UnitConfig:
         for name, units in (("start", self.start), ("end", () if self.end is None else (self.end,))):
             if not all(isinstance(unit, int) and 0 <= unit < size for unit in units):
                 raise BundleError(f"config of the model: {name} is {units}; expected units below {size:,}")
-        if not self.start:
-            raise BundleError("config of the model: start is empty; expected at least one unit")
+        if not self.start and isinstance(self.decoder, RecurrentConfig):
+            raise BundleError("config of the model: start is empty; a recurrent network reads a unit first")
+        if not isinstance(self.whole, bool):
+            raise BundleError(f"config of the model: whole is {self.whole!r}; expected true or false")
+        if self.units and len(self.units) != size:
+            raise BundleError(f"config of the model: {len(self.units):,} units; expected {size:,}")
         if self.text not in get_args(TextForm):
             known = ", ".join(get_args(TextForm))
             raise BundleError(
@@ -69,8 +77,8 @@ class UnitConfig:
     def to_dict(self) -> dict[str, Any]:
         """Plain data that ``from_dict`` reads back."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        runtime = next(name for name, kind in RUNTIMES.items() if isinstance(self.decoder, kind))
-        return {"runtime": runtime, **plain, "decoder": self.decoder.to_dict(), "start": list(self.start)}
+        plain |= {"decoder": self.decoder.to_dict(), "start": list(self.start), "units": list(self.units)}
+        return plain if self.units else {name: value for name, value in plain.items() if name != "units"}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], place: str) -> UnitConfig:
@@ -79,20 +87,18 @@ class UnitConfig:
         Raises:
             BundleError: a value is missing or invalid.
         """
-        runtime, values = values.get("runtime", "native"), {**values}
-        values.pop("runtime", None)
-        if runtime not in RUNTIMES:
-            raise BundleError(
-                f"{place}: runtime is {quote(str(runtime))}; expected one of {', '.join(RUNTIMES)}"
-            )
         known = [field.name for field in fields(cls)]
         if unknown := sorted(set(values) - set(known)):
             raise BundleError(f"{place}: unknown {quote(unknown[0])}; expected some of {', '.join(known)}")
-        decoder, start = values.get("decoder"), values.get("start")
+        decoder, start, units = values.get("decoder"), values.get("start"), values.get("units", [])
         if not isinstance(decoder, dict) or not isinstance(start, list):
             raise BundleError(f"{place}: 'decoder' or 'start' is missing; expected an object and a list")
+        if not isinstance(units, list) or not all(isinstance(unit, str) for unit in units):
+            raise BundleError(f"{place}: 'units' is invalid; expected a list of names")
         try:
-            changes = {"decoder": RUNTIMES[runtime].from_dict(decoder), "start": tuple(start)}
+            kinds: Mapping[str, Any] = {"kind": RecurrentConfig, "runtime": AutoModelConfig}
+            kind = next((kinds[key] for key in kinds if key in decoder), DecoderConfig)
+            changes = {"decoder": kind.from_dict(decoder), "start": tuple(start), "units": tuple(units)}
             return cls(**{"end": None, **values, **changes})
         except BundleError as error:
             raise BundleError(f"{place}: {error}") from None
@@ -120,10 +126,10 @@ def load_unit_model(
     place = torch_device(device)
     files = folder if isinstance(folder, Folder) else Folder(folder)
     config = UnitConfig.from_dict(files.read_json(CONFIG_FILE), str(files.path / CONFIG_FILE))
-    tokenizer = read_tokenizer(files)
+    tokenizer = renumber(read_tokenizer(files), config.units)
     with files.open(WEIGHTS_FILE) as stream:
         header = read_tensor_header(stream)
-        if isinstance(config.decoder, DecoderConfig):
+        if not isinstance(config.decoder, AutoModelConfig):  # which are compared when the network is made
             check_tensors(stream.name, config.decoder, header)
         try:
             tensors = load_file(descriptor_path(stream))
@@ -133,7 +139,7 @@ def load_unit_model(
         if not torch.isfinite(tensor).all():
             raise BundleError(f"{files.path}: {tensor_name} has values that are not finite")
     tensors = {tensor_name: tensor.float().to(place) for tensor_name, tensor in tensors.items()}
-    if isinstance(config.decoder, DecoderConfig):
+    if not isinstance(config.decoder, AutoModelConfig):
         set_precision(tensors, dtype)
     return make_model(config, tensors, tokenizer, name, context_cache_bytes, dtype)
 
@@ -149,22 +155,22 @@ def make_model(
     """Make a model of its parts.
 
     Args:
-        dtype: precision of a model that transformers runs; that of other tensors is set already.
+        dtype: precision of a model that transformers runs; other tensors have theirs.
+
+    Raises:
+        BundleError: the tokenizer does not fit the decoder.
     """
     if tokenizer.size > config.decoder.vocabulary_size:
         raise BundleError(
             f"the tokenizer has {tokenizer.size:,} units, but the decoder only "
             f"{config.decoder.vocabulary_size:,}; expected the tokenizer that the model was trained with"
         )
-    divider = WordDivider(tokenizer, str.upper if config.text == "upper" else str)
-    if isinstance(config.decoder, AutoModelConfig):
-        decoder: UnitDecoder = load_decoder(config.decoder, tensors, dtype)
+    divider = WordDivider(tokenizer, change_of(config.text), whole=config.whole)
+    if isinstance(config.decoder, RecurrentConfig):
+        decoder: TreeDecoder | RecurrentDecoder = RecurrentDecoder(config.decoder, tensors)
+    elif isinstance(config.decoder, AutoModelConfig):
+        decoder = load_decoder(config.decoder, tensors, dtype)
     else:
         decoder = Decoder(config.decoder, tensors)
-    scorer = DecoderScorer(
-        decoder,
-        config.start[0],
-        config.start[0] if config.end is None else config.end,
-        context_cache_bytes,
-    )
-    return UnitLanguageModel(scorer, divider, name, config.start[1:], scores_end=config.end is not None)
+    scorer = DecoderScorer(decoder, next(iter(config.start), None), config.end, context_cache_bytes)
+    return UnitLanguageModel(scorer, divider, name, config.start[1:])

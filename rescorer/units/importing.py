@@ -9,11 +9,14 @@ time in float64, and the model is refused if they differ.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +24,36 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rescorer.errors import BundleError, ConfigError, quote
-from rescorer.models.network_files import CONFIG_FILE, SENTENCEPIECE_FILE, TOKENIZER_FILE, WEIGHTS_FILE
-from rescorer.safe_input import Folder
+from rescorer.errors import BundleError, ConfigError, InputError, quote
+from rescorer.models.network_files import (
+    CONFIG_FILE,
+    LICENCE_FILE,
+    SENTENCEPIECE_FILE,
+    TOKENIZER_FILE,
+    WEIGHTS_FILE,
+)
+from rescorer.safe_input import Folder, open_regular
 from rescorer.trie import Words, build_trie
+from rescorer.types import NBestList
 from rescorer.units import huggingface
 from rescorer.units.automodel import AutoModelConfig, is_installed, read_automodel
 from rescorer.units.decoders import DecoderConfig
 from rescorer.units.files import TextForm, UnitConfig, make_model
 from rescorer.units.gguf import GgufFile
 from rescorer.units.model import MAX_DIFFERENCE, DecoderScorer, UnitLanguageModel
+from rescorer.units.recurrent import RecurrentConfig
 from rescorer.units.tokens import (
     JsonTokenizer,
     SentencePieceTokenizer,
     Tokenizer,
     build_unit_trie,
+    renumber,
 )
 
 AUTO, NONE = "auto", "none"
 USUAL_STARTS = ("<|endoftext|>", "<s>", "</s>", "<bos>", "<|begin_of_text|>")
 """Units that come before texts in many models, besides those that a toolkit declares."""
+MAX_READ_LISTS = 2000  # largest number of lists that are read for their first hypotheses
 CHOSEN_BY = 50  # largest number of sentences by which start and end are chosen
 CHECKED = 12  # number of sentences whose scores are compared in float64
 
@@ -49,18 +62,58 @@ CHECKED = 12  # number of sentences whose scores are compared in float64
 class ForeignModel:
     """A model as another toolkit wrote it."""
 
-    decoder: DecoderConfig | AutoModelConfig
+    decoder: DecoderConfig | RecurrentConfig | AutoModelConfig
     tensors: Mapping[str, Tensor]
     tokenizer: bytes
     tokenizer_file: str
     declared: Mapping[str, str | int]
     """Special units by their roles in the toolkit's files, such as ``bos``."""
     source: Mapping[str, Any]
+    units: tuple[str, ...] = ()
+    """See ``UnitConfig``."""
+    certain: bool = False
+    """Whether the model was trained with the declared units around each sentence, so that no others are
+    considered."""
+    licence: bytes = b""
+    """Text of the licence, if a file has it."""
+
+    def digest(self) -> str:
+        """SHA-256, in hexadecimal, of all that the scores depend on besides start, end and writing."""
+        digest = hashlib.sha256(json.dumps([self.decoder.to_dict(), self.units]).encode())
+        digest.update(hashlib.sha256(self.tokenizer).digest())
+        for name, tensor in sorted(self.tensors.items()):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
     def read_tokenizer(self) -> Tokenizer:
         """The tokenizer."""
         kind = JsonTokenizer if self.tokenizer_file == TOKENIZER_FILE else SentencePieceTokenizer
-        return kind(self.tokenizer, self.tokenizer_file)
+        return renumber(kind(self.tokenizer, self.tokenizer_file), self.units)
+
+
+MAX_LICENCE_BYTES = 1 << 16
+
+
+def read_licence(folder: Path) -> tuple[str, bytes]:
+    """Name and text of a model's licence, as far as files of its folder say them; otherwise empty.
+
+    The name is that of the front matter of README.md, as model hubs write it. A text of more than
+    ``MAX_LICENCE_BYTES`` is cut.
+    """
+    name, text = "", b""
+    if (folder / "README.md").is_file():
+        with open_regular(folder / "README.md") as stream:
+            head = stream.read(MAX_LICENCE_BYTES).decode(errors="replace")
+        front = re.match(r"---\s*\n(.*?)\n---", head, re.S)
+        if front and (found := re.search(r"^licen[sc]e:\s*([\w.+-]{1,100})\s*$", front[1], re.M)):
+            name = found[1]
+    for file in sorted(folder.glob("*")):
+        if re.match(r"licen[sc]e", file.name, re.I) and file.is_file():
+            with open_regular(file) as stream:
+                text = stream.read(MAX_LICENCE_BYTES)
+            break
+    return name, text
 
 
 def read_huggingface(folder: Path) -> ForeignModel:
@@ -91,7 +144,10 @@ def read_huggingface(folder: Path) -> ForeignModel:
         if role not in declared and isinstance(values.get(f"{role}_token_id"), int):
             declared[role] = values[f"{role}_token_id"]
     source = {"toolkit": "transformers", "path": folder.name, "architecture": values.get("model_type")}
-    return ForeignModel(decoder, tensors, (folder / name).read_bytes(), name, declared, source)
+    licence, text = read_licence(folder)
+    source |= {"licence": licence} if licence else {}
+    data = (folder / name).read_bytes()
+    return ForeignModel(decoder, tensors, data, name, declared, source, licence=text)
 
 
 def read_gguf(path: Path) -> ForeignModel:
@@ -125,23 +181,57 @@ class Candidate:
     """For a start, the perplexity per word after it; for an end, its mean ln P after sentences."""
 
 
+def split_words(text: str) -> Words:
+    """The words of a text as they are written."""
+    return tuple(text.split())
+
+
+def first_best_sentences(
+    lists: Iterator[NBestList | InputError], normalise: Callable[[str], Words]
+) -> list[Words]:
+    """Words of the first hypotheses of the first lists, without repetitions: text to choose start and end by.
+
+    Raises:
+        InputError: no list can be read.
+        ConfigError: these lists have no words.
+    """
+    sentences, errors = dict[Words, None](), list[InputError]()
+    for item in islice(lists, MAX_READ_LISTS):
+        if isinstance(item, InputError):
+            errors.append(item)
+        elif words := normalise(item.hypotheses[0].text):
+            sentences[words] = None
+            if len(sentences) == CHOSEN_BY:
+                break
+    if not sentences and errors:
+        raise errors[0]
+    if not sentences:
+        raise ConfigError("the first hypotheses of the lists have no words to choose start and end by")
+    return list(sentences)
+
+
 def choose_start(
-    foreign: ForeignModel, tokenizer: Tokenizer, sentences: Sequence[Words], text: TextForm
+    foreign: ForeignModel, tokenizer: Tokenizer, sentences: Sequence[Words], config: UnitConfig
 ) -> list[Candidate]:
     """Units that may come before sentences, the one with the lowest perplexity per word first.
+
+    Args:
+        config: how the model scores otherwise.
 
     Raises:
         ConfigError: no unit of the tokenizer can come before a text.
     """
     names = [*foreign.declared.values(), *USUAL_STARTS, "\n"]
+    if foreign.certain:
+        names = [foreign.declared["bos"]]
     units = dict.fromkeys(number for name in names if (number := find_unit(tokenizer, name)) is not None)
     if not units:
         raise ConfigError("no unit that can come before a text was found; name one by --start")
     found = []
     for number in units:
-        model = _make(foreign, tokenizer, UnitConfig(foreign.decoder, (number,), None, text))
+        model = _make(foreign, tokenizer, replace(config, start=(number,)))
         log_prob, n_words = _score_sentences(model, sentences)
-        found.append(Candidate(tokenizer.name(number), number, math.exp(-log_prob / n_words)))
+        found.append(Candidate(tokenizer.name(number), number, find_perplexity(log_prob, n_words)))
     return sorted(found, key=lambda candidate: candidate.value)
 
 
@@ -153,7 +243,8 @@ def choose_end(
     A unit is chosen if it says more about where sentences end than their mean length does: its mean ln P at
     their ends must be above that of a constant rate of ends.
     """
-    names = [*(unit for role, unit in foreign.declared.items() if role == "eos"), "</s>", "\n"]
+    declared = [unit for role, unit in foreign.declared.items() if role == "eos"]
+    names = declared if foreign.certain else [*declared, "</s>", "\n"]
     units = dict.fromkeys(number for name in names if (number := find_unit(tokenizer, name)) is not None)
     model = _make(foreign, tokenizer, config)
     assert isinstance(model.scorer, DecoderScorer)
@@ -161,7 +252,8 @@ def choose_end(
     means = model.scorer.score_ends(trie, list(units)).mean(axis=0).tolist()
     constant = -math.log(sum(map(len, sentences)) / len(sentences) + 1)
     found = [Candidate(tokenizer.name(unit), unit, mean) for unit, mean in zip(units, means, strict=True)]
-    return sorted([Candidate(NONE, None, constant), *found], key=lambda candidate: -candidate.value)
+    none = [] if foreign.certain else [Candidate(NONE, None, constant)]
+    return sorted([*none, *found], key=lambda candidate: -candidate.value)
 
 
 def find_unit(tokenizer: Tokenizer, name: str | int) -> int | None:
@@ -184,6 +276,11 @@ def _score_sentences(model: UnitLanguageModel, sentences: Sequence[Words]) -> tu
     """ln P of all sentences, and their number of words."""
     trie = build_trie(sentences)
     return float(model.score(trie).sum_paths(trie).sum()), sum(map(len, sentences))
+
+
+def find_perplexity(log_prob: float, n_words: int) -> float:
+    """Perplexity per word, as far as a number can hold it: models that do not fit a text have huge ones."""
+    return math.exp(min(-log_prob / n_words, 700.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,16 +318,21 @@ def check_model(model: UnitLanguageModel, config: UnitConfig, sentences: Sequenc
         )
     total, n_words = _score_sentences(model, sentences)
     speed = sum(map(len, hypotheses)) / max(seconds, 1e-9)
-    return Check(largest, math.exp(-total / n_words), speed)
+    return Check(largest, find_perplexity(total, n_words), speed)
 
 
 def score_alone(model: UnitLanguageModel, config: UnitConfig, words: Words, context: Words = ()) -> float:
     """ln P of one text after its context, read alone in float64: the slow twin of ``UnitLanguageModel``."""
-    before = model.divider.divide_text(context)
-    units = [*config.start, *model.divider.divide_text((*context, *words))]
-    units += [] if config.end is None else [config.end]
-    log_probs = model.scorer.decoder.sequence_log_probs(units, torch.float64)  # type: ignore[union-attr]
-    return float(log_probs[len(config.start) - 1 + len(before) :].sum())
+    texts = [(*context, *words), context]
+    log_probs = []
+    for text, ends in zip(texts, (config.end, None), strict=True):
+        units = [*config.start, *model.divider.divide_text(text), *([] if ends is None else [ends])]
+        if len(units) <= 1:  # nothing is predicted
+            log_probs.append(0.0)
+            continue
+        found = model.scorer.decoder.sequence_log_probs(units, torch.float64)  # type: ignore[union-attr]
+        log_probs.append(float(found[max(len(config.start) - 1, 0) :].sum()))
+    return log_probs[0] - log_probs[1]
 
 
 def _vary(sentences: Sequence[Words]) -> Iterator[Words]:
@@ -260,38 +362,43 @@ def import_model(
     foreign: ForeignModel,
     folder: Path,
     sentences: Sequence[Words],
-    start: str = AUTO,
-    end: str = AUTO,
+    start: str | int = AUTO,
+    end: str | int = AUTO,
     text: TextForm = "canonical",
+    on_step: Callable[[str], object] = lambda step: None,
 ) -> Imported:
     """Choose how a model scores, check it, and write its folder.
 
     Args:
-        sentences: canonical words of sentences by which start and end are chosen, and with which the model is
-            checked.
-        start, end: ``auto``, or the name or number of a unit; an end may be ``none``.
+        sentences: words of sentences by which start and end are chosen, and with which the model is checked;
+            canonical ones, or for the text form ``surface`` those of texts as they are written.
+        start, end: ``auto``, ``none``, or the name or number of a unit.
+        on_step: called with the name of each step, before it begins.
 
     Raises:
-        BundleError: the model cannot be used, or its words are not divided by themselves.
+        BundleError: the model cannot be used.
         ConfigError: there are no sentences, or no unit of a name.
     """
     sentences = [words for words in sentences if words][:CHOSEN_BY]
     if not sentences:
         raise ConfigError("no sentences to choose start and end by; name a file of text by --validation")
+    on_step("choosing start and end")
     tokenizer = foreign.read_tokenizer()
-    starts = choose_start(foreign, tokenizer, sentences, text) if start == AUTO else []
-    first = starts[0].unit if starts else _require_unit(tokenizer, start, "start")
-    assert first is not None
-    config = UnitConfig(foreign.decoder, (first,), None, text, source=foreign.source)
+    _check_case(tokenizer, text)
+    source = {**foreign.source, "sha256": foreign.digest()}
+    config = UnitConfig(foreign.decoder, (0,), None, text, units=foreign.units, source=source)
+    divider = _make(foreign, tokenizer, config).divider
+    config = replace(config, whole=divider.find_inseparable(sentences) is not None)
+    starts = choose_start(foreign, tokenizer, sentences, config) if start == AUTO else []
+    first = [one.unit for one in starts[:1] if one.unit is not None]
+    if start not in (AUTO, NONE):
+        first = [_require_unit(tokenizer, start, "start")]
+    config = replace(config, start=tuple(first))
     ends = choose_end(foreign, tokenizer, sentences, config) if end == AUTO else []
     if end != NONE:
         config = replace(config, end=ends[0].unit if ends else _require_unit(tokenizer, end, "end"))
     model = _make(foreign, tokenizer, config)
-    if (words := model.divider.find_inseparable(sentences)) is not None:
-        raise BundleError(
-            f"the tokenizer divides the words of {quote(' '.join(words))} otherwise than each by itself, "
-            "which is not supported"
-        )
+    on_step("checking its scores")
     check = check_model(model, config, sentences)
     config = replace(
         config,
@@ -301,13 +408,30 @@ def import_model(
             "sentences": len(sentences),
         },
     )
+    on_step("writing it")
     write_folder(folder, config, foreign)
     return Imported(config, starts, ends, check, sum(tensor.numel() for tensor in foreign.tensors.values()))
 
 
-def _require_unit(tokenizer: Tokenizer, name: str, role: str) -> int:
+def is_upper_case(tokenizer: Tokenizer) -> bool:
+    """Whether a tokenizer knows letters in upper case only."""
+    names = (tokenizer.name(number) for number in range(tokenizer.size))
+    pieces = [name for name in names if not name.startswith("<")]  # special units have lower case anyway
+    return any(map(str.isupper, pieces)) and all(piece == piece.upper() for piece in pieces)
+
+
+def _check_case(tokenizer: Tokenizer, text: TextForm) -> None:
+    """Refuse to write words in lower case for a tokenizer that knows no such letters."""
+    if text == "canonical" and is_upper_case(tokenizer):
+        raise ConfigError(
+            "all letters of the tokenizer are upper case, but words would be written in lower case; give "
+            "--text upper"
+        )
+
+
+def _require_unit(tokenizer: Tokenizer, name: str | int, role: str) -> int:
     if (number := find_unit(tokenizer, name)) is None:
-        raise ConfigError(f"--{role} is {quote(name)}, which is not a unit of the tokenizer")
+        raise ConfigError(f"--{role} is {quote(str(name))}, which is not a unit of the tokenizer")
     return number
 
 
@@ -318,4 +442,6 @@ def write_folder(folder: Path, config: UnitConfig, foreign: ForeignModel) -> Non
     save_file(tensors, folder / WEIGHTS_FILE)
     (folder / WEIGHTS_FILE).chmod(0o644)  # safetensors makes it private; a server may run as another user
     (folder / foreign.tokenizer_file).write_bytes(foreign.tokenizer)
+    if foreign.licence:
+        (folder / LICENCE_FILE).write_bytes(foreign.licence)
     (folder / CONFIG_FILE).write_text(json.dumps(config.to_dict(), indent=1) + "\n", encoding="utf-8")

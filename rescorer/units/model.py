@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -10,25 +11,29 @@ import torch
 from torch import Tensor
 
 from rescorer.models import CONTEXT_CACHE_BYTES
-from rescorer.models.contexts import RowCache
+from rescorer.models.contexts import ContextCache, RowCache
 from rescorer.models.kernels import project_rows, to_device
 from rescorer.models.language_model import VectorModel
+from rescorer.models.neural import read_recurrently
 from rescorer.models.tree_attention import PrefixTree, build_prefix_tree
 from rescorer.runtime import Phase, phase
 from rescorer.trie import EdgeScores, HypothesisTrie, Words
-from rescorer.units.tokens import WordDivider, build_unit_trie
+from rescorer.units.recurrent import RecurrentDecoder
+from rescorer.units.tokens import WordDivider, build_unit_trie, build_whole_trie
 
 MAX_DIFFERENCE = 1e-4
 """Largest difference per word, in nats, between scores of tries and of one text at a time."""
 
 
-class UnitDecoder(Protocol):
-    """A network that reads units."""
+class TreeDecoder(Protocol):
+    """A network that reads trees of units."""
 
     output_size: int  # D, length of a context vector
 
-    def read_tree(self, tree: PrefixTree, cache: RowCache) -> tuple[Tensor, np.ndarray]:
-        """Context vectors of a tree, (U, D), and the row of each node's vector, (N,)."""
+    def read_tree(
+        self, tree: PrefixTree, cache: RowCache, *, leaves: bool = True, root: bool = True
+    ) -> tuple[Tensor, np.ndarray]:
+        """See ``tree_attention.tree_vectors``."""
 
     def log_probs(self, vectors: Tensor, rows: Tensor, units: Tensor) -> Tensor:
         """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64."""
@@ -41,16 +46,21 @@ class DecoderScorer:
     """Scores tries of units by a decoder; their words are numbers of units.
 
     Args:
-        start: unit before every text.
-        end: unit that ends texts.
+        start: unit before every text; None: there is none, and the first unit of a text has ln P 0.
+        end: unit that ends texts; None: ends are not scored, and have ln P 0.
         context_cache_bytes: size of the cache for what the decoder has computed of contexts; 0 disables it.
     """
 
     def __init__(
-        self, decoder: UnitDecoder, start: int, end: int, context_cache_bytes: int = CONTEXT_CACHE_BYTES
+        self,
+        decoder: TreeDecoder | RecurrentDecoder,
+        start: int | None,
+        end: int | None,
+        context_cache_bytes: int = CONTEXT_CACHE_BYTES,
     ) -> None:
         self.decoder, self.start, self.end = decoder, start, end
-        self.context_cache = RowCache(context_cache_bytes)
+        cache = ContextCache if isinstance(decoder, RecurrentDecoder) else RowCache
+        self.context_cache: RowCache = cache(context_cache_bytes)
 
     @property
     def vector_size(self) -> int:
@@ -59,10 +69,18 @@ class DecoderScorer:
 
     def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
         """See ``VectorModel``."""
-        ids = np.append(_read_numbers(trie.words), self.end)
-        vectors, rows = self._read(trie, ids)
+        ids = np.append(_read_numbers(trie.words), self.end or 0)
+        vectors, rows = self._read(trie, ids, leaves=self.end is not None or bool(projections))
+        log_probs = np.zeros(trie.n_edges)
+        scored = slice(trie.n_edges if self.end is not None else trie.n_nodes - trie.n_roots)
         with phase(Phase.OUTPUT):
-            log_probs = self._log_probs(vectors, rows[trie.edge_parent], ids[trie.edge_word])
+            log_probs[scored] = self._log_probs(
+                vectors, rows[trie.edge_parent[scored]], ids[trie.edge_word[scored]]
+            )
+            if self.start is None:
+                is_empty = np.array([not len(context) for context in trie.contexts], dtype=bool)
+                at_root = trie.edge_parent < trie.n_roots
+                log_probs[at_root] = np.where(is_empty[trie.edge_parent[at_root]], 0.0, log_probs[at_root])
             encodings = {
                 name: trie.mean_paths(project_rows(vectors, projection)[rows])
                 for name, projection in (projections or {}).items()
@@ -72,20 +90,35 @@ class DecoderScorer:
     @torch.inference_mode()
     def score_ends(self, trie: HypothesisTrie, units: Sequence[int]) -> np.ndarray:
         """ln P of several units after each of the trie's ``end_nodes``, (M, units) float64."""
-        vectors, rows = self._read(trie, np.append(_read_numbers(trie.words), self.end))
+        vectors, rows = self._read(trie, np.append(_read_numbers(trie.words), 0))
         places = np.repeat(rows[trie.end_nodes], len(units))
         targets = np.tile(np.array(units, dtype=np.int64), len(trie.end_nodes))
         return self._log_probs(vectors, places, targets).reshape(-1, len(units))
 
-    def _read(self, trie: HypothesisTrie, ids: np.ndarray) -> tuple[Tensor, np.ndarray]:
-        """Context vectors, (U, D), and the row of each node of a trie, (N,)."""
+    def _read(
+        self, trie: HypothesisTrie, ids: np.ndarray, *, leaves: bool = True
+    ) -> tuple[Tensor, np.ndarray]:
+        """Context vectors, (U, D), and the row of each node of a trie, (N,); see ``tree_vectors``."""
         with phase(Phase.NETWORK):
-            tree = build_prefix_tree(trie, ids, _read_numbers, self.start)
-            vectors, row_of_node = self.decoder.read_tree(tree, self.context_cache)
+            if isinstance(self.decoder, RecurrentDecoder):
+                assert isinstance(self.context_cache, ContextCache)
+                assert self.start is not None
+                vectors = read_recurrently(self.decoder, trie, ids, self.start, self.context_cache)
+                return vectors, np.arange(trie.n_nodes)
+            tree = build_prefix_tree(trie, ids, _read_numbers, self.start or 0)
+            if self.start is None:
+                tree = replace(tree, position=np.maximum(tree.position - 1, 0))
+            vectors, row_of_node = self.decoder.read_tree(
+                tree, self.context_cache, leaves=leaves, root=self.start is not None
+            )
             return vectors, row_of_node[tree.trie_nodes]
 
     def _log_probs(self, vectors: Tensor, rows: np.ndarray, units: np.ndarray) -> np.ndarray:
-        places, targets = to_device(rows, vectors.device), to_device(units, vectors.device)
+        """ln P of units, (n,), from the vectors at some rows; no scores are computed at other rows."""
+        device = vectors.device
+        used, index = np.unique(rows, return_inverse=True)
+        vectors = vectors.index_select(0, to_device(used, device))
+        places, targets = to_device(index, device), to_device(units, device)
         log_probs: np.ndarray = self.decoder.log_probs(vectors, places, targets).cpu().numpy()
         return log_probs
 
@@ -103,7 +136,6 @@ class UnitLanguageModel:
     Args:
         scorer: scores tries of units.
         opening: units before every text, besides the first one.
-        scores_end: whether the end of a sentence counts.
     """
 
     backward = False
@@ -114,11 +146,9 @@ class UnitLanguageModel:
         divider: WordDivider,
         name: str = "units",
         opening: Sequence[int] = (),
-        *,
-        scores_end: bool = True,
     ) -> None:
         self.name, self.scorer, self.divider = name, scorer, divider
-        self.opening, self.scores_end = tuple(opening), scores_end
+        self.opening = tuple(opening)
 
     @property
     def vector_size(self) -> int:
@@ -137,10 +167,9 @@ class UnitLanguageModel:
     def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
         trie = trie.within_sentence
         with phase(Phase.TEXT):
-            units = build_unit_trie(trie, self.divider, self.opening)
+            build = build_whole_trie if self.divider.whole else build_unit_trie
+            units = build(trie, self.divider, self.opening)
         found = self.scorer.score(units.trie, projections)
-        log_probs = found.log_probs
-        if not self.scores_end:
-            log_probs[units.trie.n_nodes - units.trie.n_roots :] = 0.0
-        values = units.fold(trie, log_probs)
-        return EdgeScores(values, np.zeros(trie.n_edges, dtype=bool), found.encodings)
+        values = units.fold(trie, found.log_probs)
+        encodings = {name: units.rows(rows) for name, rows in found.encodings.items()}
+        return EdgeScores(values, np.zeros(trie.n_edges, dtype=bool), encodings)

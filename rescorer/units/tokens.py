@@ -6,7 +6,8 @@ along its trie of words, level by level; words that begin with the same units sh
 of words is then the sum of the edges of its chain.
 
 Where a tokenizer divides some words otherwise than in their sentence, chains would be wrong. Import finds
-that out on text (``find_inseparable``); the texts of such models are divided whole (``whole_texts``).
+that out on text (``find_inseparable``). The hypotheses of such models are divided whole
+(``build_whole_trie``); then only the sums over whole hypotheses have a meaning.
 """
 
 from __future__ import annotations
@@ -14,14 +15,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import compress, count
+from operator import ne
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rescorer.errors import BundleError, ConfigError
-from rescorer.models.network_files import SENTENCEPIECE_FILE, TOKENIZER_FILE
+from rescorer.errors import BundleError, ConfigError, quote
+from rescorer.models.network_files import SENTENCEPIECE_FILE, TOKENIZER_FILE, UNKNOWN
 from rescorer.safe_input import Folder
-from rescorer.trie import HypothesisTrie, Words
+from rescorer.trie import HypothesisTrie, Words, build_trie
+
+if TYPE_CHECKING:
+    from rescorer.models.bundle import UnitFacts
 
 MAX_TOKENIZER_BYTES = 64 << 20
 """Largest file of a tokenizer; those of 250,000 units have 35 MB."""
@@ -103,6 +110,55 @@ class SentencePieceTokenizer:
         return str(self._tokenizer.IdToPiece(number))
 
 
+class RenumberedTokenizer:
+    """A tokenizer whose units a model knows by other numbers; those that it does not know are ``<unk>``.
+
+    Args:
+        units: names of the units in the order of the model's numbers.
+
+    Raises:
+        BundleError: a name occurs twice, ``<unk>`` is missing, or most of the tokenizer's units are.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, units: Sequence[str]) -> None:
+        self._tokenizer, self._units, self.size = tokenizer, units, len(units)
+        self._numbers = {name: number for number, name in enumerate(units)}
+        if len(self._numbers) != len(units):
+            twice = next(name for number, name in enumerate(units) if self._numbers[name] != number)
+            raise BundleError(f"the list of units has {quote(twice)} twice; expected each unit once")
+        if UNKNOWN not in self._numbers:
+            raise BundleError(f"the list of units has no {UNKNOWN}; expected it for unknown pieces of words")
+        names = [tokenizer.name(number) for number in range(tokenizer.size)]
+        n_known = sum(name in self._numbers for name in names)
+        if 2 * n_known < len(names):
+            raise BundleError(
+                f"only {n_known:,} of the {len(names):,} units of the tokenizer are among the {len(units):,} "
+                "of the model; expected the tokenizer that the model was trained with"
+            )
+        self._renumbered = [self._numbers.get(name, self._numbers[UNKNOWN]) for name in names]
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """See ``Tokenizer``."""
+        return [[self._renumbered[unit] for unit in text] for text in self._tokenizer.encode(texts)]
+
+    def find(self, unit: str) -> int | None:
+        """See ``Tokenizer``."""
+        return self._numbers.get(unit)
+
+    def name(self, number: int) -> str:
+        """See ``Tokenizer``."""
+        return self._units[number]
+
+
+def renumber(tokenizer: Tokenizer, units: Sequence[str]) -> Tokenizer:
+    """A tokenizer with the numbers of a model's units; without names of units, the same one.
+
+    Raises:
+        BundleError: see ``RenumberedTokenizer``.
+    """
+    return RenumberedTokenizer(tokenizer, units) if units else tokenizer
+
+
 def read_tokenizer(files: Folder) -> Tokenizer:
     """Read the tokenizer of a folder.
 
@@ -146,15 +202,87 @@ class Chains:
         return cls(units, np.cumsum(lengths) - lengths, lengths)
 
 
+class UnitCount(NamedTuple):
+    """Pieces of the texts of a list."""
+
+    total: int
+    """Pieces to score, and ends of texts; those of a prefix of words that texts share count once."""
+    longest: int
+    """Largest number of pieces that are read for a text, with those before it."""
+
+
+class UnitCounter:
+    """Counts pieces of words for one model, without the model. Any thread may call it.
+
+    Args:
+        n_before: number of pieces before every text.
+    """
+
+    def __init__(self, divider: WordDivider, n_before: int = 1) -> None:
+        self._divider, self._n_before = divider, n_before
+        self._lock = Lock()
+
+    @classmethod
+    def read(cls, files: Folder, facts: UnitFacts) -> UnitCounter:
+        """Read the tokenizer of a model of a bundle.
+
+        Raises:
+            BundleError: the tokenizer is damaged.
+            ConfigError: the library of the tokenizer is not installed.
+        """
+        divider = WordDivider(read_tokenizer(files.subfolder(facts.folder)), change_of(facts.text))
+        return cls(divider, facts.n_before)
+
+    def count(self, texts: Sequence[Words], context: Words = ()) -> UnitCount:
+        """Count the pieces of texts that follow a context.
+
+        Where texts are divided as a whole, their words count as if they were divided by themselves.
+        """
+        distinct = sorted(set(texts))
+        words = [*set(context).union(*distinct)]
+        first = [*{text[0] for text in (context, *distinct) if text}]
+        with self._lock:
+            n_units = dict(zip(words, map(len, self._divider.divide(words, after_space=True)), strict=True))
+            n_first = dict(zip(first, map(len, self._divider.divide(first, after_space=False)), strict=True))
+
+        def measure(text: Words) -> list[int]:
+            lengths = [*map(n_units.__getitem__, text)]
+            lengths[:1] = [max(n_first[word], n_units[word]) for word in text[:1]]
+            return lengths
+
+        n_before = self._n_before + sum(measure(context))
+        total = longest = n_before
+        before: Words = ()
+        for text in distinct:
+            lengths = measure(text)
+            total += sum(lengths[_count_shared(before, text) :]) + 1
+            longest = max(longest, n_before + sum(lengths))
+            before = text
+        return UnitCount(total, longest)
+
+
+def _count_shared(first: Words, second: Words) -> int:
+    """The number of words with which two texts begin alike."""
+    return next(compress(count(), map(ne, first, second)), min(len(first), len(second)))
+
+
+def change_of(text: str) -> Callable[[str], str]:
+    """What a form of texts changes in words before they are divided; see ``units.files.TextForm``."""
+    return str.upper if text == "upper" else str
+
+
 class WordDivider:
     """Divides words into units, and remembers what it has divided.
 
     Args:
         change: applied to words before they are divided, such as ``str.upper``.
+        whole: whether texts are divided as a whole, instead of word by word.
     """
 
-    def __init__(self, tokenizer: Tokenizer, change: Callable[[str], str] = str) -> None:
-        self.tokenizer, self.change = tokenizer, change
+    def __init__(
+        self, tokenizer: Tokenizer, change: Callable[[str], str] = str, *, whole: bool = False
+    ) -> None:
+        self.tokenizer, self.change, self.whole = tokenizer, change, whole
         self._carrier = tokenizer.encode([change(CARRIER)])[0]
         self._known: tuple[dict[str, Sequence[int]], dict[str, Sequence[int]]] = {}, {}
 
@@ -179,17 +307,23 @@ class WordDivider:
         known.update(zip(new, chains, strict=True))
         return [known[word] for word in words]
 
+    def divide_whole(self, texts: Sequence[Words]) -> list[list[int]]:
+        """Units of each text, divided as a whole."""
+        return self.tokenizer.encode([self.change(" ".join(words)) for words in texts])
+
     def divide_text(self, words: Words) -> list[int]:
-        """Units of a text, word by word."""
+        """Units of a text: word by word, unless texts are divided as a whole."""
         if not words:
             return []
+        if self.whole:
+            return self.divide_whole([words])[0]
         chains = [*self.divide(words[:1], after_space=False), *self.divide(words[1:], after_space=True)]
         return [unit for chain in chains for unit in chain]
 
     def find_inseparable(self, texts: Iterable[Words]) -> Words | None:
         """The first of some texts that is divided otherwise as a whole than word by word; None if none is."""
         for words in texts:
-            if self.divide_text(words) != self.tokenizer.encode([self.change(" ".join(words))])[0]:
+            if self.divide_text(words) != self.divide_whole([words])[0]:
                 return words
         return None
 
@@ -222,6 +356,66 @@ class UnitTrie:
         ends = np.searchsorted(trie.end_nodes, self.word_ends[words.end_nodes])
         after = log_probs[trie.n_nodes - n_roots :][ends]
         return np.concatenate([below[n_roots:] - below[words.parent[n_roots:]], after])
+
+    def rows(self, values: np.ndarray) -> np.ndarray:
+        """The rows of values, (H', K), that belong to the hypotheses of the trie of words: (H, K)."""
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class WholeTrie:
+    """The units of the whole texts of a batch."""
+
+    trie: HypothesisTrie
+    """Its hypotheses are the texts at the end nodes of the trie of words, and then the context of each of
+    that trie's roots."""
+    text_of: np.ndarray
+    """(H,) for each hypothesis of the trie of words, the index of its text."""
+
+    def fold(self, words: HypothesisTrie, log_probs: np.ndarray) -> np.ndarray:
+        """Give edges of the trie of words such values that the sums over hypotheses are those of their texts.
+
+        The edge into a node where hypotheses end has what their text has more than the longest text on the
+        path to that node. The other edges have 0.
+
+        Args:
+            words: the trie of words.
+            log_probs: ln P of each edge of the trie of units.
+
+        Returns:
+            (E,) float64, values of the edges of the trie of words.
+        """
+        n_roots, n_texts, inner = words.n_roots, len(words.end_nodes), self.trie.n_nodes - self.trie.n_roots
+        every = np.ones(len(self.trie.hypothesis_node), dtype=bool)
+        sums = self.trie.sum_paths(log_probs, every)
+        after = log_probs[inner:][np.searchsorted(self.trie.end_nodes, self.trie.hypothesis_node[:n_texts])]
+        below = np.zeros(words.n_nodes)  # sum of the longest text on the path to each node
+        ends = np.zeros(words.n_nodes, dtype=bool)
+        ends[words.end_nodes] = True
+        below[words.end_nodes] = sums[:n_texts] - sums[n_texts:][words.root_of_node[words.end_nodes]]
+        for level in words.levels():
+            below[level] = np.where(ends[level], below[level], below[words.parent[level]])
+        return np.concatenate([below[n_roots:] - below[words.parent[n_roots:]], after])
+
+    def rows(self, values: np.ndarray) -> np.ndarray:
+        """The rows of values, (H', K), that belong to the hypotheses of the trie of words: (H, K)."""
+        return values[self.text_of]
+
+
+def build_whole_trie(words: HypothesisTrie, divider: WordDivider, opening: Sequence[int] = ()) -> WholeTrie:
+    """Build the trie of units of the whole texts in a trie of words; see ``build_unit_trie``."""
+    contexts = [tuple(words.words[i] for i in context) for context in words.contexts]
+    text_of = np.searchsorted(words.end_nodes, words.hypothesis_node)
+    texts: dict[int, Words] = {}
+    for hypothesis, text in enumerate(text_of.tolist()):
+        if text not in texts:
+            said = contexts[words.root_of_node[words.hypothesis_node[hypothesis]]]
+            path = words.edge_word[words.path_edges(hypothesis)[:-1]].tolist()
+            texts[text] = (*said, *(words.words[i] for i in path))
+    divided = divider.divide_whole([*(texts[i] for i in range(len(texts))), *contexts])
+    sequences = [tuple(map(str, units)) for units in divided]
+    before = tuple(map(str, opening))
+    return WholeTrie(build_trie(sequences, [before] * len(sequences)), text_of)
 
 
 def build_unit_trie(words: HypothesisTrie, divider: WordDivider, opening: Sequence[int] = ()) -> UnitTrie:

@@ -33,10 +33,10 @@ NBEST = NBestList("u", tuple(map(Hypothesis, TEXTS)), {"acoustic": (-1.0,) * len
 class SlowScorer(ControlledScorer):
     """A scorer with a given speed, whatever the machine does."""
 
-    def score(self, trie, only=(), encoders=None):
+    def score(self, trie, only=(), encoders=None, *, surface=False):
         if trie is not WARM_UP and not only:  # the n-gram model alone takes no time
             time.sleep(len(trie.hypothesis_node) / len(TEXTS) / 100)
-        return super().score(trie, only, encoders)
+        return super().score(trie, only, encoders, surface=surface)
 
 
 @pytest.fixture(scope="module")

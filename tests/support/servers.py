@@ -48,7 +48,12 @@ class ControlledScorer(TrieScorer):
         """Set when scoring begins, before waiting for ``gate``."""
 
     def score(
-        self, trie: HypothesisTrie, only: Sequence[str] = (), encoders: Encoders | None = None
+        self,
+        trie: HypothesisTrie,
+        only: Sequence[str] = (),
+        encoders: Encoders | None = None,
+        *,
+        surface: bool = False,
     ) -> dict[str, EdgeScores]:
         if self.broken:
             raise RuntimeError("the device is broken")
@@ -60,7 +65,7 @@ class ControlledScorer(TrieScorer):
                 raise self.error
             if self.poison in trie.words:
                 raise RuntimeError("poisoned")
-        return super().score(trie, only, encoders)
+        return super().score(trie, only, encoders, surface=surface)
 
 
 class RunningServer:

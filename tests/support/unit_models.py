@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,29 +43,37 @@ class LetterTokenizer:
         return {START: "<s>", END: "</s>"}.get(number, f"<{number}>")
 
 
-def letters_json() -> str:
-    """A ``tokenizer.json`` whose units are letters, a space and a line end."""
-    units = ["<s>", "</s>", *"abcdefghijklmnopqrstuvwxyz'", "Ġ", "Ċ"]
-    tokenizer = {
-        "version": "1.0",
-        "added_tokens": [
-            {"id": number, "content": name, "special": True, "single_word": False, "lstrip": False,
-             "rstrip": False, "normalized": False}
-            for number, name in enumerate(units[:2])
-        ],
-        "pre_tokenizer": {
-            "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True
-        },
-        "model": {"type": "BPE", "vocab": {unit: i for i, unit in enumerate(units)}, "merges": []},
-    }  # fmt: skip
-    return json.dumps(tokenizer)
-
-
 class SentenceTokenizer(LetterTokenizer):
     """Divides the letters of a whole text, so that words cannot be divided by themselves."""
 
     def _words(self, text: str) -> list[str]:
         return [text]
+
+
+LETTERS = [*"abcdefghijklmnopqrstuvwxyz'", "Ġ", "Ċ"]
+
+
+def write_letter_model(folder: Path, name: str = "llama") -> Path:
+    """Write a folder that transformers saved, with a tokenizer of letters in the form of ``tokenizers``."""
+    shutil.copytree(PEER_MODELS / name, folder)
+    (folder / "tokenizer.json").write_text(letters_json())
+    return folder
+
+
+def letters_json() -> str:
+    """A ``tokenizer.json`` whose units are letters, a space and a line end."""
+    units = ["<s>", "</s>", *LETTERS]
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    splitting = {"add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": number, "content": name, "special": True, **flags} for number, name in enumerate(units[:2])
+        ],
+        "pre_tokenizer": {"type": "ByteLevel", **splitting},
+        "model": {"type": "BPE", "vocab": {unit: i for i, unit in enumerate(units)}, "merges": []},
+    }
+    return json.dumps(tokenizer)
 
 
 def peer_decoder(name: str) -> Decoder:
@@ -73,9 +82,20 @@ def peer_decoder(name: str) -> Decoder:
 
 
 def unit_model(
-    name: str = "llama", *, end: int | None = END, cache_bytes: int = 0, opening: tuple[int, ...] = ()
+    name: str = "llama",
+    *,
+    end: int | None = END,
+    cache_bytes: int = 0,
+    opening: tuple[int, ...] = (),
+    whole: bool = False,
+    has_start: bool = True,
 ) -> tuple[UnitLanguageModel, UnitConfig]:
-    """A model that transformers wrote, over ``LetterTokenizer``'s units, and its configuration."""
+    """A model that transformers wrote, and its configuration.
+
+    Its units are those of ``LetterTokenizer``, or those of ``SentenceTokenizer`` if texts are divided as a
+    whole.
+    """
     decoder = peer_decoder(name)
-    config = UnitConfig(decoder.config, (START, *opening), end)
-    return make_model(config, decoder.tensors, LetterTokenizer(), context_cache_bytes=cache_bytes), config
+    config = UnitConfig(decoder.config, (START, *opening) if has_start else (), end, whole=whole)
+    tokenizer = SentenceTokenizer() if whole else LetterTokenizer()
+    return make_model(config, decoder.tensors, tokenizer, context_cache_bytes=cache_bytes), config

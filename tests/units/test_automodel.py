@@ -70,19 +70,31 @@ batches = st.lists(st.tuples(texts, st.one_of(st.just(()), texts)), min_size=1, 
     ],
 )
 @settings(max_examples=15)
-@given(batch=batches)
-def test_every_reading_gives_the_scores_of_one_text_at_a_time(kind, reading, batch):
+@given(batch=batches, start=st.sampled_from([0, None]), end=st.sampled_from([1, None]))
+def test_every_reading_gives_the_scores_of_one_text_at_a_time(kind, reading, batch, start, end):
     decoder = fake_decoder(kind, reading)
     hypotheses, contexts = zip(*batch, strict=True)
     trie = build_trie(hypotheses, contexts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(automodel.BLOCK_NODES, "cpu", 4)
         patch.setitem(automodel.BATCH_UNITS, "cpu", 12)
-        found = DecoderScorer(decoder, 0, 1, 0).score(trie).sum_paths(trie)
+        found = DecoderScorer(decoder, start, end, 0).score(trie).sum_paths(trie)
     for (text, context), log_prob in zip(batch, found, strict=True):
-        units = [0, *map(int, context), *map(int, text), 1]
-        expected = decoder.sequence_log_probs(units)[len(context) :].sum()
+        ends = [] if end is None else [end]
+        units = [*([] if start is None else [start]), *map(int, context), *map(int, text), *ends]
+        n_scored = min(len(text) + len(ends), len(units) - 1)
+        expected = decoder.sequence_log_probs(units)[-n_scored:].sum() if n_scored > 0 else 0.0
         assert log_prob == pytest.approx(float(expected), abs=1e-4)
+
+
+@pytest.mark.parametrize("reading", ["tree", "padded", "alone"])
+def test_texts_beyond_the_table_of_positions_do_not_disturb_others(reading):
+    decoder = fake_decoder("attention", reading)
+    decoder.config = replace(decoder.config, context_length=N_POSITIONS, positions="table")
+    trie = build_trie([("3", "4"), ("3", *["5"] * N_POSITIONS)])
+    found = DecoderScorer(decoder, 0, 1, 0).score(trie).sum_paths(trie)
+    assert found[0] == pytest.approx(float(decoder.sequence_log_probs([0, 3, 4, 1]).sum()), abs=1e-4)
+    assert np.isfinite(found[1])
 
 
 @pytest.mark.parametrize(
@@ -161,7 +173,7 @@ def test_a_folder_is_imported_and_loaded(tmp_path, capsys, kind, told):
     assert "run by transformers 5.0" in output
     assert told in output
     config = json.loads((tmp_path / "units" / "config.json").read_text())
-    assert config["runtime"] == "transformers"
+    assert config["decoder"]["runtime"] == "transformers"
     assert {path.name for path in (tmp_path / "units").iterdir()} == {
         "config.json", "model.safetensors", "tokenizer.json"
     }  # fmt: skip
@@ -180,7 +192,7 @@ def test_a_folder_is_imported_and_loaded(tmp_path, capsys, kind, told):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"runtime": "ollama"}, "runtime is 'ollama'; expected one of native, transformers"),
+        ({"runtime": "ollama"}, "runtime is 'ollama'; expected 'transformers'"),
         ({"reading": "twice"}, "reading is 'twice'"),
         ({"embedding_size": 0}, "embedding_size is 0"),
         ({"model": {"num_layers": 10**9}}, "'num_layers' is 1,000,000,000"),
@@ -197,7 +209,7 @@ def test_refuses_damaged_folders(tmp_path, change, message):
     import_model(read_huggingface(source), tmp_path / "units", SENTENCES)
     path = tmp_path / "units" / "config.json"
     config = json.loads(path.read_text())
-    (config if "runtime" in change else config["decoder"]).update(change)
+    config["decoder"].update(change)
     path.write_text(json.dumps(config))
     with pytest.raises(BundleError, match=message):
         load_unit_model(tmp_path / "units")

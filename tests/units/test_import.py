@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from rescorer import Hypothesis, NBestList, Rescorer, Weights
+from rescorer.cli.program import app
 from rescorer.client import Client
-from rescorer.errors import BundleError, ConfigError, InvalidList
+from rescorer.errors import BundleError, ConfigError, InputError
+from rescorer.evaluation.scored_lists import load_cached_rescorer
+from rescorer.formats.jsonlines import encode_ranking
 from rescorer.models.bundle import read_bundle
+from rescorer.scoring.batch import plan
 from rescorer.text import Normaliser, NormaliserSettings
-from rescorer.trie import build_trie
-from rescorer.units.files import load_unit_model
+from rescorer.trie import WordEncoder, build_trie
+from rescorer.units.files import UnitConfig, load_unit_model
 from rescorer.units.importing import import_model, read_huggingface, score_alone
 from rescorer_training.adaptation import AdaptationInputs, adapt_bundle
 from rescorer_training.evaluation.perplexity import load_models
@@ -22,7 +28,7 @@ from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
 from rescorer_training.recipe.bundles import BundleParts, make_bundle
 from tests.support.servers import run_server
-from tests.support.unit_models import PEER_MODELS, letters_json
+from tests.support.unit_models import PEER_MODELS, write_letter_model
 
 RAW = Normaliser(NormaliserSettings.raw())
 SENTENCES = [("the", "cat", "sat"), ("a", "dog", "ran", "on"), ("the", "dog", "sat", "on", "the", "cat")]
@@ -33,10 +39,7 @@ ACOUSTIC = {"acoustic": 1.0}
 def source(tmp_path_factory):
     """A folder that transformers saved, with a tokenizer of letters."""
     pytest.importorskip("tokenizers")
-    folder = tmp_path_factory.mktemp("source") / "llama"
-    shutil.copytree(PEER_MODELS / "llama", folder)
-    (folder / "tokenizer.json").write_text(letters_json())
-    return folder
+    return write_letter_model(tmp_path_factory.mktemp("source") / "llama")
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +71,8 @@ def test_takes_named_units_and_refuses_unknown_ones(source, tmp_path):
     foreign = read_huggingface(source)
     found = import_model(foreign, tmp_path / "named", SENTENCES, start="<s>", end="</s>")
     assert (found.config.start, found.config.end) == ((0,), 1)
+    bare = import_model(foreign, tmp_path / "bare", SENTENCES, start="none", end="none")
+    assert (bare.config.start, bare.config.end) == ((), None)
     with pytest.raises(ConfigError, match="--end is '<end>', which is not a unit of the tokenizer"):
         import_model(foreign, tmp_path / "other", SENTENCES, end="<end>")
     with pytest.raises(ConfigError, match="no sentences"):
@@ -78,7 +83,6 @@ def test_takes_named_units_and_refuses_unknown_ones(source, tmp_path):
 @pytest.mark.parametrize(
     ("file", "change", "message"),
     [
-        ("config.json", {"start": []}, "start is empty"),
         ("config.json", {"start": [999]}, "start is .*; expected units below 61"),
         ("config.json", {"text": "lower"}, "text is 'lower'"),
         ("config.json", {"new": 1}, "unknown 'new'"),
@@ -98,25 +102,36 @@ def test_refuses_damaged_folders(imported, tmp_path, file, change, message):
         load_unit_model(folder)
 
 
-def publish(folder, units, **parts):
+def load_config(folder):
+    """The configuration of an imported model."""
+    return UnitConfig.from_dict(json.loads((folder / "config.json").read_text()), str(folder))
+
+
+def publish(folder, model, **parts):
     """Publish a bundle ``toy/1`` with an imported model, ``llm``."""
     text = folder / "text"
     text.write_text("".join(f"{' '.join(words)}\n" for words in SENTENCES) * 4)
-    parts = {"ngrams": {}, "networks": {}, "units": {"llm": units}, "tests": {}, "validation": text, **parts}
-    make_bundle(
-        BundleParts("toy", 1, normaliser=RAW, weights=Weights("w", ACOUSTIC), **parts), folder / "toy" / "1"
-    )
+    parts = {
+        "ngrams": {}, "networks": {}, "units": {"llm": model}, "tests": {}, "validation": text,
+        "normaliser": RAW, "weights": Weights("w", ACOUSTIC), **parts,
+    }  # fmt: skip
+    make_bundle(BundleParts("toy", 1, **parts), folder / "toy" / "1")
     return folder / "toy" / "1"
 
 
 @pytest.fixture(scope="module")
-def bundle(imported, tmp_path_factory):
-    """A bundle with an n-gram and an imported model."""
-    folder = tmp_path_factory.mktemp("bundle")
-    arpa = folder / "m.arpa"
+def arpa(tmp_path_factory):
+    """An n-gram of the sentences."""
+    folder = tmp_path_factory.mktemp("ngram")
     (folder / "text").write_text("".join(f"{' '.join(words)}\n" for words in SENTENCES) * 4)
-    train_ngram([folder / "text"], RAW, arpa, NGramOptions(2))
-    return publish(folder, imported[0], ngrams={"ngram": arpa})
+    train_ngram([folder / "text"], RAW, folder / "m.arpa", NGramOptions(2))
+    return folder / "m.arpa"
+
+
+@pytest.fixture(scope="module")
+def bundle(imported, arpa, tmp_path_factory):
+    """A bundle with an n-gram and an imported model."""
+    return publish(tmp_path_factory.mktemp("bundle"), imported[0], ngrams={"ngram": arpa})
 
 
 LIST = NBestList("l", (Hypothesis("the cat sat"), Hypothesis("a zebra sat")), {"acoustic": (-5.0, -4.0)})
@@ -144,6 +159,113 @@ def test_it_is_not_mixed_word_by_word(bundle):
         rescorer.rescore(LIST, Weights("w", mixture={"ngram": 0.5, "llm": 0.5}))
 
 
+@pytest.fixture(scope="module")
+def surface(source, tmp_path_factory):
+    """A folder of a model that reads texts as they are written."""
+    folder = tmp_path_factory.mktemp("surface") / "units"
+    import_model(read_huggingface(source), folder, [("The", "cat", "sat."), ("A", "dog.")], text="surface")
+    return folder
+
+
+WRITTEN = NBestList(
+    "w",
+    (Hypothesis("The cat, sat."), Hypothesis("the cat sat"), Hypothesis("THE CAT")),
+    {"acoustic": (-5.0, -4.0, -6.0)},
+    context="Yes, and",
+)
+LLM_ONLY = Weights("w", ACOUSTIC, {"llm": 1.0})
+
+
+def test_texts_are_scored_as_they_are_written(surface, tmp_path):
+    rescorer = Rescorer.load(publish(tmp_path, surface))
+    model, config = rescorer.models["llm"], load_config(surface)
+    (answer,) = rescorer.rescore(WRITTEN, LLM_ONLY)
+    for hypothesis in answer.hypotheses:
+        words, context = tuple(hypothesis.text.split()), ("Yes,", "and")
+        expected = score_alone(model, config, words, context)
+        assert hypothesis.components["llm"] == pytest.approx(expected, abs=1e-3)
+        assert hypothesis.components["oov"] == 0.0
+    (text,) = rescorer.score_text("the cat")
+    assert (text.words, text.log_probs, text.unknown) == (("the", "cat"), {}, (False, False))
+
+
+def test_merging_keeps_the_text_of_the_best_writing(surface, imported, tmp_path):
+    lower = Normaliser(NormaliserSettings())
+    rescorer = Rescorer.load(publish(tmp_path, surface, normaliser=lower))
+    (apart,) = rescorer.rescore(WRITTEN, LLM_ONLY)
+    (merged,) = rescorer.rescore(WRITTEN, LLM_ONLY, merge=True)
+    same = [one for one in apart.hypotheses if len(one.text.split()) == 3]
+    (kept,) = [one for one in merged.hypotheses if len(one.text.split()) == 3]
+    assert (kept.text, kept.components["llm"]) == (same[0].text, same[0].components["llm"])
+    assert kept.total == pytest.approx(np.logaddexp(*(one.total for one in same)), abs=1e-6)
+
+
+def test_models_of_canonical_and_of_written_texts_score_side_by_side(surface, imported, arpa, tmp_path):
+    units = {"written": surface, "llm": imported[0]}
+    normaliser = Normaliser(NormaliserSettings())
+    folder = publish(tmp_path, None, ngrams={"ngram": arpa}, units=units, normaliser=normaliser)
+    rescorer = Rescorer.load(folder)
+    weights = Weights("w", ACOUSTIC, {"mixture": 1.0, "llm": 0.5, "written": 0.5})
+    (answer,) = rescorer.rescore(WRITTEN, weights)
+    assert list(answer.best.components)[:4] == ["acoustic", "ngram", "written", "llm"]
+    same = [one.components for one in answer.hypotheses if len(one.text.split()) == 3]
+    assert same[0]["llm"] == same[1]["llm"]
+    assert same[0]["written"] != same[1]["written"]
+    encoder = WordEncoder("written", np.eye(rescorer.models["written"].vector_size)[:, :4])
+    (encodings,) = rescorer.encode([WRITTEN], encoder)
+    assert encodings.shape == (3, 4)
+    assert not np.allclose(encodings[0], encodings[1])
+    (text,) = rescorer.score_text("the cat")
+    assert set(text.log_probs) == {"ngram", "llm", "mixture"}
+    cached = load_cached_rescorer(folder, "cpu", tmp_path / "scores", pytest.fail)
+    for _ in range(2):  # computed, and read from files
+        (again,) = cached.rescore(WRITTEN, weights)
+        assert again == answer
+    with run_server(folder) as server, Client(f"127.0.0.1:{server.port}") as client:
+        (found,) = client.rescore([WRITTEN], weights=weights)
+    for one, other in zip(found.hypotheses, answer.hypotheses, strict=True):
+        assert one.components == pytest.approx(other.components, abs=1e-4)
+
+
+def test_tokenizers_that_join_words_divide_whole_texts(source, tmp_path):
+    folder = tmp_path / "joining"
+    shutil.copytree(source, folder)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"] |= {"eĠ": 40}
+    tokenizer["model"]["merges"] = [["e", "Ġ"]]
+    tokenizer["pre_tokenizer"]["use_regex"] = False
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    found = import_model(read_huggingface(folder), tmp_path / "units", SENTENCES)
+    assert found.config.whole
+    rescorer = Rescorer.load(publish(tmp_path, tmp_path / "units"))
+    assert rescorer.bundle.whole == {"llm"}
+    (answer,) = rescorer.rescore(LIST, LLM_ONLY)
+    for one in answer.hypotheses:
+        expected = score_alone(rescorer.models["llm"], found.config, tuple(one.text.split()))
+        assert one.components["llm"] == pytest.approx(expected, abs=1e-3)
+
+
+def test_commands_work_without_a_mixture(surface, tmp_path):
+    folder = publish(tmp_path, surface)
+    lists = tmp_path / "lists.jsonl"
+    record = {
+        "id": "l", "reference": "the cat sat", "hypotheses": [
+            {"text": "The cat, sat.", "acoustic": -5.0}, {"text": "a zebra", "acoustic": -4.0},
+        ],
+    }  # fmt: skip
+    lists.write_text("".join(json.dumps(record | {"id": str(number)}) + "\n" for number in range(4)))
+    weights = tmp_path / "w.json"
+    weights.write_text(json.dumps({"streams": {"acoustic": 1.0}, "lm": {"llm": 0.1}}))
+    read = ["--bundle", str(folder), "--stream", "acoustic=acoustic"]
+    weighted = [*read, "--weights", str(weights)]
+    for command, options in {"evaluate": weighted, "explain": ["0", *weighted], "inspect": read}.items():
+        result = CliRunner().invoke(app, [command, str(lists), *options], catch_exceptions=False)
+        assert result.exit_code == (command == "inspect"), result.output  # which has warnings
+        assert "llm" in result.output
+    result = CliRunner().invoke(app, ["score", str(lists), "--bundle", str(folder)])
+    assert "score whole hypotheses and no words" in str(result.exception or result.output)
+
+
 def test_a_bundle_may_have_nothing_else(imported, tmp_path):
     rescorer = Rescorer.load(publish(tmp_path, imported[0]))
     (answer,) = rescorer.rescore(LIST)
@@ -152,17 +274,54 @@ def test_a_bundle_may_have_nothing_else(imported, tmp_path):
         rescorer.rescore(LIST, Weights("w"))
 
 
-def test_hypotheses_beyond_a_table_of_positions_are_rejected_alone(source, tmp_path):
-    folder = tmp_path / "gpt2"
-    shutil.copytree(PEER_MODELS / "gpt2", folder)
-    shutil.copyfile(source / "tokenizer.json", folder / "tokenizer.json")
-    import_model(read_huggingface(folder), tmp_path / "units", SENTENCES)
-    rescorer = Rescorer.load(publish(tmp_path, tmp_path / "units"))
-    long = NBestList("long", (Hypothesis("the cat " * 9),), {"acoustic": (0.0,)})
-    answers = rescorer.rescore_each([long, LIST])
-    assert isinstance(answers[0], InvalidList)
-    assert "expected at most 40, the number of positions of the model 'llm'" in str(answers[0])
-    assert answers[1].id == "l"
+@pytest.fixture(scope="module")
+def short(source, tmp_path_factory):
+    """A bundle with a model that has 40 positions."""
+    folder = tmp_path_factory.mktemp("short")
+    shutil.copytree(PEER_MODELS / "gpt2", folder / "gpt2")
+    shutil.copyfile(source / "tokenizer.json", folder / "gpt2" / "tokenizer.json")
+    import_model(read_huggingface(folder / "gpt2"), folder / "units", SENTENCES)
+    return publish(folder, folder / "units")
+
+
+LONG = NBestList("long", (Hypothesis("cat"), Hypothesis("the cat " * 5)), {"acoustic": (0.0, 1.0)})
+
+
+def test_lists_beyond_a_table_of_positions_are_answered_without_its_model(short):
+    rescorer = Rescorer.load(short)
+    fits = replace(LONG, hypotheses=(Hypothesis("cat"), Hypothesis("the cat " * 4 + "the ca")))
+    answers = rescorer.rescore([LONG, fits, LIST], LLM_ONLY)
+    assert [one.degradation for one in answers] == ["length", "", ""]
+    assert [one.components["llm"] for one in answers[0].hypotheses] == [0.0, 0.0]
+    assert answers[0].best.text == "the cat " * 5
+    assert all(one.components["llm"] < 0 for one in (*answers[1].hypotheses, *answers[2].hypotheses))
+    line = encode_ranking(rescorer.rank_each([LONG], LLM_ONLY)[0], LLM_ONLY, "toy/1")
+    assert json.loads(line)["degradation"] == "length"
+    with run_server(short) as server, Client(f"127.0.0.1:{server.port}") as client:
+        found = client.rescore([LONG, LIST], weights=LLM_ONLY)
+    assert [one.degradation for one in found] == ["length", ""]
+
+
+def test_a_server_limits_pieces_of_words(bundle):
+    many = NBestList("m", (Hypothesis("y" * 3000), Hypothesis("cat")), {"acoustic": (0.0, 1.0)})
+    with run_server(bundle, max_request_words=2500) as server, Client(f"127.0.0.1:{server.port}") as client:
+        refused, answer = client.rescore_each([many, LIST])
+    assert isinstance(refused, InputError)
+    assert "3008 pieces of words; expected at most 2500 (max_request_words)" in str(refused)
+    assert answer.id == "l"
+
+
+def test_batches_hold_few_pieces_of_words(bundle):
+    rescorer = Rescorer.load(bundle, max_batch_words=64)
+    texts = [f"{letter * 20} cat" for letter in "abcdefgh"]
+    nbest = NBestList("b", tuple(map(Hypothesis, texts)), {"acoustic": (0.0,) * 8})
+    prepared = rescorer.ranker.prepare(nbest, rescorer.ranker.bind())
+    assert prepared.n_units > 8 * 24
+    batches = list(plan([prepared], 64))
+    assert len(batches) >= 4
+    (whole,) = Rescorer.load(bundle).rescore(nbest)
+    (parts,) = rescorer.rescore(nbest)
+    assert [one.text for one in parts.hypotheses] == [one.text for one in whole.hypotheses]
 
 
 def test_the_manifest_of_such_a_bundle_is_checked(bundle, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from rescorer.trie import SENTENCE_END, build_trie
 from rescorer.units.importing import score_alone
-from rescorer.units.tokens import WordDivider, build_unit_trie
+from rescorer.units.tokens import UnitCounter, WordDivider, build_unit_trie, build_whole_trie
 from tests.support.unit_models import PEER_NAMES, START, LetterTokenizer, SentenceTokenizer, unit_model
 
 words = st.sampled_from(["a", "ab", "abc", "b", "on", "abcdefg", "é"])
@@ -31,6 +33,32 @@ def test_scores_of_a_trie_are_those_of_one_text_at_a_time(name, batch, scores_en
         np.testing.assert_allclose(found, expected, atol=3e-4)
 
 
+@pytest.mark.parametrize("name", ["llama", "gpt2", "mistral-window"])
+@settings(max_examples=8, deadline=None)
+@given(batch=batches, scores_end=st.booleans())
+def test_without_a_start_the_first_unit_is_not_scored(name, batch, scores_end):
+    model, config = unit_model(name, end=2 if scores_end else None, cache_bytes=1 << 16, has_start=False)
+    hypotheses, contexts = zip(*batch, strict=True)
+    trie = build_trie(hypotheses, contexts)
+    for _ in range(2):
+        found = model.score(trie).sum_paths(trie)
+        np.testing.assert_allclose(found, [score_alone(model, config, *pair) for pair in batch], atol=3e-4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(batch=batches, scores_end=st.booleans())
+def test_texts_that_are_divided_whole_have_the_sums_of_one_text_at_a_time(batch, scores_end):
+    model, config = unit_model(end=2 if scores_end else None, whole=True)
+    hypotheses, contexts = zip(*batch, strict=True)
+    trie = build_trie(hypotheses, contexts)
+    scores = model.score(trie)
+    expected = [score_alone(model, config, *pair) for pair in batch]
+    np.testing.assert_allclose(scores.sum_paths(trie), expected, atol=3e-4)
+    without_end = replace(config, end=None)
+    expected = [score_alone(model, without_end, *pair) for pair in batch]
+    np.testing.assert_allclose(scores.sum_paths(trie, np.ones(len(batch), dtype=bool)), expected, atol=3e-4)
+
+
 @settings(max_examples=30, deadline=None)
 @given(batches)
 def test_each_prefix_of_units_is_read_once(batch):
@@ -47,6 +75,20 @@ def test_each_prefix_of_units_is_read_once(batch):
     for number, (hypothesis, context) in enumerate(batch):
         path = [int(units.words[i]) for i in units.edge_word[units.path_edges(number)][:-1]]
         assert divider.divide_text(context) + path == divider.divide_text((*context, *hypothesis))
+
+
+@settings(max_examples=30, deadline=None)
+@given(batch=batches, whole=st.booleans())
+def test_counts_at_least_the_pieces_that_are_read(batch, whole):
+    divider = WordDivider(LetterTokenizer(), whole=whole)
+    hypotheses, context = [text for text, _ in batch], batch[0][1]
+    counted = UnitCounter(divider, 3).count(hypotheses, context)
+    trie = build_trie(hypotheses, [context] * len(hypotheses))
+    build = build_whole_trie if whole else build_unit_trie
+    units = build(trie, divider, (5, 6)).trie
+    assert counted.total >= units.n_nodes - 1
+    texts = [divider.divide_text((*context, *text)) for text in hypotheses]
+    assert counted.longest >= max(map(len, texts)) + 3
 
 
 def test_scores_of_words_sum_to_those_of_texts():

@@ -35,6 +35,7 @@ from rescorer.evaluation.systems import (
     Comparison,
     MixtureScores,
     Row,
+    awaits_weight,
     choose_row,
     count_by_list,
     weights_by_system,
@@ -346,6 +347,8 @@ def collect_files(
             systems = weights_by_system(rescorer, weights, bool(results.comparison.held_out))
             system, main = list(systems.items())[-1]
             shown = replace(main, name=weights.name)
+            if awaits_weight(rescorer, main) and (tuning := results.comparison.tunings.get(system)):
+                shown = replace(tuning.tuned[0][1], name="tuned on these lists")
         files.append(ReportedFile(results, name, shown, system, notes))
     return files
 

@@ -36,6 +36,7 @@ class Degradation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DEGRADATION_UNSPECIFIED: _ClassVar[Degradation]
     DEGRADATION_NGRAM: _ClassVar[Degradation]
     DEGRADATION_FIRST_PASS: _ClassVar[Degradation]
+    DEGRADATION_LENGTH: _ClassVar[Degradation]
 
 class DecisionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -65,6 +66,7 @@ FALLBACK_FIRST_PASS: Fallback
 DEGRADATION_UNSPECIFIED: Degradation
 DEGRADATION_NGRAM: Degradation
 DEGRADATION_FIRST_PASS: Degradation
+DEGRADATION_LENGTH: Degradation
 DECISION_KIND_UNSPECIFIED: DecisionKind
 DECISION_KIND_MAXIMUM: DecisionKind
 DECISION_KIND_MINIMUM_BAYES_RISK: DecisionKind

@@ -35,6 +35,7 @@ from rescorer.service.engine.admission import (
     check_text_response_size,
     check_texts,
     limit_steps,
+    limit_units,
     limit_words,
     search_budget,
 )
@@ -116,8 +117,9 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
         if isinstance(prepared, PreparedList)
         for component in prepared.components
     )
+    lists, n_units = limit_units(lists, settings.max_request_words)
     # One request must not fill a server.
-    tokens = max(tokens, min(tokens + asked, settings.max_request_words))
+    tokens = max(tokens, min(tokens + asked + n_units, settings.max_request_words))
     lists, steps = limit_steps(lists, options, settings.max_decision_steps)
     decision_tokens = steps // STEPS_PER_TOKEN
     if options.decision.kind == "confusion_network":
@@ -141,6 +143,8 @@ def prepare_texts(
     prepared = [ranker.prepare_texts(nbest, options)] if request.texts else []
     backward = bool(ranker.bundle.backward)
     lists, tokens = limit_words(prepared, settings.max_request_words, "texts", backward=backward)
+    lists, n_units = limit_units(lists, settings.max_request_words)
+    tokens = max(tokens, min(tokens + n_units, settings.max_request_words))
     for error in lists:
         if isinstance(error, InputError):
             raise error
@@ -217,8 +221,9 @@ def write_response(
                 with phase(Phase.RANK):
                     ranked = rank_list(prepared_request, prepared, outcome)
                 with phase(Phase.WRITE):
-                    messages.write_ranking(ranked, response.lists.add(degradation=outcome.degradation))
-                metrics.record_ranked_list(label, ranked, outcome.degradation)
+                    answer = response.lists.add(degradation=outcome.degradation)
+                    messages.write_ranking(ranked, answer)
+                metrics.record_ranked_list(label, ranked, answer.degradation)
             except InputError as ranking_error:
                 error = ranking_error
         if error is not None:
@@ -263,7 +268,7 @@ def write_text_scores(
             raise outcome.error
         text_scores: dict[int, TextScore] = {}
         for item in outcome.items:
-            text_scores |= score_words(item.part, prepared, prepared_request.ranker.bundle.ngram)
+            text_scores |= score_words(item.part, prepared, prepared_request.ranker.bundle)
         response.scores.extend(messages.text_score_to_proto(text_scores[i]) for i in range(len(text_scores)))
     return response
 

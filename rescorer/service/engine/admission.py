@@ -282,6 +282,25 @@ def limit_words(
     return budget.each(lists, count), budget.total
 
 
+def limit_units(lists: Lists, limit: int) -> tuple[Lists, int]:
+    """Replace each list that has too many pieces of words by an error. Return the lists and all their pieces.
+
+    Raises:
+        RequestTooCostly: the lists have too many pieces together.
+    """
+    expected = f"pieces of words; expected at most {limit} (max_request_words)"
+    budget = RequestBudget(
+        len(lists), limit, f"{{amount}} {expected}", "hypotheses", f"{{lists}} have {{amount}} {expected}"
+    )
+
+    def count(prepared: PreparedList | InputError) -> PreparedList | InputError:
+        if isinstance(prepared, PreparedList):
+            budget.spend(prepared.n_units)
+        return prepared
+
+    return budget.each(lists, count), budget.total
+
+
 def limit_steps(lists: Lists, options: BoundOptions, limit: int) -> tuple[Lists, int]:
     """Replace each list that takes too long to decide by an error. Return the lists and all their steps.
 

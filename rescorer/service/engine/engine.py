@@ -21,7 +21,7 @@ import functools
 import heapq
 import itertools
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -614,20 +614,23 @@ class Batcher:
         batch, first_request, timings = started
         request: ScoreRequest | None = first_request
         first: WorkerScores | None = None
+        seconds: Counter[str] = Counter()
         try:
             while request is not None:
-                job = ScoreJob(items[0].label, request.trie, request.models, sorted(request.encoders))
+                label, encoders = items[0].label, sorted(request.encoders)
+                job = ScoreJob(label, request.trie, request.models, encoders, request.surface)
                 scores = await run_within(self._pool.timeout_s, worker.score(job))
                 if first is None:
                     first = scores
                     self._pool.record_success()
+                seconds.update(scores.seconds)
                 # Add the scores to the batch, and build what has to be scored next.
                 advance = functools.partial(batch.advance, scores.scores)
                 request, _ = await self._offloader.run(advance, batch.tokens_asked, urgent=True)
         finally:
             batch.close()
         assert first is not None
-        timings = [*timings, *timings_from_seconds(first.seconds, began_at)]
+        timings = [*timings, *timings_from_seconds(seconds, began_at)]
         scored = ScoredBatch(batch, timings, first.context_words)
         for index, item in enumerate(items):
             if not item.future.done():

@@ -404,16 +404,19 @@ class ScoreJob(NamedTuple):
     """Names of the models to score with; empty: all models of the bundle."""
     encoders: Sequence[str] = ()
     """Names of rerankers of the bundle, for each of which the words are encoded."""
+    surface: bool = False
+    """Whether the trie holds texts as they are written; see ``ScoreRequest``."""
 
     def pack(self) -> tuple[dict[str, Any], Arrays]:
         """Return the header and the arrays of the request."""
         header = {"do": "score", "label": self.label, "models": [*self.models], "encoders": [*self.encoders]}
-        return header, pack_trie(self.trie)
+        return header | {"surface": self.surface}, pack_trie(self.trie)
 
     @classmethod
     def unpack(cls, frame: Frame) -> ScoreJob:
         header = frame.header
-        return cls(header["label"], unpack_trie(frame.arrays), header["models"], header["encoders"])
+        trie, surface = unpack_trie(frame.arrays), header.get("surface", False)
+        return cls(header["label"], trie, header["models"], header["encoders"], surface)
 
 
 class WorkerScores(NamedTuple):

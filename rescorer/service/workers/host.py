@@ -38,7 +38,7 @@ from rescorer.service.workers import frames
 from rescorer.service.workers.frames import Arrays, Frame, MachineSettings, ScoreJob, WorkerLost, WorkerScores
 from rescorer.service.workers.pool import ProcessWorker
 from rescorer.signals import ignore_group_signals
-from rescorer.trie import build_trie
+from rescorer.trie import HypothesisTrie, build_trie
 
 LoadScorer = Callable[..., TrieScorer]
 """Function that loads a bundle's models. It takes the arguments of ``TrieScorer.load``."""
@@ -46,6 +46,15 @@ LoadScorer = Callable[..., TrieScorer]
 Result = TypeVar("Result")
 
 WARM_UP = build_trie([("warm", "up"), ()])
+
+
+def score_all(scorer: TrieScorer, trie: HypothesisTrie) -> None:
+    """Score a trie with every model of a bundle, whatever texts the models read."""
+    for surface in (False, True):
+        if scorer.readers(surface=surface):
+            scorer.score(trie, surface=surface)
+
+
 """A tiny trie."""
 
 
@@ -77,7 +86,7 @@ class LoadedModels:
         except OSError as error:  # such as EIO; the disk may recover
             reason = os.strerror(error.errno) if error.errno else "input/output error"
             raise BundleError(f"{folder}: cannot be read: {reason}") from None
-        scorer.score(WARM_UP)
+        score_all(scorer, WARM_UP)
         self._scorers[label] = scorer
         release_freed_memory()
         return os.getpid()
@@ -99,7 +108,7 @@ class LoadedModels:
         encoders = {name: scorer.encoders[name] for name in job.encoders}
         stopwatch, context_words, device_bytes = Stopwatch(), ContextWords(), dict[str, int]()
         with stopwatch.running(), context_words.counting():
-            scores = scorer.score(job.trie, job.models, encoders)
+            scores = scorer.score(job.trie, job.models, encoders, surface=job.surface)
         if self._device != "cpu":
             from rescorer.models.kernels import memory_bytes
 
@@ -109,7 +118,7 @@ class LoadedModels:
     def probe(self) -> None:
         """Check the device by scoring a tiny trie with every model; raises its error if it does not work."""
         for scorer in list(self._scorers.values()):
-            scorer.score(WARM_UP)
+            score_all(scorer, WARM_UP)
 
 
 class SharedModels:

@@ -396,8 +396,11 @@ def bundle(
     shares = read_bundle(output).weights["default"].mixture  # also verifies that the bundle loads
     if as_json:
         typer.echo(json.dumps(manifest, indent=2, ensure_ascii=False))
-    else:
+        return
+    if shares:
         print_out(make_table(manifest, shares))
+    for name in models.units or ():
+        print_out(f"{name.partition('=')[0]}: reads pieces of words, and has no weight until one is tuned")
 
 
 def make_table(manifest: dict[str, Any], shares: Mapping[str, float]) -> FoldingTable:

@@ -4,43 +4,85 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 import typer
 
 from rescorer.errors import ConfigError
 from rescorer.evaluation.list_errors import format_size
+from rescorer.terminal.list_options import ListFormatOptions, ListInputOptions
 from rescorer.terminal.options import expand_options
 from rescorer.terminal.tables import FoldingTable, print_out
+from rescorer.text import Normaliser
+from rescorer.trie import Words, build_trie
 from rescorer_training.cli.options import JsonOption, NormaliserOption, ThreadsOption
-from rescorer_training.corpus import choose_normaliser, read_sentences
+from rescorer_training.corpus import (
+    choose_normaliser,
+    read_lines,
+    read_sentences,
+    record_normaliser,
+)
+from rescorer_training.progress import option
 
 if TYPE_CHECKING:
     from rescorer.units.importing import Candidate, Imported
 
-Kind = Literal["hf", "gguf"]
+Kind = Literal["hf", "gguf", "espnet", "speechbrain", "icefall", "rnnlm"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoosingText:
+    """The text that chooses start and end."""
+
+    validation: Path | None = option(
+        None,
+        "Text like that of the lists, one sentence per line, never their references: start and end are "
+        "chosen by it, and scores are checked on it.",
+    )
+    lists: str | None = option(
+        None, "N-best lists, whose first hypotheses take the place of --validation.", metavar="LISTS"
+    )
+    list_format: ListFormatOptions
+
+    def read(self, normaliser: Normaliser | None) -> list[Words]:
+        """Read the words of the first sentences: canonical ones, or without a normaliser as they are written.
+
+        Raises:
+            ConfigError: there is no text, or there are two.
+        """
+        from rescorer.units.importing import CHOSEN_BY, first_best_sentences, split_words  # imports torch
+
+        if self.lists is not None and self.validation is None:
+            lists = ListInputOptions(**asdict(self.list_format)).read(self.lists)
+            return first_best_sentences(lists, normaliser.normalise if normaliser else split_words)
+        if self.validation is not None and self.lists is None:
+            return list(islice(read_texts(self.validation, normaliser), CHOSEN_BY))
+        raise ConfigError(
+            "start and end are chosen by a text: give either --validation TEXT or --lists LISTS"
+        )
 
 
 @expand_options
 def import_command(
     kind: Annotated[
-        Kind, typer.Argument(help="hf: a folder that transformers saved; gguf: a file of llama.cpp.")
+        Kind,
+        typer.Argument(
+            help="hf: a folder that transformers saved; gguf: a file of llama.cpp; espnet: a folder exp/lm… "
+            "or one of its checkpoints; speechbrain: a folder with lm.ckpt; icefall: a checkpoint of RnnLm; "
+            "rnnlm: a file of Mikolov's toolkit, whose words become a network for --neural."
+        ),
     ],
     source: Annotated[Path, typer.Argument(help="Folder or file of the model.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write; it must not exist.")],
     *,
-    validation: Annotated[
-        Path,
-        typer.Option(
-            help="Text like that of the lists, one sentence per line, never their references: start and end "
-            "are chosen by it, and scores are checked on it."
-        ),
-    ],
+    chosen_by: ChoosingText,
     start: Annotated[
-        str, typer.Option(help="Unit before every sentence: its name or number; auto: the best on the text.")
+        str, typer.Option(help="Unit before every sentence: its name, its number, none or auto (the best).")
     ] = "auto",
     end: Annotated[
         str,
@@ -49,18 +91,28 @@ def import_command(
         ),
     ] = "auto",
     text: Annotated[
-        Literal["canonical", "upper"],
+        Literal["canonical", "surface", "upper"],
         typer.Option(
-            help="Writing of words that the model knows: as the normaliser writes them, or upper case."
+            help="Texts that the model reads: words as the normaliser writes them (canonical), as the "
+            "recogniser wrote them (surface), or canonical words in upper case (upper)."
         ),
     ] = "canonical",
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            help="SentencePiece model of a model of ESPnet, SpeechBrain or icefall, if it is not with the "
+            "model."
+        ),
+    ] = None,
     normaliser: NormaliserOption = None,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Import a language model in pieces of words from another toolkit.
+    """Import a language model from another toolkit.
 
     Example: rescorer-train import hf ~/SmolLM2-135M -o smollm --validation valid.txt.gz
+
+    Another one: rescorer-train import espnet exp/lm_train_lm_rnn -o rnn --text upper --lists lists.jsonl
 
     The scores of the imported model over a trie are compared with those of one sentence at a time; a model
     for which they differ is refused. Then: rescorer-train bundle mine/1 --units smollm=smollm --validation
@@ -68,38 +120,88 @@ def import_command(
     """
     # deferred, because importing torch takes seconds
     from rescorer.runtime import use_threads
-    from rescorer.units.importing import CHOSEN_BY, import_model, read_gguf, read_huggingface
+    from rescorer.units.importing import import_model
+    from rescorer.units.toolkits import read_source
 
     if output.exists():
         raise ConfigError(f"{output}: exists already; name a new folder by --output")
     if threads:
         use_threads(threads)
-    sentences = []
-    for words in read_sentences([validation], choose_normaliser(normaliser, [])):
-        sentences.append(words)
-        if len(sentences) == CHOSEN_BY:
-            break
-    foreign = read_huggingface(source) if kind == "hf" else read_gguf(source)
-    imported = import_model(foreign, output, sentences, start, end, text)
+    chosen = choose_normaliser(normaliser, [])
+    sentences = chosen_by.read(None if text == "surface" else chosen)
+    if kind == "rnnlm":
+        if (start, end, text, tokenizer) != ("auto", "auto", "canonical", None):
+            raise ConfigError("--start, --end, --text and --tokenizer are not for rnnlm; leave them out")
+        facts = import_words(source, output, sentences, chosen)
+        typer.echo(json.dumps(facts)) if as_json else print_words(facts, output)
+        return
+    imported = import_model(read_source(kind, source, tokenizer), output, sentences, start, end, text)
     if as_json:
-        facts = {
-            "config": imported.config.to_dict(),
-            "check": asdict(imported.check),
-            "starts": [asdict(one) for one in imported.starts],
-            "ends": [asdict(one) for one in imported.ends],
-            "parameters": imported.n_parameters,
-        }
-        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(describe_import(imported), indent=2, ensure_ascii=False))
     else:
         print_import(imported, output)
 
 
-READINGS = {
-    "tree": "each distinct prefix of a list is computed once",
-    "padded": "this model is scored one hypothesis after another, padded: slower",
-    "alone": "this model is scored one hypothesis after another, by equal lengths: slower",
-}
-"""Sentences for users about the ways in which transformers reads a model."""
+def read_texts(path: Path, normaliser: Normaliser | None) -> Iterator[Words]:
+    """Read the words of sentences, one a line: canonical, or without a normaliser as they are written."""
+    if normaliser is not None:
+        return read_sentences([path], normaliser)
+    return filter(None, (tuple(line.split()) for line in read_lines(path)))
+
+
+def import_words(
+    source: Path, output: Path, sentences: Sequence[Words], normaliser: Normaliser
+) -> dict[str, float]:
+    """Import a network over words of the rnnlm toolkit; return what its scores of sentences are like.
+
+    Raises:
+        ConfigError: it knows no word of the sentences.
+    """
+    from rescorer.models.neural import NeuralLanguageModel, save_model
+    from rescorer.models.rnnlm import read_rnnlm
+
+    model, vocabulary = read_rnnlm(source)
+    trie = build_trie(sentences)
+    scores = NeuralLanguageModel(model, vocabulary).score(trie)
+    edges = np.concatenate([trie.path_edges(number) for number in range(len(sentences))])
+    known, n_words = ~scores.unknown[edges], sum(map(len, sentences))
+    n_known = int(known.sum()) - len(sentences)
+    if not n_known:
+        raise ConfigError(
+            f"{source}: no word of the text is known to the network; is it of another case or language? "
+            "--normaliser says how words are written"
+        )
+    save_model(model, vocabulary, output)
+    record_normaliser(output, normaliser)
+    return {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "vocabulary": len(vocabulary),
+        "perplexity": float(np.exp(-scores.log_probs[edges][known].mean())),
+        "unknown": n_words - n_known,
+        "words": n_words,
+    }
+
+
+def print_words(facts: Mapping[str, float], output: Path) -> None:
+    """Print what was imported, and the next command."""
+    print_out(
+        f"rnnlm: {facts['parameters']:,} parameters, {facts['vocabulary']:,} words",
+        f"perplexity of known words and ends {format_size(facts['perplexity'])}; {facts['unknown']:,} of "
+        f"{facts['words']:,} words are unknown to it",
+        f"{output}: imported; next: rescorer-train bundle BUNDLE/1 --neural {shlex.quote(str(output))} "
+        "--validation TEXT",
+    )
+
+
+def describe_import(imported: Imported) -> dict[str, Any]:
+    """What was chosen and found, as plain data."""
+    return {
+        "config": imported.config.to_dict(),
+        "check": asdict(imported.check),
+        "starts": [asdict(one) for one in imported.starts],
+        "ends": [asdict(one) for one in imported.ends],
+        "parameters": imported.n_parameters,
+    }
 
 
 def print_import(imported: Imported, output: Path) -> None:
@@ -114,7 +216,7 @@ def print_import(imported: Imported, output: Path) -> None:
         f"{size_bytes / 2**20:,.0f} MiB in float32{licence}"
     )
     if isinstance(decoder, AutoModelConfig):
-        print_out(f"run by transformers {decoder.versions['transformers']}: {READINGS[decoder.reading]}")
+        print_out(decoder.describe())
     print_candidates("start", "perplexity per word", imported.starts)
     print_candidates("end", "mean ln P at the end", imported.ends)
     print_out(

@@ -40,9 +40,7 @@ COMMANDS = {
     "adapt": _command(
         "bundles:adapt", "Adapt a bundle to a domain by text alone, and measure what that changes."
     ),
-    "import": _command(
-        "imports:import_command", "Import a language model in pieces of words from another toolkit."
-    ),
+    "import": _command("imports:import_command", "Import a language model from another toolkit."),
     "tables": _command(
         "bundles:tables", "Publish a bundle again, with n-gram tables in place of its ARPA files."
     ),

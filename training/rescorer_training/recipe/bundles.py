@@ -17,12 +17,12 @@ from rescorer.errors import ConfigError, quote
 from rescorer.models.arpa import has_arpa_header, is_arpa
 from rescorer.models.bundle import (
     MAX_MODELS,
-    MAX_NAME_CHARACTERS,
     MAX_SLOTS,
     RERANKERS,
     TEXT,
     WEIGHTS,
     Bundle,
+    check_model_name,
     hash_files,
     hash_model,
     publish,
@@ -31,7 +31,13 @@ from rescorer.models.bundle import (
     read_weights,
 )
 from rescorer.models.language_model import LanguageModel
-from rescorer.models.network_files import CONFIG_FILE, NETWORK_FILES, TOKENIZER_FILES, WEIGHTS_FILE
+from rescorer.models.network_files import (
+    CONFIG_FILE,
+    LICENCE_FILE,
+    NETWORK_FILES,
+    TOKENIZER_FILES,
+    WEIGHTS_FILE,
+)
 from rescorer.models.neural import load_model, save_model
 from rescorer.models.ngram_files import SUFFIX, contains_words, read_arpa_model, write_table
 from rescorer.models.ngrams import NgramModel, align_vocabularies
@@ -41,16 +47,10 @@ from rescorer.safe_input import Folder, SealedFolder
 from rescorer.text import Normaliser
 from rescorer.types import Weights
 from rescorer.units.files import load_unit_model
-from rescorer.weights import EMPTY, MIXTURE, OOV, WORDS, KnownNames, check_mixture, weights_to_dict
+from rescorer.weights import MIXTURE, KnownNames, check_mixture, weights_to_dict
 from rescorer_training.corpus import is_backward, read_sentences
 from rescorer_training.evaluation import perplexity
 from rescorer_training.pipes import check_no_pipe
-
-RESERVED = {
-    **dict.fromkeys((MIXTURE, WORDS, OOV, EMPTY), "another component of a total"),
-    **dict.fromkeys((WEIGHTS, RERANKERS), "a folder of every bundle"),
-}
-"""Names that a model cannot have, each with the reason: what it stands for."""
 
 
 def name_models(kind: str, values: Sequence[str]) -> dict[str, Path]:
@@ -68,22 +68,6 @@ def name_models(kind: str, values: Sequence[str]) -> dict[str, Path]:
             raise ConfigError(f"--{kind} {value}: there is already a model {quote(name)}, {models[name]}")
         models[name] = Path(path)
     return models
-
-
-def check_model_name(name: str, streams: Collection[str]) -> None:
-    """Raise ConfigError unless a model, and its folder in the bundle, can have this name.
-
-    Args:
-        streams: score streams of the default weights. A model cannot have the name of a stream.
-    """
-    if len(name) > MAX_NAME_CHARACTERS or not re.fullmatch(r"\w[\w-]*", name):
-        raise ConfigError(
-            f"a model is named {quote(name)}; expected at most {MAX_NAME_CHARACTERS} letters, digits, '_' "
-            "and '-'"
-        )
-    owner = "a score stream of the weights" if name in streams else RESERVED.get(name)
-    if owner:
-        raise ConfigError(f"a model is named {quote(name)}, which is {owner}; choose another name")
 
 
 def check_shares(given: Mapping[str, float], names: Sequence[str], backward: Collection[str] = ()) -> None:
@@ -343,8 +327,9 @@ def copy_units(units: Mapping[str, Path], partial: Path) -> dict[str, Any]:
         load_unit_model(source, name)  # which checks its files
         tokenizer = next(file for file in TOKENIZER_FILES if (source / file).exists())
         (partial / name).mkdir()
-        for file in (CONFIG_FILE, WEIGHTS_FILE, tokenizer):
-            shutil.copyfile(source / file, partial / name / file)
+        for file in (CONFIG_FILE, WEIGHTS_FILE, tokenizer, LICENCE_FILE):
+            if file != LICENCE_FILE or (source / file).exists():
+                shutil.copyfile(source / file, partial / name / file)
         entries[name] = {"kind": "units", "path": name, "tokenizer": tokenizer}
     return entries
 
