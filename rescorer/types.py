@@ -245,9 +245,9 @@ class ImportedModel:
     """Identifies a language model of another toolkit, and how it scores sentences."""
 
     source: str
-    """SHA-256 of the files that the toolkit wrote, in hexadecimal."""
-    start: int
-    """Number of the unit before every sentence."""
+    """SHA-256 of its configuration, parameters and tokenizer as the toolkit wrote them, in hexadecimal."""
+    start: int | None
+    """Number of the unit before every sentence; None: there is none."""
     end: int | None = None
     """Number of the unit that ends a sentence; None: ends are not scored."""
     text: str = "canonical"

@@ -203,16 +203,17 @@ def _parse_imported(value: Any) -> dict[str, ImportedModel]:
                 model = ImportedModel(**model)
             except TypeError:
                 model = None
-        if model is None or [type(model.source), type(model.start), type(model.text)] != [str, int, str]:
+        if model is None or [type(model.source), type(model.text)] != [str, str]:
             raise ConfigError(
                 f"weights.imported[{quote(str(name))}] is incomplete; expected what `rescorer tune` writes: "
                 "source, start, end and text"
             )
-        if model.end is not None and type(model.end) is not int:
-            raise ConfigError(
-                f"weights.imported[{quote(str(name))}].end is {quote(str(model.end))}; expected the number "
-                "of a unit, or null"
-            )
+        for role in ("start", "end"):
+            if type(unit := getattr(model, role)) not in (int, type(None)):
+                raise ConfigError(
+                    f"weights.imported[{quote(str(name))}].{role} is {quote(str(unit))}; expected the number "
+                    "of a unit, or null"
+                )
         found[str(name)] = model
     return found
 

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -224,7 +225,10 @@ def explain_order(lists: Sequence[NBestList], own: str, normalise: Callable[[str
         own: the score whose weight is 1.
         normalise: converts texts to words.
     """
+    lists = [one for one in lists if all(map(math.isfinite, chain(*one.streams.values())))]
     lists = lists[:MAX_EXPLAINED_LISTS]
+    if not lists:
+        return Weights("first pass", {own: 1.0}, lm={})
     shared = set.intersection(*(set(nbest.streams) for nbest in lists))
     streams = dict.fromkeys([own, *sorted(shared - {own})], 1.0)
     parameters = Parameters.choose(Weights("first pass", streams, lm={}), ("streams", "word"))

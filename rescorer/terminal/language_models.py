@@ -58,9 +58,9 @@ class ImportOptions:
 
     lm: list[str] | None = option(
         None,
-        "Language model of another toolkit, beside or without a bundle: a Hugging Face folder, a GGUF file, "
-        "or a folder of `rescorer-train import`. Its weight is lm:NAME; default: the name of the folder. "
-        "Start and end are chosen by first hypotheses. May be repeated.",
+        "Language model of another toolkit, beside or without a bundle: a folder of Hugging Face, ESPnet or "
+        "SpeechBrain, a GGUF file, or a folder of `rescorer-train import`. Its weight is lm:NAME; default: "
+        "the name of the folder. First hypotheses choose start and end. May be repeated.",
         metavar="[NAME=]DIR",
     )
     lm_cache: Path | None = option(

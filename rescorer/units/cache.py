@@ -1,7 +1,7 @@
 """Import a model of another toolkit for one command, and keep it in a private folder for the next.
 
-An entry of the cache is an imported folder, named by a hash of the files that it comes from, of the units
-that start and end sentences, and of how words are written. Finding that hash means reading all files, and
+An entry of the cache is an imported folder, named by a hash of the model that it comes from, of the units
+that start and end sentences, and of how words are written. Finding that hash means reading the model, and
 choosing start and end means running the model, so a small file by name, size and time of the source's files,
 and by the text that chose, points to the entry. ``import.json`` of an entry has hashes of its files; a
 damaged entry is imported again. Each process locks the entries that it uses. When the cache is too large, the
@@ -79,14 +79,17 @@ class FoundModel:
         source = config.source or {}
         licence = f", licence {source['licence']}" if "licence" in source else ""
         tokenizer = renumber(read_tokenizer(files), config.units)
-        end = "no end" if config.end is None else f"end {tokenizer.name(config.end)!r}"
+        start, end = (
+            f"no {role}" if unit is None else f"{role} {tokenizer.name(unit)!r}"
+            for role, unit in (("start", self.added.identity.start), ("end", config.end))
+        )
         perplexity = (config.check or {}).get("perplexity_per_word")
         measured = f", perplexity per word {perplexity:.4g}" if isinstance(perplexity, float) else ""
         run = f"; {config.decoder.describe()}" if isinstance(config.decoder, AutoModelConfig) else ""
         kept = f"; kept in {_shorten(self.cache)}" if self.cache else ""
         return (
             f"{'imported ' if self.is_new else ''}{self.source} ({source.get('architecture')}, {size} "
-            f"parameters{licence}): start {tokenizer.name(config.start[0])!r}, {end}{measured}{run}{kept}"
+            f"parameters{licence}): {start}, {end}{measured}{run}{kept}"
         )
 
 
@@ -150,7 +153,8 @@ def _check_identity(source: Path, found: object, recorded: object) -> None:
 def _describe_folder(source: Path, folder: SealedFolder, **facts: Any) -> FoundModel:
     config = UnitConfig.from_dict(folder.read_json(CONFIG_FILE), str(folder.path / CONFIG_FILE))
     digest = (config.source or {}).get("sha256") or _hash(dict(folder.hashes))
-    identity = ImportedModel(str(digest), config.start[0], config.end, config.text)
+    start = config.start[0] if config.start else None
+    identity = ImportedModel(str(digest), start, config.end, config.text)
     return FoundModel(source, AddedModel(folder, identity), config, **facts)
 
 
@@ -287,8 +291,8 @@ class ImportCache:
                 f"models may ({self.max_bytes / 2**30:,.1f} GiB): import it once by `rescorer-train import`, "
                 "and give --lm its folder"
             )
-        start, end = (recorded.start, recorded.end) if recorded else (AUTO, AUTO)
-        end = NONE if end is None else end
+        units = (recorded.start, recorded.end) if recorded else (AUTO, AUTO)
+        start, end = (NONE if unit is None else unit for unit in units)
         usual: TextForm = "upper" if is_upper_case(foreign.read_tokenizer()) else "canonical"
         text = cast(TextForm, recorded.text) if recorded else usual
         with self._explain():
@@ -300,14 +304,14 @@ class ImportCache:
                 sealed = sealed.seal([name for name, _ in sealed.list_files()])
                 name = _name_entry(_describe_folder(source, sealed).added.identity)
                 (partial / HASHES_FILE).write_text(json.dumps(dict(sealed.hashes)), encoding="utf-8")
-                with suppress(FileExistsError, OSError):
+            for _ in range(2):  # the second time if there was a damaged one
+                with suppress(OSError):
                     os.rename(partial, self.folder / name)  # fails if there is one already
+                if found := self._open(name, source, is_new=True):
+                    return found
+            raise ConfigError(f"{self.folder / name}: cannot be read back; is the disk full?")
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-        found = self._open(name, source, is_new=True)
-        if found is None:
-            raise ConfigError(f"{self.folder / name}: was deleted meanwhile; run the command again")
-        return found
 
     def _tidy(self) -> None:
         """Delete the least recently used entries above the largest size, pointers to nothing, and leftovers

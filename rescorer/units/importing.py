@@ -20,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
@@ -38,7 +39,7 @@ from rescorer.types import NBestList
 from rescorer.units import huggingface
 from rescorer.units.automodel import AutoModelConfig, is_installed, read_automodel
 from rescorer.units.decoders import DecoderConfig
-from rescorer.units.files import TextForm, UnitConfig, make_model
+from rescorer.units.files import TextForm, UnitConfig, load_unit_model, make_model
 from rescorer.units.gguf import GgufFile
 from rescorer.units.model import MAX_DIFFERENCE, DecoderScorer, UnitLanguageModel
 from rescorer.units.recurrent import RecurrentConfig
@@ -47,6 +48,7 @@ from rescorer.units.tokens import (
     SentencePieceTokenizer,
     Tokenizer,
     build_unit_trie,
+    build_whole_trie,
     renumber,
 )
 
@@ -248,8 +250,10 @@ def choose_end(
     units = dict.fromkeys(number for name in names if (number := find_unit(tokenizer, name)) is not None)
     model = _make(foreign, tokenizer, config)
     assert isinstance(model.scorer, DecoderScorer)
-    trie = build_unit_trie(build_trie(sentences), model.divider).trie
-    means = model.scorer.score_ends(trie, list(units)).mean(axis=0).tolist()
+    build = build_whole_trie if model.divider.whole else build_unit_trie
+    trie = build(build_trie(sentences), model.divider).trie
+    is_sentence = trie.end_nodes >= trie.n_roots  # whole texts have an empty one besides, for their context
+    means = model.scorer.score_ends(trie, list(units))[is_sentence].mean(axis=0).tolist()
     constant = -math.log(sum(map(len, sentences)) / len(sentences) + 1)
     found = [Candidate(tokenizer.name(unit), unit, mean) for unit, mean in zip(units, means, strict=True)]
     none = [] if foreign.certain else [Candidate(NONE, None, constant)]
@@ -319,6 +323,46 @@ def check_model(model: UnitLanguageModel, config: UnitConfig, sentences: Sequenc
     total, n_words = _score_sentences(model, sentences)
     speed = sum(map(len, hypotheses)) / max(seconds, 1e-9)
     return Check(largest, find_perplexity(total, n_words), speed)
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionCheck:
+    """How scores in a lower precision differ from those in float32."""
+
+    mean_difference: float
+    """Mean difference per word, in nats."""
+    max_difference: float
+    """Largest difference per word, in nats."""
+    changed: int
+    """Number of sentences of whose variants another one has the highest ln P per word."""
+    n_sentences: int
+
+
+def check_precisions(folder: Path, sentences: Sequence[Words]) -> dict[str, PrecisionCheck]:
+    """Compare the scores of an imported model in the lower precisions of this machine with float32.
+
+    Args:
+        sentences: each is compared with variants of it, as hypotheses are.
+    """
+    groups = [list(_vary([words])) for words in sentences[:CHOSEN_BY] if words]
+    trie = build_trie([words for group in groups for words in group])
+    lengths = np.array([len(words) + 1 for group in groups for words in group])
+
+    def score(dtype: str) -> np.ndarray:
+        model = load_unit_model(folder, dtype=dtype, context_cache_bytes=0)
+        per_word: np.ndarray = model.score(trie).sum_paths(trie) / lengths
+        return per_word.reshape(len(groups), -1)
+
+    found, expected = {}, score("float32")
+    for dtype in ("bfloat16", "int8"):
+        try:
+            values = score(dtype)
+        except ConfigError:  # this machine does not have it
+            continue
+        difference = np.abs(values - expected)
+        changed = int((values.argmax(axis=1) != expected.argmax(axis=1)).sum())
+        found[dtype] = PrecisionCheck(float(difference.mean()), float(difference.max()), changed, len(groups))
+    return found
 
 
 def score_alone(model: UnitLanguageModel, config: UnitConfig, words: Words, context: Words = ()) -> float:

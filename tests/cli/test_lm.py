@@ -15,9 +15,10 @@ from rescorer.evaluation import tuning, weight_search
 from rescorer.models.bundle import Composition, read_bundle
 from rescorer.pipeline import Rescorer
 from rescorer.terminal.language_models import name_sources
-from rescorer.types import Weights
+from rescorer.types import ImportedModel, Weights
 from rescorer.units.cache import use_imported
 from rescorer.units.importing import import_model, read_huggingface
+from rescorer.weights import parse_weights, weights_to_dict
 from rescorer_training.cli import main as train
 from tests.support.list_lines import record, write
 from tests.support.unit_models import write_letter_model
@@ -190,11 +191,33 @@ def test_a_bundle_in_memory_can_be_read_in_other_processes(folder, ngram_bundle)
     rescorer = Rescorer.load(composition)
     (text,) = rescorer.score_text("the cat")
     assert {*base.model_kinds, "llm"} < set(text.log_probs)
-    other = Weights("w", lm={"llm": 1.0}, imported={"llm": bundle.imported["llm"].__class__("0", 0)})
+    other = Weights("w", lm={"llm": 1.0}, imported={"llm": ImportedModel("0", 0)})
     with pytest.raises(ConfigError, match="tuned with another model 'llm' than the given one"):
         rescorer.ranker.effective_weights(other)
     with pytest.raises(ConfigError, match="has a model 'llm' already"):
         Composition(composition.models, composition).read()
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (1, r"weights.imported is '1'; expected an object of models by name"),
+        ({"m": 1}, r"settings of weights.imported\['m'\] are '1'"),
+        ({"m": {"source": "0"}}, r"weights.imported\['m'\] is incomplete"),
+        ({"m": {"source": 0, "start": 1}}, r"weights.imported\['m'\] is incomplete"),
+        ({"m": {"source": "0", "start": "<s>"}}, r"weights.imported\['m'\].start is '<s>'"),
+        ({"m": {"source": "0", "start": 1, "ends": 2}}, r"unknown settings of weights.imported\['m'\]"),
+    ],
+)
+def test_records_of_models_are_checked(record, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_weights({"imported": record})
+
+
+def test_records_of_models_come_back():
+    weights = Weights("w", imported={"m": ImportedModel("0", None, 2, "upper")})
+    assert parse_weights(json.loads(json.dumps(weights_to_dict(weights)))) == weights
+    assert "imported" not in weights_to_dict(Weights())  # readable by versions without it
 
 
 def test_import_takes_lists_and_bundles_keep_licences(call, folder, tmp_path):

@@ -168,7 +168,7 @@ def test_a_folder_is_imported_and_loaded(tmp_path, capsys, kind, told):
     pytest.importorskip("tokenizers")
     source = write_folder(tmp_path / "m", model_type=f"fake-{kind}")
     found = import_model(read_huggingface(source), tmp_path / "units", SENTENCES)
-    print_import(found, tmp_path / "units")
+    print_import(found, {}, tmp_path / "units")
     output = capsys.readouterr().out
     assert "run by transformers 5.0" in output
     assert told in output

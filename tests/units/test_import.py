@@ -21,7 +21,7 @@ from rescorer.scoring.batch import plan
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.trie import WordEncoder, build_trie
 from rescorer.units.files import UnitConfig, load_unit_model
-from rescorer.units.importing import import_model, read_huggingface, score_alone
+from rescorer.units.importing import check_precisions, import_model, read_huggingface, score_alone
 from rescorer_training.adaptation import AdaptationInputs, adapt_bundle
 from rescorer_training.evaluation.perplexity import load_models
 from rescorer_training.neural.options import TrainingOptions
@@ -65,6 +65,16 @@ def test_the_folder_scores_like_one_text_at_a_time(imported):
     np.testing.assert_allclose(model.score(trie).sum_paths(trie), expected, atol=1e-3)
     bold = load_unit_model(folder, dtype="bfloat16").score(trie).sum_paths(trie)
     np.testing.assert_allclose(bold, expected, rtol=0.02)
+
+
+def test_lower_precisions_are_compared_with_float32(imported):
+    folder, _ = imported
+    found = check_precisions(folder, SENTENCES)
+    assert set(found) <= {"bfloat16", "int8"}
+    assert "bfloat16" in found
+    for one in found.values():
+        assert 0 < one.mean_difference <= one.max_difference < 0.2
+        assert (one.n_sentences, one.changed <= 3) == (3, True)
 
 
 def test_takes_named_units_and_refuses_unknown_ones(source, tmp_path):

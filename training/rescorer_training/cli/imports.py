@@ -30,7 +30,7 @@ from rescorer_training.corpus import (
 from rescorer_training.progress import option
 
 if TYPE_CHECKING:
-    from rescorer.units.importing import Candidate, Imported
+    from rescorer.units.importing import Candidate, Imported, PrecisionCheck
 
 Kind = Literal["hf", "gguf", "espnet", "speechbrain", "icefall", "rnnlm"]
 
@@ -120,7 +120,7 @@ def import_command(
     """
     # deferred, because importing torch takes seconds
     from rescorer.runtime import use_threads
-    from rescorer.units.importing import import_model
+    from rescorer.units.importing import check_precisions, import_model
     from rescorer.units.toolkits import read_source
 
     if output.exists():
@@ -136,14 +136,16 @@ def import_command(
         typer.echo(json.dumps(facts)) if as_json else print_words(facts, output)
         return
     imported = import_model(read_source(kind, source, tokenizer), output, sentences, start, end, text)
+    precisions = check_precisions(output, sentences)
     if as_json:
-        typer.echo(json.dumps(describe_import(imported), indent=2, ensure_ascii=False))
+        facts = describe_import(imported) | {"precisions": {k: asdict(v) for k, v in precisions.items()}}
+        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
     else:
-        print_import(imported, output)
+        print_import(imported, precisions, output)
 
 
 def read_texts(path: Path, normaliser: Normaliser | None) -> Iterator[Words]:
-    """Read the words of sentences, one a line: canonical, or without a normaliser as they are written."""
+    """Read the words of sentences, one a line: canonical ones, or as written without a normaliser."""
     if normaliser is not None:
         return read_sentences([path], normaliser)
     return filter(None, (tuple(line.split()) for line in read_lines(path)))
@@ -204,7 +206,7 @@ def describe_import(imported: Imported) -> dict[str, Any]:
     }
 
 
-def print_import(imported: Imported, output: Path) -> None:
+def print_import(imported: Imported, precisions: Mapping[str, PrecisionCheck], output: Path) -> None:
     """Print what was chosen and found, and the next command."""
     from rescorer.units.automodel import AutoModelConfig  # deferred, because importing torch takes seconds
 
@@ -225,6 +227,12 @@ def print_import(imported: Imported, output: Path) -> None:
         "a second of processor time",
         "scores of a trie and of one sentence at a time differ by at most "
         f"{check.max_difference:.1e} nats per word",
+        *(
+            f"{dtype}: scores differ from float32 by {one.mean_difference:.1e} nats per word, at most "
+            f"{one.max_difference:.1e}; of {one.n_sentences} sentences, the best variant changes in "
+            f"{one.changed}"
+            for dtype, one in precisions.items()
+        ),
         f"{output}: imported; next: rescorer-train bundle BUNDLE/1 --units {shlex.quote(f'llm={output}')} "
         "--validation TEXT; rescorer tune then finds the weight lm:llm",
     )
