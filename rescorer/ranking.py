@@ -22,8 +22,6 @@ from rescorer.types import (
 TIE_DECIMALS = 4
 """Number of decimals to which totals are rounded before they are compared. Otherwise the ranking would depend
 on which hypotheses share a batch, as the last digits of float32 products do."""
-LENGTH = "length"
-"""Degradation of a list with a hypothesis that is too long for the table of positions of a model."""
 MAX_TOTAL = 1e300  # maximum absolute value of a total; subtracting or rounding larger totals would overflow
 
 

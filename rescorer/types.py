@@ -92,6 +92,8 @@ MAX_KNOTS = 100
 """Largest number of points of a ``ConfidenceMap``."""
 MAX_CACHE_SHARE, DEFAULT_FLATNESS, MAX_FLATNESS = 0.5, 0.3, 100.0
 """Largest interpolation weight of a cache; default θ of the neural cache; and its largest θ."""
+LENGTH = "length"
+"""Degradation of a list with a hypothesis that is too long for the table of positions of a model."""
 MAX_NUMBER = sys.float_info.max
 """Largest finite float64. ``math.isfinite`` raises OverflowError for larger integers, as files may hold."""
 

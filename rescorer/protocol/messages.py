@@ -32,8 +32,8 @@ from rescorer.errors import InvalidList, RescorerError, quote, shorten
 from rescorer.formats.common import Base, Sign, Units, stream_to_nats
 from rescorer.list_checks import check_types
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.ranking import LENGTH
 from rescorer.types import (
+    LENGTH,
     MAXIMUM,
     ConfidenceMap,
     ConsensusWord,

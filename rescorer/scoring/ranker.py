@@ -24,7 +24,7 @@ from rescorer.list_checks import (
     normalise_previous,
 )
 from rescorer.models.bundle import Bundle
-from rescorer.ranking import LENGTH, Ranking, find_empty, ranking
+from rescorer.ranking import Ranking, find_empty, ranking
 from rescorer.runtime import Phase, phase
 from rescorer.scoring.batch import ScoredPart
 from rescorer.scoring.components import (
@@ -39,7 +39,7 @@ from rescorer.scoring.components import (
 )
 from rescorer.scoring.options import RescoreOptions, Weighting
 from rescorer.trie import Words
-from rescorer.types import Calibration, NBestList, Weights, WordConfidence
+from rescorer.types import LENGTH, Calibration, NBestList, Weights, WordConfidence
 from rescorer.weights import check_weights, totals
 
 Kind = TypeVar("Kind", bound=Component)

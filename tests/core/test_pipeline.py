@@ -260,9 +260,9 @@ def test_splits_a_list_above_the_budget_between_subtrees(rescorer, monkeypatch):
     node_counts = []
     score = TrieScorer.score
 
-    def count_nodes(self, trie, *arguments):
+    def count_nodes(self, trie, *arguments, **options):
         node_counts.append(trie.n_nodes)
-        return score(self, trie, *arguments)
+        return score(self, trie, *arguments, **options)
 
     monkeypatch.setattr(TrieScorer, "score", count_nodes)
     small = Rescorer(rescorer.bundle, rescorer.models, max_batch_words=25)

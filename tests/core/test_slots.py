@@ -137,7 +137,9 @@ def test_readings_of_a_batch_are_scored_in_parts(rescorer, monkeypatch):
     tries = []
     score = rescorer.scorer.score
     monkeypatch.setattr(
-        rescorer.scorer, "score", lambda trie, *args: tries.append(trie) or score(trie, *args)
+        rescorer.scorer,
+        "score",
+        lambda trie, *args, **options: tries.append(trie) or score(trie, *args, **options),
     )
     (answer,) = rescorer.rescore([make_list(*PEOPLE, texts=texts)])
     n_parts = len(tries) - 1
