@@ -34,6 +34,7 @@ from rescorer.models.network_files import CONFIG_FILE, LICENCE_FILE, TOKENIZER_F
 from rescorer.safe_input import Folder, SealedFolder, parse_json, read_tensor_header
 from rescorer.trie import Words
 from rescorer.types import ImportedModel
+from rescorer.units.automodel import AutoModelConfig
 from rescorer.units.files import TextForm, UnitConfig
 from rescorer.units.importing import (
     AUTO,
@@ -84,10 +85,11 @@ class FoundModel:
         )
         perplexity = (config.check or {}).get("perplexity_per_word")
         measured = f", perplexity per word {perplexity:.4g}" if isinstance(perplexity, float) else ""
+        run = f"; {config.decoder.describe()}" if isinstance(config.decoder, AutoModelConfig) else ""
         kept = f"; kept in {_shorten(self.cache)}" if self.cache else ""
         return (
             f"{'imported ' if self.is_new else ''}{self.source} ({source.get('architecture')}, {size} "
-            f"parameters{licence}): {start}, {end}{measured}{kept}"
+            f"parameters{licence}): {start}, {end}{measured}{run}{kept}"
         )
 
 

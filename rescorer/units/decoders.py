@@ -22,17 +22,20 @@ keys.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from rescorer.errors import BundleError, ConfigError
+from rescorer.models.contexts import RowCache
 from rescorer.models.kernels import linear, multiply_in_int8
 from rescorer.models.outputs import row_blocks, rows_per_block
+from rescorer.models.tree_attention import PrefixTree, tree_vectors
 from rescorer.safe_input import TensorInfo, format_shape
 
 MAX_UNITS = 1_000_000
@@ -368,6 +371,24 @@ def normalise(x: Tensor, tensors: Mapping[str, Tensor], name: str, config: Decod
     )
 
 
+def score_edges(
+    scores: Callable[[Tensor], Tensor], n_units: int, vectors: Tensor, rows: Tensor, units: Tensor
+) -> Tensor:
+    """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64.
+
+    The scores of all units are held for some rows at a time only.
+
+    Args:
+        scores: unnormalised log-probabilities of all units, (n, D) → (n, V).
+        n_units: V.
+    """
+    out = torch.empty(len(units), dtype=torch.float64, device=vectors.device)
+    for block, edges, places in row_blocks(rows, len(vectors), rows_per_block(vectors, n_units)):
+        log_probs = scores(vectors[block]).log_softmax(dim=1)  # (n, V); faster than logsumexp
+        out[edges] = log_probs[places, units[edges]].double()
+    return out
+
+
 class UnitNetwork:
     """Base of networks that read units and predict the next one by a softmax over all of them.
 
@@ -400,16 +421,8 @@ class UnitNetwork:
         return linear(vectors, weight, bias)
 
     def log_probs(self, vectors: Tensor, rows: Tensor, units: Tensor) -> Tensor:
-        """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64.
-
-        The scores of all units are held for some rows at a time only.
-        """
-        out = torch.empty(len(units), dtype=torch.float64, device=vectors.device)
-        size = rows_per_block(vectors, len(self.tensors["embedding.weight"]))
-        for block, edges, places in row_blocks(rows, len(vectors), size):
-            log_probs = self.scores(vectors[block]).log_softmax(dim=1)  # (n, V); faster than logsumexp
-            out[edges] = log_probs[places, units[edges]].double()
-        return out
+        """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64."""
+        return score_edges(self.scores, len(self.tensors["embedding.weight"]), vectors, rows, units)
 
     @torch.inference_mode()
     def sequence_log_probs(self, units: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
@@ -461,6 +474,12 @@ class Decoder(UnitNetwork):
     def blocks(self) -> Iterator[DecoderLayer]:
         """The layers."""
         return iter(self.layers)
+
+    def read_tree(
+        self, tree: PrefixTree, cache: RowCache, *, leaves: bool = True, root: bool = True
+    ) -> tuple[Tensor, np.ndarray]:
+        """See ``tree_attention.tree_vectors``."""
+        return tree_vectors(self, tree, cache, leaves=leaves, root=root)
 
     def inputs(self, units: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Input of the first layer for units, (n,) int64: (n, H), without what positions add."""

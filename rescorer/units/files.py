@@ -2,7 +2,7 @@
 
 A folder has ``config.json`` (the decoder, start and end, the form of texts, the result of the checks at
 import, the model's origin), ``model.safetensors`` and a tokenizer. The configuration of a recurrent network
-has its ``kind``; that of a transformer has none.
+has its ``kind``, and that of a model that transformers runs its ``runtime``; that of a decoder has neither.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from rescorer.models.kernels import torch_device
 from rescorer.models.network_files import CONFIG_FILE, WEIGHTS_FILE
 from rescorer.runtime import apply_threads
 from rescorer.safe_input import Folder, descriptor_path, read_tensor_header
+from rescorer.units.automodel import AutoModelConfig, load_decoder
 from rescorer.units.decoders import Decoder, DecoderConfig, check_tensors, set_precision
-from rescorer.units.model import DecoderScorer, UnitLanguageModel
+from rescorer.units.model import DecoderScorer, TreeDecoder, UnitLanguageModel
 from rescorer.units.recurrent import RecurrentConfig, RecurrentDecoder
 from rescorer.units.tokens import Tokenizer, WordDivider, change_of, read_tokenizer, renumber
 
@@ -41,7 +42,7 @@ class UnitConfig:
         BundleError: a value is invalid.
     """
 
-    decoder: DecoderConfig | RecurrentConfig
+    decoder: DecoderConfig | RecurrentConfig | AutoModelConfig
     start: tuple[int, ...]
     """Units before every text. Without any, the first unit of a text is not scored."""
     end: int | None
@@ -95,7 +96,8 @@ class UnitConfig:
         if not isinstance(units, list) or not all(isinstance(unit, str) for unit in units):
             raise BundleError(f"{place}: 'units' is invalid; expected a list of names")
         try:
-            kind = RecurrentConfig if "kind" in decoder else DecoderConfig
+            kinds: Mapping[str, Any] = {"kind": RecurrentConfig, "runtime": AutoModelConfig}
+            kind = next((kinds[key] for key in kinds if key in decoder), DecoderConfig)
             changes = {"decoder": kind.from_dict(decoder), "start": tuple(start), "units": tuple(units)}
             return cls(**{"end": None, **values, **changes})
         except BundleError as error:
@@ -126,7 +128,9 @@ def load_unit_model(
     config = UnitConfig.from_dict(files.read_json(CONFIG_FILE), str(files.path / CONFIG_FILE))
     tokenizer = renumber(read_tokenizer(files), config.units)
     with files.open(WEIGHTS_FILE) as stream:
-        check_tensors(stream.name, config.decoder, read_tensor_header(stream))
+        header = read_tensor_header(stream)
+        if not isinstance(config.decoder, AutoModelConfig):  # which are compared when the network is made
+            check_tensors(stream.name, config.decoder, header)
         try:
             tensors = load_file(descriptor_path(stream))
         except (OSError, ValueError, SafetensorError):
@@ -135,8 +139,9 @@ def load_unit_model(
         if not torch.isfinite(tensor).all():
             raise BundleError(f"{files.path}: {tensor_name} has values that are not finite")
     tensors = {tensor_name: tensor.float().to(place) for tensor_name, tensor in tensors.items()}
-    set_precision(tensors, dtype)
-    return make_model(config, tensors, tokenizer, name, context_cache_bytes)
+    if not isinstance(config.decoder, AutoModelConfig):
+        set_precision(tensors, dtype)
+    return make_model(config, tensors, tokenizer, name, context_cache_bytes, dtype)
 
 
 def make_model(
@@ -145,8 +150,12 @@ def make_model(
     tokenizer: Tokenizer,
     name: str = "units",
     context_cache_bytes: int = CONTEXT_CACHE_BYTES,
+    dtype: str = "float32",
 ) -> UnitLanguageModel:
     """Make a model of its parts.
+
+    Args:
+        dtype: precision of a model that transformers runs; other tensors have theirs.
 
     Raises:
         BundleError: the tokenizer does not fit the decoder.
@@ -158,7 +167,9 @@ def make_model(
         )
     divider = WordDivider(tokenizer, change_of(config.text), whole=config.whole)
     if isinstance(config.decoder, RecurrentConfig):
-        decoder: Decoder | RecurrentDecoder = RecurrentDecoder(config.decoder, tensors)
+        decoder: TreeDecoder | RecurrentDecoder = RecurrentDecoder(config.decoder, tensors)
+    elif isinstance(config.decoder, AutoModelConfig):
+        decoder = load_decoder(config.decoder, tensors, dtype)
     else:
         decoder = Decoder(config.decoder, tensors)
     scorer = DecoderScorer(decoder, next(iter(config.start), None), config.end, context_cache_bytes)

@@ -350,7 +350,8 @@ def translate(values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple
     if kind not in FAMILIES:
         raise BundleError(
             f"{CONFIG_FILE}: model_type {quote(kind)} has no runtime here; expected one of "
-            f"{', '.join(FAMILIES)}{did_you_mean(kind, FAMILIES)}"
+            f"{', '.join(FAMILIES)}{did_you_mean(kind, FAMILIES)}; transformers runs others: "
+            "pip install 'rescorer[hf]'"
         )
     family = FAMILIES[kind]
     try:

@@ -37,10 +37,11 @@ from rescorer.safe_input import Folder, open_regular
 from rescorer.trie import Words, build_trie
 from rescorer.types import NBestList
 from rescorer.units import huggingface
+from rescorer.units.automodel import AutoModelConfig, is_installed, read_automodel
 from rescorer.units.decoders import DecoderConfig
 from rescorer.units.files import TextForm, UnitConfig, load_unit_model, make_model
 from rescorer.units.gguf import GgufFile
-from rescorer.units.model import DecoderScorer, UnitLanguageModel
+from rescorer.units.model import MAX_DIFFERENCE, DecoderScorer, UnitLanguageModel
 from rescorer.units.recurrent import RecurrentConfig
 from rescorer.units.tokens import (
     JsonTokenizer,
@@ -54,8 +55,6 @@ from rescorer.units.tokens import (
 AUTO, NONE = "auto", "none"
 USUAL_STARTS = ("<|endoftext|>", "<s>", "</s>", "<bos>", "<|begin_of_text|>")
 """Units that come before texts in many models, besides those that a toolkit declares."""
-MAX_DIFFERENCE = 1e-4
-"""Largest difference per word, in nats, between scores of tries and of one sentence at a time."""
 MAX_READ_LISTS = 2000  # largest number of lists that are read for their first hypotheses
 CHOSEN_BY = 50  # largest number of sentences by which start and end are chosen
 CHECKED = 12  # number of sentences whose scores are compared in float64
@@ -65,7 +64,7 @@ CHECKED = 12  # number of sentences whose scores are compared in float64
 class ForeignModel:
     """A model as another toolkit wrote it."""
 
-    decoder: DecoderConfig | RecurrentConfig
+    decoder: DecoderConfig | RecurrentConfig | AutoModelConfig
     tensors: Mapping[str, Tensor]
     tokenizer: bytes
     tokenizer_file: str
@@ -120,14 +119,15 @@ def read_licence(folder: Path) -> tuple[str, bytes]:
 
 
 def read_huggingface(folder: Path) -> ForeignModel:
-    """Read a folder that transformers saved.
+    """Read a folder that transformers saved; it runs families that have no runtime here, if it is installed.
 
     Raises:
         BundleError: the folder is of a kind that is not supported.
     """
     files = Folder(folder)
     values = huggingface.read_config(files)
-    decoder, tensors = huggingface.read_folder(folder)
+    is_known = values.get("model_type") in huggingface.FAMILIES or not is_installed()
+    decoder, tensors = huggingface.read_folder(folder) if is_known else read_automodel(folder)
     name = next((name for name in (TOKENIZER_FILE, SENTENCEPIECE_FILE) if (folder / name).exists()), "")
     if not name:
         raise BundleError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,12 +15,31 @@ from rescorer.models.contexts import ContextCache, RowCache
 from rescorer.models.kernels import project_rows, to_device
 from rescorer.models.language_model import VectorModel
 from rescorer.models.neural import read_recurrently
-from rescorer.models.tree_attention import build_prefix_tree, tree_vectors
+from rescorer.models.tree_attention import PrefixTree, build_prefix_tree
 from rescorer.runtime import Phase, phase
 from rescorer.trie import EdgeScores, HypothesisTrie, Words
-from rescorer.units.decoders import Decoder
 from rescorer.units.recurrent import RecurrentDecoder
 from rescorer.units.tokens import WordDivider, build_unit_trie, build_whole_trie
+
+MAX_DIFFERENCE = 1e-4
+"""Largest difference per word, in nats, between scores of tries and of one text at a time."""
+
+
+class TreeDecoder(Protocol):
+    """A network that reads trees of units."""
+
+    output_size: int  # D, length of a context vector
+
+    def read_tree(
+        self, tree: PrefixTree, cache: RowCache, *, leaves: bool = True, root: bool = True
+    ) -> tuple[Tensor, np.ndarray]:
+        """See ``tree_attention.tree_vectors``."""
+
+    def log_probs(self, vectors: Tensor, rows: Tensor, units: Tensor) -> Tensor:
+        """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64."""
+
+    def sequence_log_probs(self, units: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
+        """ln P of each unit after the first given those before it, (T - 1,): the slow twin."""
 
 
 class DecoderScorer:
@@ -33,7 +53,7 @@ class DecoderScorer:
 
     def __init__(
         self,
-        decoder: Decoder | RecurrentDecoder,
+        decoder: TreeDecoder | RecurrentDecoder,
         start: int | None,
         end: int | None,
         context_cache_bytes: int = CONTEXT_CACHE_BYTES,
@@ -88,8 +108,8 @@ class DecoderScorer:
             tree = build_prefix_tree(trie, ids, _read_numbers, self.start or 0)
             if self.start is None:
                 tree = replace(tree, position=np.maximum(tree.position - 1, 0))
-            vectors, row_of_node = tree_vectors(
-                self.decoder, tree, self.context_cache, leaves=leaves, root=self.start is not None
+            vectors, row_of_node = self.decoder.read_tree(
+                tree, self.context_cache, leaves=leaves, root=self.start is not None
             )
             return vectors, row_of_node[tree.trie_nodes]
 

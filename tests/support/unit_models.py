@@ -56,6 +56,12 @@ LETTERS = [*"abcdefghijklmnopqrstuvwxyz'", "Ġ", "Ċ"]
 def write_letter_model(folder: Path, name: str = "llama") -> Path:
     """Write a folder that transformers saved, with a tokenizer of letters in the form of ``tokenizers``."""
     shutil.copytree(PEER_MODELS / name, folder)
+    (folder / "tokenizer.json").write_text(letters_json())
+    return folder
+
+
+def letters_json() -> str:
+    """A ``tokenizer.json`` whose units are letters, a space and a line end."""
     units = ["<s>", "</s>", *LETTERS]
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     splitting = {"add_prefix_space": False, "trim_offsets": True, "use_regex": True}
@@ -67,8 +73,7 @@ def write_letter_model(folder: Path, name: str = "llama") -> Path:
         "pre_tokenizer": {"type": "ByteLevel", **splitting},
         "model": {"type": "BPE", "vocab": {unit: i for i, unit in enumerate(units)}, "merges": []},
     }
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    return folder
+    return json.dumps(tokenizer)
 
 
 def peer_decoder(name: str) -> Decoder:

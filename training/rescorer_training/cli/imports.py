@@ -208,13 +208,17 @@ def describe_import(imported: Imported) -> dict[str, Any]:
 
 def print_import(imported: Imported, precisions: Mapping[str, PrecisionCheck], output: Path) -> None:
     """Print what was chosen and found, and the next command."""
+    from rescorer.units.automodel import AutoModelConfig  # deferred, because importing torch takes seconds
+
     source, check = imported.config.source or {}, imported.check
     licence = f", licence {source['licence']}" if "licence" in source else ""
-    size_bytes = 4 * imported.n_parameters
+    size_bytes, decoder = 4 * imported.n_parameters, imported.config.decoder
     print_out(
         f"{source.get('architecture')}: {imported.n_parameters:,} parameters, "
         f"{size_bytes / 2**20:,.0f} MiB in float32{licence}"
     )
+    if isinstance(decoder, AutoModelConfig):
+        print_out(decoder.describe())
     print_candidates("start", "perplexity per word", imported.starts)
     print_candidates("end", "mean ln P at the end", imported.ends)
     print_out(
