@@ -125,6 +125,11 @@ def multiply_in_int8(weights: Iterable[Tensor]) -> None:
         _matrices[weight] = quantise_matrix(weight.detach())
 
 
+def is_multiplied_in_int8(weight: Tensor) -> bool:
+    """Whether ``linear`` multiplies a matrix in int8."""
+    return weight in _matrices
+
+
 def quantise_matrix(weight: Tensor) -> Int8Matrix:
     """Round each row of a float32 CPU matrix, (M, K), to int8 and pack the result for oneDNN."""
     scale = weight.abs().amax(dim=1).clamp_min_(MIN_ROW_MAXIMUM) / STEPS  # (M,)

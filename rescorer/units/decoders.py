@@ -33,7 +33,7 @@ from torch.nn import functional
 
 from rescorer.errors import BundleError, ConfigError
 from rescorer.models.contexts import RowCache
-from rescorer.models.kernels import linear, multiply_in_int8
+from rescorer.models.kernels import is_multiplied_in_int8, linear, multiply_in_int8
 from rescorer.models.outputs import row_blocks, rows_per_block
 from rescorer.models.tree_attention import PrefixTree, tree_vectors
 from rescorer.safe_input import TensorInfo, format_shape
@@ -389,6 +389,10 @@ def score_edges(
     return out
 
 
+COLUMNS, ROWS = 4096, 1024
+"""Units, and context vectors, whose scores are held at once on a CPU where there are more units: 16 MB."""
+
+
 class UnitNetwork:
     """Base of networks that read units and predict the next one by a softmax over all of them.
 
@@ -422,7 +426,30 @@ class UnitNetwork:
 
     def log_probs(self, vectors: Tensor, rows: Tensor, units: Tensor) -> Tensor:
         """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64."""
-        return score_edges(self.scores, len(self.tensors["embedding.weight"]), vectors, rows, units)
+        weight = self.tensors[f"{self.output_name}.weight"]
+        is_plain = weight.dtype == torch.float32 and not is_multiplied_in_int8(weight)
+        if is_plain and weight.device.type == "cpu" and len(weight) > COLUMNS:
+            return self._log_probs_by_columns(weight, vectors, rows, units)
+        return score_edges(self.scores, len(weight), vectors, rows, units)
+
+    def _log_probs_by_columns(self, weight: Tensor, vectors: Tensor, rows: Tensor, units: Tensor) -> Tensor:
+        """Like ``score_edges``, with the scores of some units at a time, which fit into a CPU's cache."""
+        bias = self.tensors.get("output.bias")
+        out = torch.empty(len(units), dtype=torch.float64)
+        for block, edges, places in row_blocks(rows, len(vectors), ROWS):
+            x, chosen = vectors[block], units[edges]
+            log_sum = torch.full((len(x),), -math.inf, dtype=torch.float64)
+            found = torch.empty(len(chosen), dtype=torch.float64)
+            for start in range(0, len(weight), COLUMNS):
+                columns = slice(start, start + COLUMNS)
+                scores = linear(x, weight[columns], None if bias is None else bias[columns])
+                # faster than logsumexp
+                part = scores.amax(dim=1) - scores.log_softmax(dim=1).amax(dim=1)
+                log_sum = torch.logaddexp(log_sum, part.double())
+                inside = ((chosen >= start) & (chosen < start + COLUMNS)).nonzero().squeeze(1)
+                found[inside] = scores[places[inside], chosen[inside] - start].double()
+            out[edges] = found - log_sum[places]
+        return out
 
     @torch.inference_mode()
     def sequence_log_probs(self, units: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.trie import SENTENCE_END, build_trie
+from rescorer.units import decoders
 from rescorer.units.importing import score_alone
 from rescorer.units.tokens import UnitCounter, WordDivider, build_unit_trie, build_whole_trie
 from tests.support.unit_models import PEER_NAMES, START, LetterTokenizer, SentenceTokenizer, unit_model
@@ -124,3 +125,18 @@ def test_finds_texts_whose_words_are_not_divided_by_themselves():
     texts = [("ab", "on"), ("abc", "on")]
     assert WordDivider(LetterTokenizer()).find_inseparable(texts) is None
     assert WordDivider(SentenceTokenizer()).find_inseparable(texts) in texts
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_scores_of_many_units_are_computed_by_columns(monkeypatch, has_bias):
+    monkeypatch.setattr(decoders, "COLUMNS", 7)
+    monkeypatch.setattr(decoders, "ROWS", 4)
+    random = torch.Generator().manual_seed(1)
+    tensors = {"embedding.weight": torch.randn(61, 8, generator=random)}
+    if has_bias:
+        tensors["output.bias"] = torch.randn(61, generator=random)
+    network = decoders.UnitNetwork(tensors)
+    vectors = torch.randn(10, 8, generator=random)
+    rows, units = torch.arange(30) % 10, torch.arange(30) * 2
+    expected = network.scores(vectors.double()).log_softmax(dim=1)[rows, units]
+    torch.testing.assert_close(network.log_probs(vectors, rows, units), expected, atol=1e-5, rtol=0)
