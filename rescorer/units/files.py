@@ -136,7 +136,8 @@ def load_unit_model(
         except (OSError, ValueError, SafetensorError):
             raise BundleError(f"{stream.name}: cannot be read as a safetensors file") from None
     for tensor_name, tensor in tensors.items():
-        if not all(map(torch.isfinite, torch.aminmax(tensor))):  # takes no memory, unlike a test of each value
+        # both ends, because a test of each value would take as much memory as the tensor
+        if tensor.numel() and not all(map(torch.isfinite, torch.aminmax(tensor))):
             raise BundleError(f"{files.path}: {tensor_name} has values that are not finite")
     tensors = {tensor_name: tensor.float().to(place) for tensor_name, tensor in tensors.items()}
     if not isinstance(config.decoder, AutoModelConfig):
