@@ -519,7 +519,7 @@ class AutoDecoder:
 
 
 def find_path(tree: PrefixTree, node: int) -> np.ndarray:
-    """The nodes from the one at position 0 to a node, both included; without a start that is not the root."""
+    """The path to a node, from the root, or without a start from the root's child; both ends are included."""
     path = np.empty(tree.position[node] + 1, dtype=np.int64)
     for place in range(len(path) - 1, -1, -1):
         path[place] = node
