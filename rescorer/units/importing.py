@@ -213,12 +213,17 @@ def first_best_sentences(
 
 
 def choose_start(
-    foreign: ForeignModel, tokenizer: Tokenizer, sentences: Sequence[Words], config: UnitConfig
+    foreign: ForeignModel,
+    tokenizer: Tokenizer,
+    sentences: Sequence[Words],
+    config: UnitConfig,
+    also: Sequence[int] = (),
 ) -> list[Candidate]:
     """Units that may come before sentences, the one with the lowest perplexity per word first.
 
     Args:
         config: how the model scores otherwise.
+        also: further units to consider.
 
     Raises:
         ConfigError: no unit of the tokenizer can come before a text.
@@ -226,7 +231,8 @@ def choose_start(
     names = [*foreign.declared.values(), *USUAL_STARTS, "\n"]
     if foreign.certain:
         names = [foreign.declared["bos"]]
-    units = dict.fromkeys(number for name in names if (number := find_unit(tokenizer, name)) is not None)
+    numbers = [*also, *(find_unit(tokenizer, name) for name in names)]
+    units = dict.fromkeys(number for number in numbers if number is not None)
     if not units:
         raise ConfigError("no unit that can come before a text was found; name one by --start")
     found = []
@@ -433,10 +439,11 @@ def import_model(
     config = UnitConfig(foreign.decoder, (0,), None, text, units=foreign.units, source=source)
     divider = _make(foreign, tokenizer, config).divider
     config = replace(config, whole=divider.find_inseparable(sentences) is not None)
-    starts = choose_start(foreign, tokenizer, sentences, config) if start == AUTO else []
-    first = [one.unit for one in starts[:1] if one.unit is not None]
-    if start not in (AUTO, NONE):
-        first = [_require_unit(tokenizer, start, "start")]
+    named = [] if start in (AUTO, NONE) else [_require_unit(tokenizer, start, "start")]
+    starts = []
+    if isinstance(start, str) and start != NONE:  # a number is a choice that was made before
+        starts = choose_start(foreign, tokenizer, sentences, config, named)
+    first = [one.unit for one in starts[:1] if one.unit is not None] if start == AUTO else named
     config = replace(config, start=tuple(first))
     ends = choose_end(foreign, tokenizer, sentences, config) if end == AUTO else []
     if end != NONE:

@@ -229,6 +229,15 @@ def test_import_takes_lists_and_bundles_keep_licences(call, folder, tmp_path):
     lists = ("--lists", "lists.jsonl")
     code, out, err = call("import", "hf", source, "-o", tmp_path / "units", *lists, command=train)
     assert (code, "licence mit" in out) == (0, True), err
+    assert "float32" in out
+    assert "takes the lower one" not in err
+    worst = next(
+        line.split()[0].strip("'") for line in reversed(out.partition("end:")[0].splitlines()) if line
+    )
+    named = (*lists, "--start", worst)
+    _, out, err = call("import", "hf", source, "-o", tmp_path / "worse", *named, command=train)
+    assert f"start: {worst!r} was chosen" in out
+    assert f"per word after {worst!r}" in err
     (tmp_path / "text").write_text("the cat\n")
     models = ("--units", f"llm={tmp_path / 'units'}", "--validation", tmp_path / "text")
     code, _, err = call("bundle", tmp_path / "toy" / "1", *models, command=train)

@@ -17,6 +17,7 @@ from rescorer.errors import ConfigError
 from rescorer.evaluation.list_errors import format_size
 from rescorer.terminal.list_options import ListFormatOptions, ListInputOptions
 from rescorer.terminal.options import expand_options
+from rescorer.terminal.program import warn
 from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer.text import Normaliser
 from rescorer.trie import Words, build_trie
@@ -219,8 +220,15 @@ def print_import(imported: Imported, precisions: Mapping[str, PrecisionCheck], o
     )
     if isinstance(decoder, AutoModelConfig):
         print_out(decoder.describe())
-    print_candidates("start", "perplexity per word", imported.starts)
-    print_candidates("end", "mean ln P at the end", imported.ends)
+    start, end = next(iter(imported.config.start), None), imported.config.end
+    print_candidates("start", "perplexity per word", imported.starts, start)
+    print_candidates("end", "mean ln P at the end", imported.ends, end)
+    if imported.starts and (best := imported.starts[0]).unit != start:
+        (own,) = [one for one in imported.starts if one.unit == start]
+        warn(
+            f"the text has a perplexity of {format_size(own.value)} per word after {own.name!r}, and "
+            f"{format_size(best.value)} after {best.name!r}; --start auto takes the lower one"
+        )
     print_out(
         "",
         f"perplexity per word {format_size(check.perplexity)}; {check.words_per_s:,.0f} words of hypotheses "
@@ -238,11 +246,12 @@ def print_import(imported: Imported, precisions: Mapping[str, PrecisionCheck], o
     )
 
 
-def print_candidates(role: str, measure: str, candidates: Sequence[Candidate]) -> None:
-    """Print the units that were considered, the chosen one first."""
+def print_candidates(role: str, measure: str, candidates: Sequence[Candidate], chosen: int | None) -> None:
+    """Print the units that were considered, the best one first."""
     if not candidates:
         return
-    table = FoldingTable(role, measure, title=f"{role}: {candidates[0].name!r} was chosen")
+    (name,) = [candidate.name for candidate in candidates if candidate.unit == chosen]
+    table = FoldingTable(role, measure, title=f"{role}: {name!r} was chosen")
     for candidate in candidates:
         value = candidate.value
         table.add_row(repr(candidate.name), format_size(value) if value > 0 else f"{value:.2f}")
