@@ -34,9 +34,8 @@ from rescorer.errors import BundleError, ConfigError
 from rescorer.models.kernels import linear, multiply_in_int8
 from rescorer.models.outputs import row_blocks, rows_per_block
 from rescorer.safe_input import TensorInfo, format_shape
+from rescorer.units.tokens import MAX_UNITS
 
-MAX_UNITS = 1_000_000
-"""Largest vocabulary of a decoder."""
 MAX_SIZE = 1 << 20
 """Largest size of any layer of a decoder."""
 MAX_LAYERS = 512

@@ -26,7 +26,6 @@ from torch.nn import functional
 from rescorer.models.network_files import MAXIMA, NetworkConfig
 from rescorer.models.networks import LAYERS, State
 from rescorer.units.decoders import (
-    MAX_UNITS,
     Activation,
     Shapes,
     UnitNetwork,
@@ -35,6 +34,7 @@ from rescorer.units.decoders import (
     check_count,
     multiply,
 )
+from rescorer.units.tokens import MAX_UNITS
 
 Kind = Literal["lstm", "gru", "elman"]
 MAX_BLOCKS = 16
