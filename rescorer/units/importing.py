@@ -301,8 +301,10 @@ def check_model(model: UnitLanguageModel, config: UnitConfig, sentences: Sequenc
     Raises:
         BundleError: they differ by more than ``MAX_DIFFERENCE`` per word.
     """
-    hypotheses = [*_vary(sentences[:CHECKED])]
-    contexts: list[Words] = [sentences[0][:3] if number % 3 == 0 else () for number in range(len(hypotheses))]
+    context = sentences[0][:3]
+    pairs = [(words, () if n % 3 else context) for n, words in enumerate(_vary(sentences[:CHECKED]))]
+    pairs = [(words, said) for words, said in pairs if _fits(model, (*said, *words))]
+    hypotheses, contexts = [words for words, _ in pairs], [said for _, said in pairs]
     trie = build_trie(hypotheses, contexts)
     started = time.process_time()
     found = model.score(trie).sum_paths(trie)
@@ -333,6 +335,12 @@ def score_alone(model: UnitLanguageModel, config: UnitConfig, words: Words, cont
         found = model.scorer.decoder.sequence_log_probs(units, torch.float64)  # type: ignore[union-attr]
         log_probs.append(float(found[max(len(config.start) - 1, 0) :].sum()))
     return log_probs[0] - log_probs[1]
+
+
+def _fits(model: UnitLanguageModel, words: Words) -> bool:
+    """Whether a model can read a text after a start."""
+    assert isinstance(model.scorer, DecoderScorer)
+    return len(model.divider.divide_text(words)) < model.scorer.decoder.n_positions
 
 
 def _vary(sentences: Sequence[Words]) -> Iterator[Words]:
@@ -389,6 +397,10 @@ def import_model(
     config = UnitConfig(foreign.decoder, (0,), None, text, units=foreign.units, source=source)
     divider = _make(foreign, tokenizer, config).divider
     config = replace(config, whole=divider.find_inseparable(sentences) is not None)
+    model = _make(foreign, tokenizer, config)
+    sentences = [words for words in sentences if _fits(model, words)]
+    if not sentences:
+        raise ConfigError("all sentences are longer than the model can read; name a file of shorter ones")
     starts = choose_start(foreign, tokenizer, sentences, config) if start == AUTO else []
     first = [one.unit for one in starts[:1] if one.unit is not None]
     if start not in (AUTO, NONE):

@@ -15,6 +15,7 @@ D is the size of the last block, or else H. Without ``output.weight`` the embedd
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -124,6 +125,11 @@ class RecurrentDecoder(UnitNetwork):
         for name in list(self.layers._parameters):
             delattr(self.layers, name)
             setattr(self.layers, name, tensors[f"recurrent.{name}"])
+
+    @property
+    def n_positions(self) -> int:
+        """Number of units of a text that it can read: any."""
+        return sys.maxsize
 
     def initial_state(self, n: int) -> State:
         """See ``StepNetwork``."""

@@ -257,11 +257,17 @@ class Chains:
         return cls(units, np.cumsum(lengths) - lengths, lengths)
 
 
+DEEP = 1024
+"""Number of pieces of a text above which reading one takes noticeably longer, since it attends to all before
+it."""
+
+
 class UnitCount(NamedTuple):
     """Pieces of the texts of a list."""
 
     total: int
-    """Pieces to score, and ends of texts; those of a prefix of words that texts share count once."""
+    """Pieces to score, and ends of texts; those of a prefix of words that texts share count once. For every
+    ``DEEP`` pieces that a text has, its pieces count once more."""
     longest: int
     """Largest number of pieces that are read for a text, with those before it."""
 
@@ -285,14 +291,14 @@ class UnitCounter:
             BundleError: the tokenizer is damaged.
             ConfigError: the library of the tokenizer is not installed.
         """
-        divider = WordDivider(read_tokenizer(files.subfolder(facts.folder)), change_of(facts.text))
+        tokenizer = read_tokenizer(files.subfolder(facts.folder))
+        divider = WordDivider(tokenizer, change_of(facts.text), whole=facts.is_whole)
         return cls(divider, facts.n_before)
 
     def count(self, texts: Sequence[Words], context: Words = ()) -> UnitCount:
-        """Count the pieces of texts that follow a context.
-
-        Where texts are divided as a whole, their words count as if they were divided by themselves.
-        """
+        """Count the pieces of texts that follow a context."""
+        if self._divider.whole:
+            return self._count_whole(texts, context)
         distinct = sorted(set(texts))
         words = [*set(context).union(*distinct)]
         first = [*{text[0] for text in (context, *distinct) if text}]
@@ -306,18 +312,38 @@ class UnitCounter:
             return lengths
 
         n_before = self._n_before + sum(measure(context))
-        total = longest = n_before
+        total, longest = _cost(n_before, n_before), n_before
         before: Words = ()
         for text in distinct:
             lengths = measure(text)
-            total += sum(lengths[_count_shared(before, text) :]) + 1
-            longest = max(longest, n_before + sum(lengths))
+            length = n_before + sum(lengths)
+            total += _cost(sum(lengths[_count_shared(before, text) :]) + 1, length)
+            longest = max(longest, length)
             before = text
         return UnitCount(total, longest)
 
+    def _count_whole(self, texts: Sequence[Words], context: Words) -> UnitCount:
+        with self._lock:
+            said, *divided = self._divider.divide_whole(
+                [context, *((*context, *text) for text in set(texts))]
+            )
+        before, longest = said, self._n_before + len(said)
+        total = _cost(longest, longest)
+        for units in sorted(divided):
+            length = self._n_before + len(units)
+            total += _cost(len(units) - _count_shared(before, units) + 1, length)
+            longest = max(longest, length)
+            before = units
+        return UnitCount(total, longest)
 
-def _count_shared(first: Words, second: Words) -> int:
-    """The number of words with which two texts begin alike."""
+
+def _cost(n_pieces: int, length: int) -> int:
+    """What the last pieces of a text of some length count."""
+    return n_pieces * (1 + length // DEEP)
+
+
+def _count_shared(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """The number of words, or of units, with which two texts begin alike."""
     return next(compress(count(), map(ne, first, second)), min(len(first), len(second)))
 
 
