@@ -410,7 +410,7 @@ class UnitFacts:
     n_before: int = 1
     """Number of pieces before every text."""
     n_positions: int = 0
-    """Largest number of pieces that its table of positions has room for; 0: it has no table."""
+    """Largest number of pieces that it can read; 0: any number."""
 
 
 @dataclass(frozen=True)
@@ -668,14 +668,16 @@ def _read_units(files: Folder, manifest: Mapping[str, Any]) -> dict[str, UnitFac
     for name, folder in find_networks(manifest, "units").items():
         config = files.read_json(f"{folder}/{CONFIG_FILE}")
         decoder, start = config.get("decoder"), config.get("start")
-        decoder = decoder if isinstance(decoder, dict) else {}
-        has_table = decoder.get("positions") == "table"
+        n_positions = decoder.get("context_length", 0) if isinstance(decoder, dict) else 0
+        if not isinstance(n_positions, int):
+            place = files.path / folder / CONFIG_FILE
+            raise BundleError(f"{place}: context_length is not a number; expected a whole number")
         found[name] = UnitFacts(
             folder,
             str(config.get("text", "canonical")),
             config.get("whole") is True,
             len(start) if isinstance(start, list) else 1,
-            int(decoder.get("context_length", 0)) if has_table else 0,
+            n_positions,
         )
     return found
 

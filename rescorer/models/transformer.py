@@ -14,7 +14,7 @@ from torch.nn import functional
 from rescorer.models.kernels import linear
 from rescorer.models.network_files import NetworkConfig, feedforward_size
 from rescorer.models.networks import State, apply_dropout, drop_words, project
-from rescorer.models.tree_attention import attend
+from rescorer.models.tree_attention import UNLIMITED, attend
 
 
 def rotary_table(n_positions: int, head_size: int, like: Tensor) -> Tensor:
@@ -185,6 +185,11 @@ class TransformerNetwork(nn.Module):
     def windows(self) -> tuple[int, ...]:
         """See ``TreeNetwork``."""
         return (self.window,) * len(self.layers)
+
+    @property
+    def n_positions(self) -> int:
+        """See ``TreeNetwork``; all of a path, since only the nearest words are attended to."""
+        return UNLIMITED
 
     @property
     def query_scale(self) -> None:

@@ -63,6 +63,10 @@ class TreeNetwork(Protocol):
         """Number of nodes to which a node attends in each layer, itself included; 0: all of its path."""
 
     @property
+    def n_positions(self) -> int:
+        """Number of nodes of a path that the network can read; those below are not computed."""
+
+    @property
     def query_scale(self) -> float | None:
         """Factor of products of queries and keys; None: 1 / √d."""
 
@@ -290,7 +294,8 @@ def tree_vectors(
     """Compute the context vectors of a tree, (U, D), and the row of each node's vector, (N,).
 
     Nodes of contexts are not computed again if their vectors, keys and values are cached. Those on which no
-    node of the trie depends have no vector.
+    node of the trie depends, and those beyond the network's positions, have no vector; their rows have no
+    meaning.
 
     Args:
         leaves: whether nodes of the trie without children need vectors; their rows have no meaning otherwise.
@@ -315,7 +320,8 @@ class _TreeRun:
         self.cached_row[: len(is_cached)][is_cached] = np.arange(is_cached.sum())
         distinct_words, self.input_row = np.unique(tree.word, return_inverse=True)
         self.inputs = network.inputs(self._to_device(distinct_words))
-        self.rotations = network.rotations(int(tree.position.max()) + 1)  # (positions, pairs)
+        n_positions = min(int(tree.position.max()) + 1, network.n_positions)
+        self.rotations = network.rotations(n_positions)  # (positions, pairs)
         self.ranges = [*map(self._to_device, (tree.first, tree.last, tree.position))]
         self.keys_and_values: list[Tensor] = []
         """Keys, values, keys, values, … of the last chunk, layer by layer, (P + n, heads, d) each."""
@@ -335,6 +341,7 @@ class _TreeRun:
         is_cached = self.cached_row[:n_contexts] >= 0
         kept = tree.last > tree.first if not leaves else np.ones(len(tree.parent), dtype=bool)
         kept[:n_contexts] = needed_context_nodes(tree, window, is_cached)
+        kept &= tree.position < self.network.n_positions
         kept[0] = (kept[0] and root) or not kept[1:].any()  # there is always a row of a vector
         n_read = int((kept[1:n_contexts] & ~is_cached[1:]).sum())
         count_context_words(n_contexts - 1, n_contexts - 1 - n_read)

@@ -45,9 +45,10 @@ from rescorer.models.kernels import linear, multiply_in_int8, to_device
 from rescorer.models.tree_attention import PrefixTree
 from rescorer.safe_input import Folder
 from rescorer.trie import build_trie
-from rescorer.units.decoders import MAX_POSITIONS, MAX_SIZE, MAX_UNITS, check_count, score_edges
+from rescorer.units.decoders import MAX_POSITIONS, MAX_SIZE, check_count, score_edges
 from rescorer.units.huggingface import CONFIG_FILE, read_config, read_safetensors
 from rescorer.units.model import MAX_DIFFERENCE, DecoderScorer
+from rescorer.units.tokens import MAX_UNITS
 
 OLDEST = (4, 57)
 """Oldest version of transformers whose masks are understood."""
@@ -351,6 +352,11 @@ class AutoDecoder:
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    @property
+    def n_positions(self) -> int:
+        """Number of units of a text that it can read."""
+        return self.config.context_length
 
     def set_precision(self, dtype: str) -> None:
         """Convert the matrices of linear layers; everything else stays in float32.

@@ -37,9 +37,8 @@ from rescorer.models.kernels import is_multiplied_in_int8, linear, multiply_in_i
 from rescorer.models.outputs import row_blocks, rows_per_block
 from rescorer.models.tree_attention import PrefixTree, tree_vectors
 from rescorer.safe_input import TensorInfo, format_shape
+from rescorer.units.tokens import MAX_UNITS
 
-MAX_UNITS = 1_000_000
-"""Largest vocabulary of a decoder."""
 MAX_SIZE = 1 << 20
 """Largest size of any layer of a decoder."""
 MAX_LAYERS = 512
@@ -126,7 +125,8 @@ class DecoderConfig(UnitNetworkConfig):
     head_size: int
     feedforward_size: int
     context_length: int
-    """Largest number of units that it can read, with the start symbol."""
+    """Largest number of units that it can read, with the start symbol: its table of positions has no more, or
+    it was not trained with longer texts."""
     norm: Norm = "rms"
     norm_epsilon: float = 1e-5
     norm_after: bool = False
@@ -493,6 +493,11 @@ class Decoder(UnitNetwork):
         return self.config.windows or (0,) * self.config.layers
 
     @property
+    def n_positions(self) -> int:
+        """Number of units of a text that it can read."""
+        return self.config.context_length
+
+    @property
     def query_scale(self) -> float | None:
         """Factor of products of queries and keys; None: 1 / √head_size."""
         return self.config.query_scale
@@ -519,13 +524,9 @@ class Decoder(UnitNetwork):
         return x
 
     def add_positions(self, inputs: Tensor, positions: Tensor) -> Tensor:
-        """Add what the positions of units, (n,), add to their inputs, (n, H).
-
-        Units beyond the table get its last position; their scores are not used.
-        """
+        """Add what the positions of units, (n,), add to their inputs, (n, H)."""
         if self.config.positions != "table":
             return inputs
-        positions = positions.clamp(max=self.config.context_length - 1)
         return inputs + self.tensors["positions.weight"].index_select(0, positions).to(inputs.dtype)
 
     def rotations(self, n_positions: int, dtype: torch.dtype = torch.float32) -> Tensor | None:

@@ -223,7 +223,7 @@ class GgufFile:
         units: Sequence[str] = self.values["tokenizer.ggml.tokens"]
         flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
         return [
-            {"id": number, "content": unit, "special": True, **flags}
+            {"id": number, "content": unit, "special": kind == CONTROL, **flags}
             for number, (unit, kind) in enumerate(zip(units, kinds, strict=False))
             if kind in (CONTROL, USER_DEFINED)
         ]

@@ -57,7 +57,7 @@ def _common(values: Mapping[str, Any], **changes: Any) -> DecoderConfig:
             "key_heads": values.get("num_key_value_heads") or heads,
             "head_size": head_size,
             "feedforward_size": values["intermediate_size"],
-            "context_length": values["max_position_embeddings"],
+            "context_length": _context_length(values),
             "norm_epsilon": values.get("rms_norm_eps", 1e-6),
             "activation": _activation(values.get("hidden_act", "silu")),
             "rotary_frequencies": frequencies,
@@ -66,6 +66,17 @@ def _common(values: Mapping[str, Any], **changes: Any) -> DecoderConfig:
             **changes,
         }
     )
+
+
+def _context_length(values: Mapping[str, Any]) -> Any:
+    """Largest length of a text; for a scaling that depends on the length, the largest one without scaling."""
+    scaling = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    longest = values["max_position_embeddings"]
+    if (scaling.get("rope_type") or scaling.get("type")) in ("longrope", "su"):
+        return scaling.get("original_max_position_embeddings") or values.get(
+            "original_max_position_embeddings", longest
+        )
+    return longest
 
 
 def _windows(values: Mapping[str, Any]) -> tuple[int, ...]:

@@ -47,8 +47,10 @@ from rescorer.units.tokens import (
     JsonTokenizer,
     SentencePieceTokenizer,
     Tokenizer,
+    WordDivider,
     build_unit_trie,
     build_whole_trie,
+    change_of,
     renumber,
 )
 
@@ -311,8 +313,10 @@ def check_model(model: UnitLanguageModel, config: UnitConfig, sentences: Sequenc
     Raises:
         BundleError: they differ by more than ``MAX_DIFFERENCE`` per word.
     """
-    hypotheses = [*_vary(sentences[:CHECKED])]
-    contexts: list[Words] = [sentences[0][:3] if number % 3 == 0 else () for number in range(len(hypotheses))]
+    context = sentences[0][:3]
+    pairs = [(words, () if n % 3 else context) for n, words in enumerate(_vary(sentences[:CHECKED]))]
+    pairs = [(words, said) for words, said in pairs if _fits(model, (*said, *words))]
+    hypotheses, contexts = [words for words, _ in pairs], [said for _, said in pairs]
     trie = build_trie(hypotheses, contexts)
     started = time.process_time()
     found = model.score(trie).sum_paths(trie)
@@ -385,6 +389,12 @@ def score_alone(model: UnitLanguageModel, config: UnitConfig, words: Words, cont
     return log_probs[0] - log_probs[1]
 
 
+def _fits(model: UnitLanguageModel, words: Words) -> bool:
+    """Whether a model can read a text after a start."""
+    assert isinstance(model.scorer, DecoderScorer)
+    return len(model.divider.divide_text(words)) < model.scorer.decoder.n_positions
+
+
 def _vary(sentences: Sequence[Words]) -> Iterator[Words]:
     """Texts that share prefixes, as hypotheses do: sentences, and these with a word left out or repeated."""
     for words in sentences:
@@ -436,9 +446,12 @@ def import_model(
     tokenizer = foreign.read_tokenizer()
     _check_case(tokenizer, text)
     source = {**foreign.source, "sha256": foreign.digest()}
-    config = UnitConfig(foreign.decoder, (0,), None, text, units=foreign.units, source=source)
-    divider = _make(foreign, tokenizer, config).divider
-    config = replace(config, whole=divider.find_inseparable(sentences) is not None)
+    is_whole = WordDivider(tokenizer, change_of(text)).find_inseparable(sentences) is not None
+    config = UnitConfig(foreign.decoder, (0,), None, text, is_whole, foreign.units, source=source)
+    model = _make(foreign, tokenizer, config)
+    sentences = [words for words in sentences if _fits(model, words)]
+    if not sentences:
+        raise ConfigError("all sentences are longer than the model can read; name a file of shorter ones")
     named = [] if start in (AUTO, NONE) else [_require_unit(tokenizer, start, "start")]
     starts = []
     if isinstance(start, str) and start != NONE:  # a number is a choice that was made before

@@ -30,6 +30,10 @@ class TreeDecoder(Protocol):
 
     output_size: int  # D, length of a context vector
 
+    @property
+    def n_positions(self) -> int:
+        """Number of units of a text that it can read."""
+
     def read_tree(
         self, tree: PrefixTree, cache: RowCache, *, leaves: bool = True, root: bool = True
     ) -> tuple[Tensor, np.ndarray]:

@@ -15,6 +15,7 @@ D is the size of the last block, or else H. Without ``output.weight`` the embedd
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -26,7 +27,6 @@ from torch.nn import functional
 from rescorer.models.network_files import MAXIMA, NetworkConfig
 from rescorer.models.networks import LAYERS, State
 from rescorer.units.decoders import (
-    MAX_UNITS,
     Activation,
     Shapes,
     UnitNetwork,
@@ -35,6 +35,7 @@ from rescorer.units.decoders import (
     check_count,
     multiply,
 )
+from rescorer.units.tokens import MAX_UNITS
 
 Kind = Literal["lstm", "gru", "elman"]
 MAX_BLOCKS = 16
@@ -124,6 +125,11 @@ class RecurrentDecoder(UnitNetwork):
         for name in list(self.layers._parameters):
             delattr(self.layers, name)
             setattr(self.layers, name, tensors[f"recurrent.{name}"])
+
+    @property
+    def n_positions(self) -> int:
+        """Number of units of a text that it can read: any."""
+        return sys.maxsize
 
     def initial_state(self, n: int) -> State:
         """See ``StepNetwork``."""

@@ -12,8 +12,9 @@ that out on text (``find_inseparable``). The hypotheses of such models are divid
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress, count
 from operator import ne
@@ -32,8 +33,13 @@ if TYPE_CHECKING:
 
 MAX_TOKENIZER_BYTES = 64 << 20
 """Largest file of a tokenizer; those of 250,000 units have 35 MB."""
-MAX_CACHED_WORDS = 200_000
-"""Number of words whose units are kept; a cache that is full starts afresh."""
+MAX_UNITS = 1_000_000
+"""Largest vocabulary of a model."""
+MAX_CACHED = 4_000_000
+"""Largest number of characters and units of the words whose units are kept; a cache that is full starts
+afresh. Each takes up to 36 bytes."""
+ENTRY_SIZE = 16
+"""What each word in the cache counts besides."""
 CARRIER = "a"
 """Word before another one when the latter's units after a space are asked for."""
 
@@ -54,7 +60,15 @@ class Tokenizer(Protocol):
 
 
 class JsonTokenizer:
-    """A tokenizer of Hugging Face's ``tokenizers``, from its JSON file."""
+    """A tokenizer of Hugging Face's ``tokenizers``, from its JSON file.
+
+    A text cannot contain special units such as ``</s>``: where it is written like one, it is divided like any
+    other text. Models of whole words and of SentencePiece have special units in their vocabulary; there, such
+    a word is unknown.
+
+    Raises:
+        BundleError: the file is damaged, numbers units beyond ``MAX_UNITS``, or cannot divide every text.
+    """
 
     def __init__(self, data: bytes, place: str) -> None:
         library = import_library("tokenizers")
@@ -65,11 +79,40 @@ class JsonTokenizer:
             raise BundleError(f"{place}: cannot be read as a tokenizer: {str(error)[:200]}") from None
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self.size = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        self._tokenizer.encode_special_tokens = True  # like other text
+        self.size = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+        if self.size > MAX_UNITS:
+            raise BundleError(
+                f"{place}: has the unit {self.size - 1:,}; expected numbers below {MAX_UNITS:,}"
+            )
+        self._hidden = frozenset[int]()
+        self._instead: list[int] = []
+        try:
+            self._hidden = self._find_hidden()
+            self.encode([RARE_CHARACTER])
+        except Exception as error:
+            raise BundleError(
+                f"{place}: cannot divide every text: {str(error)[:200]}; expected a unit for what is unknown"
+            ) from None
+        if self._hidden:
+            self._instead = _unknown_unit(data, self._tokenizer)
+
+    def _find_hidden(self) -> frozenset[int]:
+        """Special units that texts would still have."""
+        added = self._tokenizer.get_added_tokens_decoder().items()
+        special = {number: token.content for number, token in added if token.special}
+        divided = self.encode([*special.values()])
+        return frozenset(number for number, units in zip(special, divided, strict=True) if number in units)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """See ``Tokenizer``."""
-        return [one.ids for one in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+        divided = [one.ids for one in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+        if not self._hidden:
+            return divided
+        return [
+            [one for unit in units for one in (self._instead if unit in self._hidden else (unit,))]
+            for units in divided
+        ]
 
     def find(self, unit: str) -> int | None:
         """See ``Tokenizer``."""
@@ -79,6 +122,18 @@ class JsonTokenizer:
     def name(self, number: int) -> str:
         """See ``Tokenizer``."""
         return self._tokenizer.id_to_token(number) or ""
+
+
+RARE_CHARACTER = "\U0010fffd"
+
+
+def _unknown_unit(data: bytes, tokenizer: Any) -> list[int]:
+    """The unit of what a tokenizer does not know, from its JSON; empty if it has none."""
+    model = json.loads(data)["model"]
+    number = model.get("unk_id")
+    if number is None and model.get("unk_token") is not None:
+        number = tokenizer.token_to_id(model["unk_token"])
+    return [] if number is None else [number]
 
 
 class SentencePieceTokenizer:
@@ -202,11 +257,17 @@ class Chains:
         return cls(units, np.cumsum(lengths) - lengths, lengths)
 
 
+DEEP = 1024
+"""Number of pieces of a text above which reading one takes noticeably longer, since it attends to all before
+it."""
+
+
 class UnitCount(NamedTuple):
     """Pieces of the texts of a list."""
 
     total: int
-    """Pieces to score, and ends of texts; those of a prefix of words that texts share count once."""
+    """Pieces to score, and ends of texts; those of a prefix of words that texts share count once. For every
+    ``DEEP`` pieces that a text has, its pieces count once more."""
     longest: int
     """Largest number of pieces that are read for a text, with those before it."""
 
@@ -230,14 +291,14 @@ class UnitCounter:
             BundleError: the tokenizer is damaged.
             ConfigError: the library of the tokenizer is not installed.
         """
-        divider = WordDivider(read_tokenizer(files.subfolder(facts.folder)), change_of(facts.text))
+        tokenizer = read_tokenizer(files.subfolder(facts.folder))
+        divider = WordDivider(tokenizer, change_of(facts.text), whole=facts.is_whole)
         return cls(divider, facts.n_before)
 
     def count(self, texts: Sequence[Words], context: Words = ()) -> UnitCount:
-        """Count the pieces of texts that follow a context.
-
-        Where texts are divided as a whole, their words count as if they were divided by themselves.
-        """
+        """Count the pieces of texts that follow a context."""
+        if self._divider.whole:
+            return self._count_whole(texts, context)
         distinct = sorted(set(texts))
         words = [*set(context).union(*distinct)]
         first = [*{text[0] for text in (context, *distinct) if text}]
@@ -251,18 +312,38 @@ class UnitCounter:
             return lengths
 
         n_before = self._n_before + sum(measure(context))
-        total = longest = n_before
+        total, longest = _cost(n_before, n_before), n_before
         before: Words = ()
         for text in distinct:
             lengths = measure(text)
-            total += sum(lengths[_count_shared(before, text) :]) + 1
-            longest = max(longest, n_before + sum(lengths))
+            length = n_before + sum(lengths)
+            total += _cost(sum(lengths[_count_shared(before, text) :]) + 1, length)
+            longest = max(longest, length)
             before = text
         return UnitCount(total, longest)
 
+    def _count_whole(self, texts: Sequence[Words], context: Words) -> UnitCount:
+        with self._lock:
+            said, *divided = self._divider.divide_whole(
+                [context, *((*context, *text) for text in set(texts))]
+            )
+        before, longest = said, self._n_before + len(said)
+        total = _cost(longest, longest)
+        for units in sorted(divided):
+            length = self._n_before + len(units)
+            total += _cost(len(units) - _count_shared(before, units) + 1, length)
+            longest = max(longest, length)
+            before = units
+        return UnitCount(total, longest)
 
-def _count_shared(first: Words, second: Words) -> int:
-    """The number of words with which two texts begin alike."""
+
+def _cost(n_pieces: int, length: int) -> int:
+    """What the last pieces of a text of some length count."""
+    return n_pieces * (1 + length // DEEP)
+
+
+def _count_shared(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """The number of words, or of units, with which two texts begin alike."""
     return next(compress(count(), map(ne, first, second)), min(len(first), len(second)))
 
 
@@ -285,18 +366,15 @@ class WordDivider:
         self.tokenizer, self.change, self.whole = tokenizer, change, whole
         self._carrier = tokenizer.encode([change(CARRIER)])[0]
         self._known: tuple[dict[str, Sequence[int]], dict[str, Sequence[int]]] = {}, {}
+        self._sizes = [0, 0]  # of each part of the cache
 
     def divide(self, words: Iterable[str], *, after_space: bool) -> list[Sequence[int]]:
         """Units of each word, at the start of a text or after a space.
 
         Not thread-safe: call it from one thread at a time.
         """
-        words = list(words)
-        known = self._known[after_space]
+        words, known = list(words), self._known[after_space]
         new = [word for word in dict.fromkeys(words) if word not in known]
-        if len(known) + len(new) > MAX_CACHED_WORDS:
-            known.clear()
-            new = list(dict.fromkeys(words))
         changed = [self.change(word) for word in new]
         if after_space:
             n_carrier = len(self._carrier)
@@ -304,8 +382,20 @@ class WordDivider:
             chains = [chain[n_carrier:] for chain in self.tokenizer.encode(texts)]
         else:
             chains = self.tokenizer.encode(changed)
-        known.update(zip(new, chains, strict=True))
-        return [known[word] for word in words]
+        divided = dict(zip(new, chains, strict=True))
+        found = [divided[word] if word in divided else known[word] for word in words]
+        self._keep(divided, after_space)
+        return found
+
+    def _keep(self, divided: Mapping[str, Sequence[int]], part: int) -> None:
+        """Keep the units of words in a part of the cache, if they are not too many."""
+        size = sum(len(word) + len(units) + ENTRY_SIZE for word, units in divided.items())
+        if self._sizes[part] + size > MAX_CACHED:
+            self._known[part].clear()
+            self._sizes[part] = 0
+        if size <= MAX_CACHED:
+            self._known[part].update(divided)
+            self._sizes[part] += size
 
     def divide_whole(self, texts: Sequence[Words]) -> list[list[int]]:
         """Units of each text, divided as a whole."""

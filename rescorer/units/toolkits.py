@@ -26,7 +26,6 @@ from rescorer.safe_input import Folder, TensorInfo, open_regular
 from rescorer.units.checkpoints import Checkpoint, Tagged, read_settings
 from rescorer.units.decoders import (
     MAX_POSITIONS,
-    MAX_UNITS,
     Activation,
     DecoderConfig,
     UnitNetworkConfig,
@@ -34,7 +33,7 @@ from rescorer.units.decoders import (
 )
 from rescorer.units.importing import ForeignModel, read_gguf, read_huggingface
 from rescorer.units.recurrent import RecurrentConfig
-from rescorer.units.tokens import MAX_TOKENIZER_BYTES
+from rescorer.units.tokens import MAX_TOKENIZER_BYTES, MAX_UNITS
 
 Tensors = dict[str, Tensor]
 Toolkit = Literal["hf", "gguf", "espnet", "speechbrain", "icefall"]
@@ -242,9 +241,14 @@ def _write_tokenizer(kind: str, units: Sequence[str]) -> bytes:
     vocabulary = {name: number for number, name in enumerate(names)}
     if len(vocabulary) != len(units) or UNKNOWN not in vocabulary:
         raise BundleError(f"token_list has a unit twice or no {UNKNOWN}; expected each unit once")
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     tokenizer: dict[str, Any] = {
         "version": "1.0",
-        "added_tokens": [],
+        "added_tokens": [
+            {"id": vocabulary[name], "content": name, "special": True, **flags}
+            for name in ("<blank>", UNKNOWN, "<sos/eos>")
+            if name in vocabulary
+        ],
         "pre_tokenizer": split if kind == "char" else {"type": "WhitespaceSplit"},
         "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": UNKNOWN},
     }

@@ -290,13 +290,13 @@ def test_a_bundle_may_have_nothing_else(imported, tmp_path):
             rescorer.rescore(replace(LIST, previous=(Utterance("a zebra"),)), cached)
 
 
-@pytest.fixture(scope="module")
-def short(source, tmp_path_factory):
-    """A bundle with a model that has 40 positions."""
+@pytest.fixture(scope="module", params=["gpt2", "llama"])
+def short(request, source, tmp_path_factory):
+    """A bundle with a model that has 40 positions, as a table or turned."""
     folder = tmp_path_factory.mktemp("short")
-    shutil.copytree(PEER_MODELS / "gpt2", folder / "gpt2")
-    shutil.copyfile(source / "tokenizer.json", folder / "gpt2" / "tokenizer.json")
-    import_model(read_huggingface(folder / "gpt2"), folder / "units", SENTENCES)
+    shutil.copytree(PEER_MODELS / request.param, folder / "source")
+    shutil.copyfile(source / "tokenizer.json", folder / "source" / "tokenizer.json")
+    import_model(read_huggingface(folder / "source"), folder / "units", [*SENTENCES, ("cat",) * 20])
     return publish(folder, folder / "units")
 
 
@@ -318,12 +318,18 @@ def test_lists_beyond_a_table_of_positions_are_answered_without_its_model(short)
     assert [one.degradation for one in found] == ["length", ""]
 
 
+def test_refuses_sentences_that_are_all_longer_than_a_model_can_read(source, tmp_path):
+    with pytest.raises(ConfigError, match="longer than the model can read; name a file of shorter ones"):
+        import_model(read_huggingface(source), tmp_path / "units", [("cat",) * 20])
+
+
 def test_a_server_limits_pieces_of_words(bundle):
-    many = NBestList("m", (Hypothesis("y" * 3000), Hypothesis("cat")), {"acoustic": (0.0, 1.0)})
+    texts = [f"{letter * 999}" for letter in "yzx"]
+    many = NBestList("m", tuple(map(Hypothesis, texts)), {"acoustic": (0.0, 1.0, 2.0)})
     with run_server(bundle, max_request_words=2500) as server, Client(f"127.0.0.1:{server.port}") as client:
         refused, answer = client.rescore_each([many, LIST])
     assert isinstance(refused, InputError)
-    assert "3008 pieces of words; expected at most 2500 (max_request_words)" in str(refused)
+    assert "3004 pieces of words; expected at most 2500 (max_request_words)" in str(refused)
     assert answer.id == "l"
 
 

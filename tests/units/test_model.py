@@ -17,7 +17,7 @@ from rescorer.units.tokens import UnitCounter, WordDivider, build_unit_trie, bui
 from tests.support.unit_models import PEER_NAMES, START, LetterTokenizer, SentenceTokenizer, unit_model
 
 words = st.sampled_from(["a", "ab", "abc", "b", "on", "abcdefg", "é"])
-texts = st.lists(words, max_size=7).map(tuple)
+texts = st.lists(words, max_size=4).map(tuple)
 batches = st.lists(st.tuples(texts, st.one_of(st.just(()), texts)), min_size=1, max_size=8)
 
 
@@ -90,6 +90,27 @@ def test_counts_at_least_the_pieces_that_are_read(batch, whole):
     assert counted.total >= units.n_nodes - 1
     texts = [divider.divide_text((*context, *text)) for text in hypotheses]
     assert counted.longest >= max(map(len, texts)) + 3
+
+
+def test_pieces_of_long_texts_cost_more():
+    counter = UnitCounter(WordDivider(LetterTokenizer()))
+    short, long = (counter.count([("on",) * n]).total for n in (100, 10_000))
+    assert 100 < short < 400
+    assert long > 900 * short
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_units_beyond_the_positions_of_a_model_are_not_computed(name):
+    model, config = unit_model(name)  # which has 40 positions
+    texts = [("ab", "on"), ("on", "é" * 4000), ("on", "b")]
+    trie = build_trie(texts)
+    found = model.score(trie).sum_paths(trie)
+    for number in (0, 2):
+        assert found[number] == pytest.approx(score_alone(model, config, texts[number]), abs=1e-4)
+    units = build_unit_trie(trie, model.divider).trie
+    ids = np.array([*map(int, units.words), 0])
+    vectors, _ = model.scorer._read(units, ids)
+    assert len(vectors) < 50
 
 
 def test_scores_of_words_sum_to_those_of_texts():

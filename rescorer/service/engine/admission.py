@@ -38,6 +38,7 @@ from rescorer.scoring.ranker import ListRanker
 from rescorer.service.settings import ServiceSettings
 from rescorer.text import utf8_bytes
 from rescorer.types import DecisionRule, Weights
+from rescorer.units.tokens import DEEP
 from rescorer.weights import MIXTURE
 
 Item = TypeVar("Item")
@@ -289,6 +290,7 @@ def limit_units(lists: Lists, limit: int) -> tuple[Lists, int]:
         RequestTooCostly: the lists have too many pieces together.
     """
     expected = f"pieces of words; expected at most {limit} (max_request_words)"
+    expected += f"; those of texts of over {DEEP:,} pieces count several times"
     budget = RequestBudget(
         len(lists), limit, f"{{amount}} {expected}", "hypotheses", f"{{lists}} have {{amount}} {expected}"
     )

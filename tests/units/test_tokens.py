@@ -1,0 +1,94 @@
+"""Tokenizers of other toolkits on odd texts and odd files."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rescorer.errors import BundleError
+from rescorer.units import tokens
+from rescorer.units.gguf import CONTROL, USER_DEFINED, GgufFile
+from rescorer.units.tokens import JsonTokenizer, WordDivider
+from rescorer.units.toolkits import _write_tokenizer
+from tests.support.unit_models import LetterTokenizer
+
+pytest.importorskip("tokenizers")
+FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+LETTERS = {letter: number for number, letter in enumerate("</s>abĠ ▁", start=2)}
+VOCABULARY = {"<unk>": 0, "</s>": 1, **{letter: 2 + i for i, letter in enumerate(dict.fromkeys(LETTERS))}}
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+SPACES = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": True}
+UNIGRAM = [[piece, -1.0] for piece in VOCABULARY]
+KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "bpe": ({"type": "BPE", "vocab": VOCABULARY, "merges": [], "unk_token": "<unk>"}, BYTES),
+    "words": (
+        {"type": "WordLevel", "vocab": VOCABULARY, "unk_token": "<unk>"}, {"type": "WhitespaceSplit"}
+    ),
+    "unigram": ({"type": "Unigram", "vocab": UNIGRAM, "unk_id": 0}, SPACES),
+}  # fmt: skip
+
+
+def write(model, pre_tokenizer, special=("<unk>", "</s>")):
+    """A tokenizer in the form of ``tokenizers``."""
+    added = [{"id": VOCABULARY[name], "content": name, "special": True, **FLAGS} for name in special]
+    return json.dumps(
+        {"version": "1.0", "added_tokens": added, "pre_tokenizer": pre_tokenizer, "model": model}
+    ).encode()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_cannot_contain_special_units(kind):
+    tokenizer = JsonTokenizer(write(*KINDS[kind]), kind)
+    end = tokenizer.find("</s>")
+    assert end == 1
+    for text in ("a </s> b", "</s>", "a</s>b"):
+        (units,) = tokenizer.encode([text])
+        assert units, text
+        assert end not in units, text
+
+
+def test_a_word_of_espnet_cannot_end_a_sentence():
+    tokenizer = JsonTokenizer(_write_tokenizer("word", ["<blank>", "<unk>", "a", "<sos/eos>"]), "espnet")
+    assert tokenizer.encode(["a <sos/eos> <blank> a"]) == [[2, 1, 1, 2]]
+    assert tokenizer.find("<sos/eos>") == 3
+
+
+def test_units_that_users_defined_are_part_of_texts():
+    file = object.__new__(GgufFile)
+    file.values = {
+        "tokenizer.ggml.tokens": ["a", "</s>", "<think>"],
+        "tokenizer.ggml.token_type": [1, CONTROL, USER_DEFINED],
+    }
+    assert [(one["content"], one["special"]) for one in file._special_units()] == [
+        ("</s>", True), ("<think>", False),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["words", "unigram"])
+def test_refuses_tokenizers_that_cannot_divide_every_text(kind):
+    model, pre_tokenizer = KINDS[kind]
+    model = {**model, "unk_token": "[UNK]"} if kind == "words" else {**model, "unk_id": None}
+    with pytest.raises(BundleError, match="expected a unit for what is unknown"):
+        JsonTokenizer(write(model, pre_tokenizer, ()), kind)
+
+
+def test_the_size_of_a_tokenizer_counts_gaps_between_numbers():
+    model, pre_tokenizer = KINDS["words"]
+    sparse = {**model, "vocab": {**VOCABULARY, "b": 900}}
+    assert JsonTokenizer(write(sparse, pre_tokenizer), "sparse").size == 901
+    far = {**model, "vocab": {**VOCABULARY, "b": 4_000_000_000}}
+    with pytest.raises(BundleError, match="has the unit 4,000,000,000; expected numbers below 1,000,000"):
+        JsonTokenizer(write(far, pre_tokenizer), "far")
+
+
+def test_the_cache_of_units_is_bounded_whatever_the_words_are_like(monkeypatch):
+    monkeypatch.setattr(tokens, "MAX_CACHED", 1000)
+    divider, tokenizer = WordDivider(LetterTokenizer()), LetterTokenizer()
+    for number in range(40):
+        words = [str(number) * 50, str(number) * 10, "ab", str(number) * 2000 * (number % 7 == 0)]
+        assert divider.divide(words, after_space=False) == tokenizer.encode(words)
+        kept = divider._known[False]
+        size = sum(len(word) + len(units) + tokens.ENTRY_SIZE for word, units in kept.items())
+        assert size == divider._sizes[False] <= 1000
