@@ -281,7 +281,7 @@ class DecoderLayer:
     """One layer: attention, and a feed-forward network."""
 
     def __init__(self, config: DecoderConfig, tensors: Mapping[str, Tensor]) -> None:
-        self.config, self._tensors = config, tensors
+        self.config, self.tensors = config, tensors
 
     def attention_inputs(self, x: Tensor, rotations: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (n, heads, d), keys and values (n, key_heads, d) of units, turned by their positions.
@@ -320,7 +320,7 @@ class DecoderLayer:
         return self.multiply(activate(inner, self.config.activation), "feedforward_output")
 
     def _normalise_head(self, x: Tensor, name: str) -> Tensor:
-        gain = self._tensors.get(f"{name}.weight")
+        gain = self.tensors.get(f"{name}.weight")
         return x if gain is None else functional.rms_norm(x, gain.shape, gain.to(x), self.config.norm_epsilon)
 
     def _rotate(self, x: Tensor, rotations: Tensor) -> Tensor:
@@ -333,11 +333,11 @@ class DecoderLayer:
 
     def multiply(self, x: Tensor, name: str) -> Tensor:
         """Multiply by a matrix of the layer, and add its bias if there is one."""
-        return multiply(x, self._tensors, name)
+        return multiply(x, self.tensors, name)
 
     def normalise(self, x: Tensor, name: str) -> Tensor:
         """Normalise (n, H) by a gain of the layer, and its bias if there is one."""
-        return normalise(x, self._tensors, name, self.config)
+        return normalise(x, self.tensors, name, self.config)
 
 
 def activate(x: Tensor, name: Activation) -> Tensor:

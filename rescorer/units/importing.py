@@ -43,6 +43,7 @@ from rescorer.units.files import TextForm, UnitConfig, load_unit_model, make_mod
 from rescorer.units.gguf import GgufFile
 from rescorer.units.model import MAX_DIFFERENCE, DecoderScorer, UnitLanguageModel
 from rescorer.units.recurrent import RecurrentConfig
+from rescorer.units.smoothing import smooth_channels
 from rescorer.units.tokens import (
     JsonTokenizer,
     SentencePieceTokenizer,
@@ -462,6 +463,10 @@ def import_model(
     if end != NONE:
         config = replace(config, end=ends[0].unit if ends else _require_unit(tokenizer, end, "end"))
     model = _make(foreign, tokenizer, config)
+    if isinstance(config.decoder, DecoderConfig):
+        on_step("scaling channels for int8")
+        foreign = replace(foreign, tensors=smooth_channels(model, sentences))
+        model = _make(foreign, tokenizer, config)
     on_step("checking its scores")
     check = check_model(model, config, sentences)
     config = replace(
