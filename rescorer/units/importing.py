@@ -60,7 +60,7 @@ USUAL_STARTS = ("<|endoftext|>", "<s>", "</s>", "<bos>", "<|begin_of_text|>")
 """Units that come before texts in many models, besides those that a toolkit declares."""
 MAX_READ_LISTS = 2000  # largest number of lists that are read for their first hypotheses
 CHOSEN_BY = 50  # largest number of sentences by which start and end are chosen
-CHECKED = 12  # number of sentences whose scores are compared in float64
+CHECKED = 5  # number of sentences whose scores are compared in float64
 
 
 @dataclass(frozen=True, slots=True)
