@@ -36,7 +36,7 @@ from rescorer.safe_input import Folder, open_regular
 from rescorer.trie import Words, build_trie
 from rescorer.types import NBestList
 from rescorer.units import huggingface
-from rescorer.units.decoders import DecoderConfig
+from rescorer.units.decoders import DecoderConfig, check_finite
 from rescorer.units.files import TextForm, UnitConfig, make_model
 from rescorer.units.gguf import GgufFile
 from rescorer.units.model import DecoderScorer, UnitLanguageModel
@@ -159,14 +159,9 @@ def read_gguf(path: Path) -> ForeignModel:
     """
     file = GgufFile(path)
     decoder, tensors = file.read()
-    declared = {
-        role: int(file.values[f"tokenizer.ggml.{role}_token_id"])
-        for role in ("bos", "eos")
-        if f"tokenizer.ggml.{role}_token_id" in file.values
-    }
+    declared = {role: unit for role in ("bos", "eos") if (unit := file.unit(role)) is not None}
     source = {"toolkit": "gguf", "path": path.name, "architecture": file.architecture}
-    if "general.license" in file.values:
-        source["licence"] = file.values["general.license"]
+    source |= {"licence": file.licence} if file.licence else {}
     return ForeignModel(decoder, tensors, file.tokenizer_json(), TOKENIZER_FILE, declared, source)
 
 
@@ -259,7 +254,7 @@ def choose_end(
 def find_unit(tokenizer: Tokenizer, name: str | int) -> int | None:
     """The unit of a name or number, or the only one that a text such as a line end has; None if none is."""
     if isinstance(name, int):
-        return name if name < tokenizer.size else None
+        return name if 0 <= name < tokenizer.size else None
     if (number := tokenizer.find(name)) is not None:
         return number
     if name.isdecimal() and int(name) < tokenizer.size:
@@ -391,6 +386,7 @@ def import_model(
     if not sentences:
         raise ConfigError("no sentences to choose start and end by; name a file of text by --validation")
     on_step("choosing start and end")
+    check_finite(str(foreign.source.get("path")), foreign.tensors)
     tokenizer = foreign.read_tokenizer()
     _check_case(tokenizer, text)
     source = {**foreign.source, "sha256": foreign.digest()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 from rescorer.errors import BundleError
 from rescorer.units.decoders import Decoder
 from rescorer.units.gguf import GgufFile
+from rescorer.units.importing import read_gguf
 from rescorer.units.tokens import JsonTokenizer
 from tests.support.unit_models import peer_decoder
 
@@ -119,3 +122,18 @@ def test_refuses_other_architectures_and_unknown_dividers(tmp_path):
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
     with pytest.raises(BundleError, match="cannot be read as a GGUF file"):
         GgufFile(tmp_path / "x.gguf")
+
+
+def test_damaged_files_are_refused_at_once(tmp_path):
+    path = tmp_path / "m.gguf"
+    write_gguf(path, peer_decoder("llama"))
+    data = path.read_bytes()
+    places = [8, 16, *range(24, 1600, 37)]  # of counts, lengths and types
+    huge = [data[:at] + n.to_bytes(8, "little") + data[at + 8 :] for at in places for n in (2**60, 2**31 - 1)]
+    for damaged in (*huge, *(data[:end] for end in range(0, len(data), 1009))):
+        path.write_bytes(damaged)
+        with suppress(BundleError):
+            read_gguf(path)
+    path.write_bytes(data[:16] + (2**60).to_bytes(8, "little") + data[24:])
+    with pytest.raises(BundleError, match="more than 5,000,000 values; download it again"):
+        read_gguf(path)
