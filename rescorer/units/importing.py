@@ -9,6 +9,7 @@ time in float64, and the model is refused if they differ.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -21,10 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from rescorer.errors import BundleError, ConfigError, InputError, quote
+from rescorer.models.bundle import new_folder
 from rescorer.models.network_files import (
     CONFIG_FILE,
     LICENCE_FILE,
@@ -381,6 +384,7 @@ def import_model(
     Raises:
         BundleError: the model cannot be used.
         ConfigError: there are no sentences, or no unit of a name.
+        OSError: the folder cannot be written.
     """
     sentences = [words for words in sentences if words][:CHOSEN_BY]
     if not sentences:
@@ -444,12 +448,21 @@ def _require_unit(tokenizer: Tokenizer, name: str | int, role: str) -> int:
 
 
 def write_folder(folder: Path, config: UnitConfig, foreign: ForeignModel) -> None:
-    """Write the folder of a model, with weights in float32."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the folder of a model, with weights in float32: all of it, or after an error nothing.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     tensors = {name: tensor.float().contiguous() for name, tensor in foreign.tensors.items()}
-    save_file(tensors, folder / WEIGHTS_FILE)
-    (folder / WEIGHTS_FILE).chmod(0o644)  # safetensors makes it private; a server may run as another user
-    (folder / foreign.tokenizer_file).write_bytes(foreign.tokenizer)
-    if foreign.licence:
-        (folder / LICENCE_FILE).write_bytes(foreign.licence)
-    (folder / CONFIG_FILE).write_text(json.dumps(config.to_dict(), indent=1) + "\n", encoding="utf-8")
+    with new_folder(folder) as partial:
+        try:
+            save_file(tensors, partial / WEIGHTS_FILE)
+        except SafetensorError as error:  # in place of an OSError
+            raise OSError(errno.EIO, str(error)) from None
+        (partial / WEIGHTS_FILE).chmod(
+            0o644
+        )  # safetensors makes it private; a server may run as another user
+        (partial / foreign.tokenizer_file).write_bytes(foreign.tokenizer)
+        if foreign.licence:
+            (partial / LICENCE_FILE).write_bytes(foreign.licence)
+        (partial / CONFIG_FILE).write_text(json.dumps(config.to_dict(), indent=1) + "\n", encoding="utf-8")
