@@ -23,6 +23,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from io import BufferedReader
@@ -712,23 +713,34 @@ def publish(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
     """
     if os.path.lexists(folder):
         raise ConfigError(f"{folder} exists, and bundles are immutable; choose another version")
+    try:
+        with new_folder(folder) as partial:
+            manifest = fill(partial)
+            rules = SealedFolder(partial).read_json(TEXT).get("rules", 1) if (partial / TEXT).exists() else 1
+            schema = required_schema(manifest, rules)
+            _write_manifest(partial, {"schema": schema, **manifest, "files": hash_files(partial)})
+    except OSError:
+        if not folder.exists():
+            raise
+        raise ConfigError(
+            f"{folder} was written by another process meanwhile, and bundles are immutable; choose "
+            "another version"
+        ) from None
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder to fill. At the end it becomes ``folder``; after an error, nothing is left.
+
+    Raises:
+        OSError: a folder with files is there already, or cannot be written.
+    """
     make_folder(folder.parent)
     partial = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.partial")
     partial.mkdir()
     try:
-        manifest = fill(partial)
-        rules = SealedFolder(partial).read_json(TEXT).get("rules", 1) if (partial / TEXT).exists() else 1
-        schema = required_schema(manifest, rules)
-        _write_manifest(partial, {"schema": schema, **manifest, "files": hash_files(partial)})
-        try:
-            os.replace(partial, folder)  # never replaces a folder that has files
-        except OSError:
-            if not folder.exists():
-                raise
-            raise ConfigError(
-                f"{folder} was written by another process meanwhile, and bundles are immutable; choose "
-                "another version"
-            ) from None
+        yield partial
+        os.replace(partial, folder)  # never replaces a folder that has files
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -24,7 +23,7 @@ from rescorer.models.network_files import CONFIG_FILE, WEIGHTS_FILE
 from rescorer.runtime import apply_threads
 from rescorer.safe_input import Folder, descriptor_path, read_tensor_header
 from rescorer.units.automodel import AutoModelConfig, load_decoder
-from rescorer.units.decoders import Decoder, DecoderConfig, check_tensors, set_precision
+from rescorer.units.decoders import Decoder, DecoderConfig, check_finite, check_tensors, set_precision
 from rescorer.units.model import DecoderScorer, TreeDecoder, UnitLanguageModel
 from rescorer.units.recurrent import RecurrentConfig, RecurrentDecoder
 from rescorer.units.tokens import Tokenizer, WordDivider, change_of, read_tokenizer, renumber
@@ -135,10 +134,7 @@ def load_unit_model(
             tensors = load_file(descriptor_path(stream))
         except (OSError, ValueError, SafetensorError):
             raise BundleError(f"{stream.name}: cannot be read as a safetensors file") from None
-    for tensor_name, tensor in tensors.items():
-        # both ends, because a test of each value would take as much memory as the tensor
-        if tensor.numel() and not all(map(torch.isfinite, torch.aminmax(tensor))):
-            raise BundleError(f"{files.path}: {tensor_name} has values that are not finite")
+    check_finite(str(files.path), tensors)
     tensors = {tensor_name: tensor.float().to(place) for tensor_name, tensor in tensors.items()}
     if not isinstance(config.decoder, AutoModelConfig):
         set_precision(tensors, dtype)

@@ -7,16 +7,20 @@ list of units with merges or scores, from which a ``tokenizer.json`` is made.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
 from rescorer.errors import BundleError, quote
-from rescorer.units.decoders import DecoderConfig
-from rescorer.units.huggingface import Tensors, pair_halves
+from rescorer.safe_input import MAX_DIMENSIONS, TensorInfo, open_regular
+from rescorer.units.decoders import MAX_SIZE, DecoderConfig, check_tensors
+from rescorer.units.huggingface import INVALID, Tensors, pair_halves
 from rescorer.units.tokens import import_library
 
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
@@ -38,6 +42,74 @@ NAMES = {
 STACKED = {"attention_input": ("attn_q", "attn_k", "attn_v"), "feedforward_input": ("ffn_gate", "ffn_up")}
 
 
+MAX_UNIT_LENGTH = 1000
+MAX_VALUES = 5_000_000
+"""Largest number of values and tensors of a file, those of lists included: names of units, scores, merges."""
+SCALAR_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+"""Sizes of values by the number of their type."""
+STRING, LIST = 8, 9  # types of other values
+
+
+class _Header:
+    """The sizes that a file claims, for the library that reads it believes them."""
+
+    def __init__(self, stream: BufferedReader) -> None:
+        self._stream, self._size = stream, os.fstat(stream.fileno()).st_size
+        self._place, self._n_values = stream.name, 0
+
+    def check(self) -> None:
+        """Go through values and tensors.
+
+        Raises:
+            BundleError: something ends beyond the file, there is too much, or a list contains lists.
+        """
+        self._skip(8)  # magic and version, which the library checks
+        n_tensors, n_values = self._number(8), self._number(8)
+        for _ in range(self._count(n_values)):
+            self._skip(self._number(8))
+            kind = self._number(4)
+            if kind != LIST:
+                self._skip_values(kind, 1)
+            else:
+                kind = self._number(4)
+                self._skip_values(kind, self._count(self._number(8)))
+        for _ in range(self._count(n_tensors)):
+            self._skip(self._number(8))
+            n_dimensions = self._number(4)
+            if n_dimensions > MAX_DIMENSIONS:
+                self._refuse(f"a tensor has {n_dimensions:,} dimensions")
+            self._skip(8 * n_dimensions + 12)  # sizes, type and place
+
+    def _skip_values(self, kind: int, n: int) -> None:
+        if kind == STRING:
+            for _ in range(n):
+                self._skip(self._number(8))
+        elif kind in SCALAR_BYTES:
+            self._skip(n * SCALAR_BYTES[kind])
+        else:
+            self._refuse(f"a value has the type {kind}")
+
+    def _count(self, n: int) -> int:
+        self._n_values += n
+        if self._n_values > MAX_VALUES:
+            self._refuse(f"it has more than {MAX_VALUES:,} values")
+        return n
+
+    def _number(self, n_bytes: int) -> int:
+        data = self._stream.read(n_bytes)
+        if len(data) < n_bytes:
+            self._refuse("it ends too early")
+        return int.from_bytes(data, "little")
+
+    def _skip(self, n_bytes: int) -> None:
+        if n_bytes > self._size - self._stream.tell():
+            self._refuse("it ends too early")
+        self._stream.seek(n_bytes, os.SEEK_CUR)
+
+    def _refuse(self, problem: str) -> NoReturn:
+        raise BundleError(f"{self._place}: cannot be read as a GGUF file: {problem}; download it again")
+
+
 class GgufFile:
     """A GGUF file.
 
@@ -49,11 +121,11 @@ class GgufFile:
     def __init__(self, path: Path) -> None:
         self._library = import_library("gguf")
         self.path = path
-        try:
+        with open_regular(path) as stream:
+            _Header(stream).check()
+        with self._explain("cannot be read as a GGUF file"):
             reader = self._library.GGUFReader(path)
             self.values: Mapping[str, Any] = {name: field.contents() for name, field in reader.fields.items()}
-        except (OSError, ValueError, KeyError, IndexError) as error:
-            raise BundleError(f"{path}: cannot be read as a GGUF file: {error}") from None
         self._tensors = {tensor.name: tensor for tensor in reader.tensors}
         self.architecture = str(self.values.get("general.architecture"))
         if self.architecture not in ARCHITECTURES:
@@ -66,17 +138,36 @@ class GgufFile:
         Raises:
             BundleError: a value or tensor is missing, or of a type that is not supported.
         """
-        try:
+        with self._explain("missing or invalid value"):
             config = self._config()
-        except (KeyError, TypeError) as error:
-            raise BundleError(f"{self.path}: missing or invalid value: {error}") from None
-        tensors = dict(self._translate(config))
-        if (
-            self.architecture != "llama" and config.positions == "rotary"
-        ):  # llama's pairs are adjacent already
-            for number in range(config.layers):
-                _pair_layer(config, tensors, f"layers.{number}.")
+            tensors = dict(self._translate(config))
+            if (
+                self.architecture != "llama" and config.positions == "rotary"
+            ):  # llama's pairs are adjacent already
+                for number in range(config.layers):
+                    _pair_layer(config, tensors, f"layers.{number}.")
+        found = {name: TensorInfo("F32", tuple(tensor.shape)) for name, tensor in tensors.items()}
+        check_tensors(str(self.path), config, found)
         return config, tensors
+
+    @contextmanager
+    def _explain(self, problem: str) -> Iterator[None]:
+        """Turn what damaged values can raise into a BundleError."""
+        try:
+            yield
+        except (*INVALID, OSError, RuntimeError) as error:  # torch raises RuntimeError for shapes
+            raise BundleError(f"{self.path}: {problem}: {str(error)[:200]}") from None
+
+    def unit(self, role: str) -> int | None:
+        """The number of a special unit, such as ``bos``; None if the file names none."""
+        value = self.values.get(f"tokenizer.ggml.{role}_token_id")
+        return value if isinstance(value, int) else None
+
+    @property
+    def licence(self) -> str:
+        """The name of its licence; empty if the file has none."""
+        value = self.values.get("general.license")
+        return value[:100] if isinstance(value, str) else ""
 
     def _config(self) -> DecoderConfig:
         values = {
@@ -87,6 +178,8 @@ class GgufFile:
         hidden, heads = values["embedding_length"], values["attention.head_count"]
         head_size = values.get("attention.key_length") or hidden // heads
         turned = values.get("rope.dimension_count") or head_size
+        if not 0 < turned <= MAX_SIZE:
+            raise ValueError(f"heads of size {turned}")
         theta = float(values.get("rope.freq_base") or 10_000.0)
         frequencies = np.array([theta ** -(i / turned) for i in range(0, turned, 2)])
         if (kind := values.get("rope.scaling.type", "none")) == "linear":
@@ -153,10 +246,11 @@ class GgufFile:
             BundleError: the tokenizer is of a kind that is not supported.
         """
         kind = self.values.get("tokenizer.ggml.model")
-        if kind == "gpt2":
-            return json.dumps(self._byte_tokenizer(), ensure_ascii=False).encode()
-        if kind == "llama":
-            return json.dumps(self._sentencepiece_tokenizer(), ensure_ascii=False).encode()
+        with self._explain("missing or invalid value of its tokenizer"):
+            if kind == "gpt2":
+                return json.dumps(self._byte_tokenizer(), ensure_ascii=False).encode()
+            if kind == "llama":
+                return json.dumps(self._sentencepiece_tokenizer(), ensure_ascii=False).encode()
         raise BundleError(f"{self.path}: a tokenizer of kind {quote(str(kind))}; expected gpt2 or llama")
 
     def _byte_tokenizer(self) -> dict[str, Any]:
@@ -188,6 +282,8 @@ class GgufFile:
         units: Sequence[str] = self.values["tokenizer.ggml.tokens"]
         scores: Sequence[float] = self.values["tokenizer.ggml.scores"]
         number = {unit: i for i, unit in enumerate(units)}
+        if max(map(len, units)) > MAX_UNIT_LENGTH:
+            raise ValueError(f"a unit has more than {MAX_UNIT_LENGTH:,} letters")
         merges = []
         for unit, score in zip(units, scores, strict=True):
             pairs = ((unit[:cut], unit[cut:]) for cut in range(1, len(unit)))

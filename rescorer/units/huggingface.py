@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rescorer.errors import BundleError, did_you_mean, quote
 from rescorer.safe_input import Folder, TensorInfo, descriptor_path
-from rescorer.units.decoders import Activation, DecoderConfig, check_tensors
+from rescorer.units.decoders import MAX_SIZE, Activation, DecoderConfig, check_tensors
 
 CONFIG_FILE, WEIGHTS_FILE, INDEX_FILE = "config.json", "model.safetensors", "model.safetensors.index.json"
 Tensors = dict[str, Tensor]
@@ -125,6 +125,8 @@ def rotary_frequencies(values: Mapping[str, Any], head_size: int) -> tuple[tuple
     theta = scaling.get("rope_theta") or values.get("rope_theta") or values.get("rotary_emb_base") or 10_000.0
     share = scaling.get("partial_rotary_factor") or values.get("partial_rotary_factor")
     share = share or values.get("rotary_pct") or 1.0
+    if not 0 < share <= 1:
+        raise ValueError(f"the share of a head that is turned is {share}; expected a number up to 1")
     size = int(head_size * share)
     pairs = [float(theta) ** -(i / size) for i in range(0, size, 2)]
     kind = scaling.get("rope_type") or scaling.get("type") or "default"
@@ -366,22 +368,67 @@ def translate(values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple
         )
     family = FAMILIES[kind]
     try:
+        _check_sizes(values)
         config = family.config(values)
-    except (KeyError, TypeError, ZeroDivisionError) as error:
+    except INVALID as error:
         raise BundleError(f"{CONFIG_FILE}: {kind}: missing or invalid value: {error}") from None
+    try:
+        return config, _rename(family, kind, config, values, tensors)
+    except (KeyError, RuntimeError, IndexError):  # torch raises RuntimeError for shapes
+        raise BundleError(
+            f"the tensors do not have the shapes that {CONFIG_FILE} says; expected those of one model"
+        ) from None
+
+
+COMPUTED = ("inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias")
+"""Ends of names of tensors that older versions stored, though they are computed."""
+
+
+def _join(pieces: Sequence[Tensor], name: str) -> Tensor:
+    if len({piece.dtype for piece in pieces}) > 1:
+        raise BundleError(f"the parts of {name} are of several types; expected one")
+    return pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))
+
+
+INVALID = (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, IndexError)
+"""What values of other types or sizes than expected can raise."""
+SIZES = ("hidden_size", "num_attention_heads", "num_hidden_layers", "head_dim", "max_window_layers")
+
+
+def _check_sizes(values: Mapping[str, Any]) -> None:
+    """Raise ValueError for sizes that are too large, before lists of that length are made."""
+    for name in SIZES:
+        value = values.get(name) or 0
+        if type(value) is not int or not 0 <= value <= MAX_SIZE:
+            raise ValueError(f"{name} is {str(value)[:50]}; expected a whole number up to {MAX_SIZE:,}")
+
+
+def _rename(
+    family: Family,
+    kind: str,
+    config: DecoderConfig,
+    values: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+) -> Tensors:
+    """The tensors of a file by the names of ``decoders``, in their layout there."""
     prefix = next(p for p in family.prefixes if any(name.startswith(p) for name in tensors) or not p)
-    found: Tensors = {}
+    found, used = Tensors(), set[str]()
     for ours, parts in _list_names(family, config.layers):
         names = [part.removeprefix("^") if part.startswith("^") else prefix + part for part in parts]
         if all(name in tensors for name in names):
-            pieces = [tensors[name] for name in names]
-            found[ours] = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+            used.update(names)
+            found[ours] = _join([tensors[name] for name in names], ours)
+    if unknown := sorted(name for name in set(tensors) - used if not name.endswith(COMPUTED)):
+        raise BundleError(
+            f"{kind}: unexpected tensor {quote(unknown[0])}, one of {len(unknown):,}; expected those of "
+            f"{config.layers} layers as transformers saves them"
+        )
     _reshape(kind, config, found)
     if values.get("tie_word_embeddings", kind in ("gpt2", "opt", "gemma")):
         found.pop("output.weight", None)
     elif "output.weight" not in found:
         raise BundleError("the output layer is missing, and config.json does not tie it to the embedding")
-    return config, found
+    return found
 
 
 def _list_names(family: Family, layers: int) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -460,7 +507,8 @@ def read_config(files: Folder) -> dict[str, Any]:
             f"{files.path / CONFIG_FILE}: the model needs Python code of its own, which is not run"
         )
     if values.get("quantization_config"):
-        kind = str(values["quantization_config"].get("quant_method"))[:50]
+        settings = values["quantization_config"]
+        kind = str(settings.get("quant_method") if isinstance(settings, dict) else settings)[:50]
         raise BundleError(
             f"{files.path / CONFIG_FILE}: the weights are quantised by {kind}; import the model as it was "
             "before, or a GGUF file of it"

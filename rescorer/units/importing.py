@@ -9,6 +9,7 @@ time in float64, and the model is refused if they differ.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -22,10 +23,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from rescorer.errors import BundleError, ConfigError, InputError, quote
+from rescorer.models.bundle import new_folder
 from rescorer.models.network_files import (
     CONFIG_FILE,
     LICENCE_FILE,
@@ -38,7 +41,7 @@ from rescorer.trie import Words, build_trie
 from rescorer.types import NBestList
 from rescorer.units import huggingface
 from rescorer.units.automodel import AutoModelConfig, is_installed, read_automodel
-from rescorer.units.decoders import DecoderConfig
+from rescorer.units.decoders import DecoderConfig, check_finite
 from rescorer.units.files import TextForm, UnitConfig, load_unit_model, make_model
 from rescorer.units.gguf import GgufFile
 from rescorer.units.model import MAX_DIFFERENCE, DecoderScorer, UnitLanguageModel
@@ -164,14 +167,9 @@ def read_gguf(path: Path) -> ForeignModel:
     """
     file = GgufFile(path)
     decoder, tensors = file.read()
-    declared = {
-        role: int(file.values[f"tokenizer.ggml.{role}_token_id"])
-        for role in ("bos", "eos")
-        if f"tokenizer.ggml.{role}_token_id" in file.values
-    }
+    declared = {role: unit for role in ("bos", "eos") if (unit := file.unit(role)) is not None}
     source = {"toolkit": "gguf", "path": path.name, "architecture": file.architecture}
-    if "general.license" in file.values:
-        source["licence"] = file.values["general.license"]
+    source |= {"licence": file.licence} if file.licence else {}
     return ForeignModel(decoder, tensors, file.tokenizer_json(), TOKENIZER_FILE, declared, source)
 
 
@@ -272,7 +270,7 @@ def choose_end(
 def find_unit(tokenizer: Tokenizer, name: str | int) -> int | None:
     """The unit of a name or number, or the only one that a text such as a line end has; None if none is."""
     if isinstance(name, int):
-        return name if name < tokenizer.size else None
+        return name if 0 <= name < tokenizer.size else None
     if (number := tokenizer.find(name)) is not None:
         return number
     if name.isdecimal() and int(name) < tokenizer.size:
@@ -439,11 +437,13 @@ def import_model(
     Raises:
         BundleError: the model cannot be used.
         ConfigError: there are no sentences, or no unit of a name.
+        OSError: the folder cannot be written.
     """
     sentences = [words for words in sentences if words][:CHOSEN_BY]
     if not sentences:
         raise ConfigError("no sentences to choose start and end by; name a file of text by --validation")
     on_step("choosing start and end")
+    check_finite(str(foreign.source.get("path")), foreign.tensors)
     tokenizer = foreign.read_tokenizer()
     _check_case(tokenizer, text)
     source = {**foreign.source, "sha256": foreign.digest()}
@@ -505,12 +505,21 @@ def _require_unit(tokenizer: Tokenizer, name: str | int, role: str) -> int:
 
 
 def write_folder(folder: Path, config: UnitConfig, foreign: ForeignModel) -> None:
-    """Write the folder of a model, with weights in float32."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the folder of a model, with weights in float32: all of it, or after an error nothing.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     tensors = {name: tensor.float().contiguous() for name, tensor in foreign.tensors.items()}
-    save_file(tensors, folder / WEIGHTS_FILE)
-    (folder / WEIGHTS_FILE).chmod(0o644)  # safetensors makes it private; a server may run as another user
-    (folder / foreign.tokenizer_file).write_bytes(foreign.tokenizer)
-    if foreign.licence:
-        (folder / LICENCE_FILE).write_bytes(foreign.licence)
-    (folder / CONFIG_FILE).write_text(json.dumps(config.to_dict(), indent=1) + "\n", encoding="utf-8")
+    with new_folder(folder) as partial:
+        try:
+            save_file(tensors, partial / WEIGHTS_FILE)
+        except SafetensorError as error:  # in place of an OSError
+            raise OSError(errno.EIO, str(error)) from None
+        (partial / WEIGHTS_FILE).chmod(
+            0o644
+        )  # safetensors makes it private; a server may run as another user
+        (partial / foreign.tokenizer_file).write_bytes(foreign.tokenizer)
+        if foreign.licence:
+            (partial / LICENCE_FILE).write_bytes(foreign.licence)
+        (partial / CONFIG_FILE).write_text(json.dumps(config.to_dict(), indent=1) + "\n", encoding="utf-8")

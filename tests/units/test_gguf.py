@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -148,3 +149,18 @@ def test_a_published_model_has_the_perplexities_that_transformers_finds(tmp_path
     perplexities = np.exp(-model.score(trie).sum_paths(trie) / len(sentences[0]))
     assert perplexities[0] == pytest.approx(35.7, abs=0.1)
     assert perplexities[1] > 1000
+
+
+def test_damaged_files_are_refused_at_once(tmp_path):
+    path = tmp_path / "m.gguf"
+    write_gguf(path, peer_decoder("llama"))
+    data = path.read_bytes()
+    places = [8, 16, *range(24, 1600, 37)]  # of counts, lengths and types
+    huge = [data[:at] + n.to_bytes(8, "little") + data[at + 8 :] for at in places for n in (2**60, 2**31 - 1)]
+    for damaged in (*huge, *(data[:end] for end in range(0, len(data), 1009))):
+        path.write_bytes(damaged)
+        with suppress(BundleError):
+            read_gguf(path)
+    path.write_bytes(data[:16] + (2**60).to_bytes(8, "little") + data[24:])
+    with pytest.raises(BundleError, match="more than 5,000,000 values; download it again"):
+        read_gguf(path)

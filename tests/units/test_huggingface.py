@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,7 @@ def change_config(folder, **changes):
         ({"num_hidden_layers": 3}, r"layers\.2\.attention_norm\.weight is missing"),
         ({"vocab_size": 62}, r"embedding\.weight is .*61.*; expected .*62"),
         ({"num_hidden_layers": 10**9}, "layers is 1000000000"),
-        ({"hidden_size": "wide"}, "embedding_size is .wide."),
+        ({"hidden_size": "wide"}, "hidden_size is wide; expected a whole number"),
         ({"max_position_embeddings": None}, "context_length is None"),
         ({"tie_word_embeddings": None, "num_key_value_heads": 3}, "cannot share 3 heads"),
     ],
@@ -88,4 +89,55 @@ def test_reads_shards(folder):
     np.testing.assert_allclose(Decoder(*read_folder(folder)).sequence_log_probs(units), expected, atol=2e-5)
     (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../escape"}}')
     with pytest.raises(BundleError, match="in this folder"):
+        read_folder(folder)
+
+
+BAD = (None, -1, 0.5, "x", [], {}, [1], 10**17, float("nan"), 1e308)
+BAD_SCALINGS = (
+    {"rope_type": "yarn", "factor": 1e300}, {"rope_type": "llama3"}, {"rope_type": ["a"]},
+    {"rope_type": "longrope", "short_factor": [0, 0]}, {"rope_theta": -5}, {"partial_rotary_factor": 1e9},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gpt-neox", "opt", "qwen2-windows"])
+def test_no_value_of_a_configuration_crashes_or_stalls(name, tmp_path):
+    folder = Path(shutil.copytree(MODELS / name, tmp_path / name))
+    config = json.loads((folder / "config.json").read_text())
+    names = [*config, "head_dim", "sliding_window", "layer_types", "rope_scaling", "quantization_config"]
+    changes = [{name: value} for name in names for value in BAD]
+    changes += [{"rope_parameters": value} for value in BAD_SCALINGS]
+    for change in changes:
+        (folder / "config.json").write_text(json.dumps({**config, **change}))
+        with suppress(BundleError):
+            read_folder(folder)
+
+
+def test_no_shape_of_a_tensor_crashes(folder):
+    tensors = load_file(folder / "model.safetensors")
+    for name, tensor in tensors.items():
+        for other in (tensor[:1], tensor.flatten(), tensor.unsqueeze(0), tensor[:0], tensor.to(torch.int64)):
+            if other.shape != tensor.shape or other.dtype != tensor.dtype:
+                save_file({**tensors, name: other.contiguous()}, folder / "model.safetensors")
+                with pytest.raises(BundleError):
+                    read_folder(folder)
+
+
+def test_scalings_that_depend_on_the_length_limit_it(folder):
+    scaling = {"rope_type": "longrope", "short_factor": [1.0] * 2, "original_max_position_embeddings": 10}
+    change_config(folder, rope_parameters=scaling)
+    assert read_folder(folder)[0].context_length == 10
+
+
+@pytest.mark.parametrize(
+    "name", ["model.layers.2.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj.bias"]
+)
+def test_no_tensor_is_left_unread(folder, name):
+    tensors = load_file(folder / "model.safetensors")
+    computed = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(2)}
+    save_file({**tensors, **computed}, folder / "model.safetensors")
+    read_folder(folder)
+    save_file({**tensors, name: torch.ones(16)}, folder / "model.safetensors")
+    with pytest.raises(
+        BundleError, match=f"unexpected tensor '{name}', one of 1; expected those of 2 layers"
+    ):
         read_folder(folder)

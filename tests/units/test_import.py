@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 from typer.testing import CliRunner
 
 from rescorer import Hypothesis, NBestList, Rescorer, Utterance, Weights
@@ -88,6 +90,25 @@ def test_takes_named_units_and_refuses_unknown_ones(source, tmp_path):
     with pytest.raises(ConfigError, match="no sentences"):
         import_model(foreign, tmp_path / "none", [])
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("failing", ["save_file", "json"])
+def test_a_failed_import_leaves_nothing_and_can_be_repeated(source, tmp_path, monkeypatch, failing):
+    def fail(*args, **options):
+        if failing == "json":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        args[1].write_bytes(b"half")
+        raise SafetensorError("I/O error: No space left on device")
+
+    target = "rescorer.units.importing.save_file" if failing == "save_file" else "pathlib.Path.write_text"
+    foreign = read_huggingface(source)
+    with monkeypatch.context() as patched:
+        patched.setattr(target, fail)
+        with pytest.raises(OSError, match="No space left on device"):
+            import_model(foreign, tmp_path / "units", SENTENCES)
+    assert not list(tmp_path.iterdir())
+    import_model(foreign, tmp_path / "units", SENTENCES)
+    load_unit_model(tmp_path / "units")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import typer
 
 from rescorer.errors import ConfigError
 from rescorer.evaluation.list_errors import format_size
+from rescorer.formats.io.text_io import explain_write_errors
 from rescorer.terminal.list_options import ListFormatOptions, ListInputOptions
 from rescorer.terminal.options import expand_options
 from rescorer.terminal.program import warn
@@ -136,7 +137,9 @@ def import_command(
         facts = import_words(source, output, sentences, chosen)
         typer.echo(json.dumps(facts)) if as_json else print_words(facts, output)
         return
-    imported = import_model(read_source(kind, source, tokenizer), output, sentences, start, end, text)
+    foreign = read_source(kind, source, tokenizer)
+    with explain_write_errors(output):
+        imported = import_model(foreign, output, sentences, start, end, text)
     precisions = check_precisions(output, sentences)
     if as_json:
         facts = describe_import(imported) | {"precisions": {k: asdict(v) for k, v in precisions.items()}}
@@ -160,6 +163,7 @@ def import_words(
     Raises:
         ConfigError: it knows no word of the sentences.
     """
+    from rescorer.models.bundle import new_folder
     from rescorer.models.neural import NeuralLanguageModel, save_model
     from rescorer.models.rnnlm import read_rnnlm
 
@@ -174,8 +178,9 @@ def import_words(
             f"{source}: no word of the text is known to the network; is it of another case or language? "
             "--normaliser says how words are written"
         )
-    save_model(model, vocabulary, output)
-    record_normaliser(output, normaliser)
+    with explain_write_errors(output), new_folder(output) as partial:
+        save_model(model, vocabulary, partial)
+        record_normaliser(partial, normaliser)
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "vocabulary": len(vocabulary),
