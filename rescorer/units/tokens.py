@@ -25,7 +25,7 @@ import numpy as np
 
 from rescorer.errors import BundleError, ConfigError, quote
 from rescorer.models.network_files import SENTENCEPIECE_FILE, TOKENIZER_FILE, UNKNOWN
-from rescorer.safe_input import Folder
+from rescorer.safe_input import SURROGATE, Folder
 from rescorer.trie import HypothesisTrie, Words, build_trie
 
 if TYPE_CHECKING:
@@ -106,7 +106,8 @@ class JsonTokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """See ``Tokenizer``."""
-        divided = [one.ids for one in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+        found = self._tokenizer.encode_batch(_replace_surrogates(texts), add_special_tokens=False)
+        divided = [one.ids for one in found]
         if not self._hidden:
             return divided
         return [
@@ -122,6 +123,11 @@ class JsonTokenizer:
     def name(self, number: int) -> str:
         """See ``Tokenizer``."""
         return self._tokenizer.id_to_token(number) or ""
+
+
+def _replace_surrogates(texts: Sequence[str]) -> list[str]:
+    """Replace halves of surrogate pairs, which JSON can contain and tokenizers do not read."""
+    return [SURROGATE.sub("\ufffd", text) for text in texts]
 
 
 RARE_CHARACTER = "\U0010fffd"
@@ -152,7 +158,7 @@ class SentencePieceTokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """See ``Tokenizer``."""
-        units: list[list[int]] = self._tokenizer.Encode(list(texts), out_type=int)
+        units: list[list[int]] = self._tokenizer.Encode(_replace_surrogates(texts), out_type=int)
         return units
 
     def find(self, unit: str) -> int | None:
