@@ -383,3 +383,18 @@ def test_commands_that_need_words_leave_it_out_or_refuse_it(bundle, tmp_path):
         adapt_bundle(
             AdaptationInputs(bundle, tmp_path / "text", tmp_path / "adapted" / "1"), TrainingOptions(1)
         )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"rotary_frequencies": ["a"]}, {"rotary_frequencies": [[1]]}, {"rotary_frequencies": [float("nan")]},
+        {"query_scale": "x"}, {"query_scale": [1.0]}, {"embedding_scale": 1e308}, {"norm_epsilon": None},
+        {"windows": [None]}, {"windows": "x"}, {"gated": "no"}, {"context_length": "40"},
+    ],
+)  # fmt: skip
+def test_refuses_configurations_of_other_types(imported, tmp_path, values):
+    config = json.loads((imported[0] / "config.json").read_text())
+    config["decoder"] |= values
+    with pytest.raises(BundleError, match="config of the decoder"):
+        UnitConfig.from_dict(config, "config.json")
