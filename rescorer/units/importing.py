@@ -45,6 +45,7 @@ from rescorer.units.gguf import GgufFile
 from rescorer.units.model import DecoderScorer, UnitLanguageModel
 from rescorer.units.recurrent import RecurrentConfig
 from rescorer.units.tokens import (
+    MAX_TOKENIZER_BYTES,
     JsonTokenizer,
     SentencePieceTokenizer,
     Tokenizer,
@@ -149,7 +150,7 @@ def read_huggingface(folder: Path) -> ForeignModel:
     source = {"toolkit": "transformers", "path": folder.name, "architecture": values.get("model_type")}
     licence, text = read_licence(folder)
     source |= {"licence": licence} if licence else {}
-    data = (folder / name).read_bytes()
+    data = files.read_bytes(name, MAX_TOKENIZER_BYTES)
     return ForeignModel(decoder, tensors, data, name, declared, source, licence=text)
 
 

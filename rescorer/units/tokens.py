@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rescorer.errors import BundleError, ConfigError, quote
+from rescorer.errors import BundleError, ConfigError, InputError, quote
 from rescorer.models.network_files import SENTENCEPIECE_FILE, TOKENIZER_FILE, UNKNOWN
 from rescorer.safe_input import SURROGATE, Folder
 from rescorer.trie import HypothesisTrie, Words, build_trie
@@ -105,8 +105,17 @@ class JsonTokenizer:
         return frozenset(number for number, units in zip(special, divided, strict=True) if number in units)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """See ``Tokenizer``."""
-        found = self._tokenizer.encode_batch(_replace_surrogates(texts), add_special_tokens=False)
+        """See ``Tokenizer``.
+
+        Raises:
+            InputError: a pattern of the tokenizer takes too long on a text.
+        """
+        try:
+            found = self._tokenizer.encode_batch(_replace_surrogates(texts), add_special_tokens=False)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # what a panic of Rust becomes, no Exception
+                raise
+            raise InputError(f"a text cannot be divided into pieces of words: {str(error)[:200]}") from None
         divided = [one.ids for one in found]
         if not self._hidden:
             return divided

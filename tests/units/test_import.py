@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from dataclasses import replace
 
@@ -321,6 +322,19 @@ def test_lists_beyond_a_table_of_positions_are_answered_without_its_model(short)
     with run_server(short) as server, Client(f"127.0.0.1:{server.port}") as client:
         found = client.rescore([LONG, LIST], weights=LLM_ONLY)
     assert [one.degradation for one in found] == ["length", ""]
+
+
+def test_tokenizers_are_read_within_bounds(source, tmp_path):
+    folder = shutil.copytree(source, tmp_path / "source")
+    (folder / "tokenizer.json").unlink()
+    os.mkfifo(folder / "tokenizer.json")
+    with pytest.raises(BundleError, match="is a FIFO"):
+        read_huggingface(folder)
+    (folder / "tokenizer.json").unlink()
+    with open(folder / "tokenizer.json", "wb") as stream:
+        stream.truncate(65 << 20)
+    with pytest.raises(BundleError, match="expected at most 67,108,864"):
+        read_huggingface(folder)
 
 
 def test_refuses_sentences_that_are_all_longer_than_a_model_can_read(source, tmp_path):

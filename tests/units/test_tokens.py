@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rescorer.errors import BundleError
+from rescorer.errors import BundleError, InputError
 from rescorer.units import tokens
 from rescorer.units.gguf import CONTROL, USER_DEFINED, GgufFile
 from rescorer.units.tokens import JsonTokenizer, SentencePieceTokenizer, WordDivider
@@ -61,6 +61,14 @@ def test_every_text_can_be_divided(text):
     path = PEER_MODELS / "toolkits" / "icefall" / "bpe.model"
     (units,) = SentencePieceTokenizer(path.read_bytes(), "icefall").encode([f"A {text}"])
     assert units
+
+
+def test_a_pattern_that_takes_too_long_fails_for_its_text_only():
+    pattern = {"type": "Split", "pattern": {"Regex": "(?:x+x+)+y"}, "behavior": "Isolated", "invert": False}
+    tokenizer = JsonTokenizer(write(KINDS["bpe"][0], pattern), "bomb")
+    with pytest.raises(InputError, match="cannot be divided into pieces of words"):
+        tokenizer.encode(["x" * 40])
+    assert tokenizer.encode(["ab"]) != [[]]
 
 
 def test_a_word_of_espnet_cannot_end_a_sentence():
