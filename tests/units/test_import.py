@@ -347,6 +347,8 @@ def test_a_server_limits_pieces_of_words(bundle):
     many = NBestList("m", tuple(map(Hypothesis, texts)), {"acoustic": (0.0, 1.0, 2.0)})
     with run_server(bundle, max_request_words=2500) as server, Client(f"127.0.0.1:{server.port}") as client:
         refused, answer = client.rescore_each([many, LIST])
+        with pytest.raises(InputError, match=r"texts: .* pieces of words; expected at most 2500"):
+            client.score_text("y" * 2600)
     assert isinstance(refused, InputError)
     assert "3004 pieces of words; expected at most 2500 (max_request_words)" in str(refused)
     assert answer.id == "l"
