@@ -22,6 +22,7 @@ keys.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self, get_args
@@ -101,6 +102,13 @@ class UnitNetworkConfig:
             raise BundleError(f"config of the decoder: {error}") from None
 
 
+MAX_FACTOR = 1e9
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and 0 < value <= MAX_FACTOR
+
+
 def check_count(name: str, value: Any, largest: int, least: int = 1) -> Iterator[str]:
     """Describe what is wrong with a size, if anything is."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= largest:
@@ -156,10 +164,21 @@ class DecoderConfig(UnitNetworkConfig):
         for name, kind in (("norm", Norm), ("activation", Activation), ("positions", Positions)):
             if getattr(self, name) not in get_args(kind):
                 yield f"{name} is {getattr(self, name)!r}; expected one of {', '.join(get_args(kind))}"
-        for name in ("norm_epsilon", "embedding_scale", "rotary_scale"):
+        for name in ("norm_epsilon", "embedding_scale", "rotary_scale", "query_scale"):
             value = getattr(self, name)
-            if not isinstance(value, (int, float)) or not 0 < value < math.inf:
-                yield f"{name} is {value!r}; expected a finite number above 0"
+            if not (_is_number(value) or (value is None and name == "query_scale")):
+                yield f"{name} is {value!r}; expected a number above 0, at most {MAX_FACTOR:g}"
+        for name in ("norm_after", "parallel", "gated"):
+            if not isinstance(getattr(self, name), bool):
+                yield f"{name} is {getattr(self, name)!r}; expected true or false"
+        if not isinstance(self.rotary_frequencies, tuple) or not all(
+            map(_is_number, self.rotary_frequencies)
+        ):
+            yield f"rotary_frequencies are not numbers above 0, at most {MAX_FACTOR:g}"
+        if not isinstance(self.windows, tuple):
+            yield f"windows is {self.windows!r}; expected a list"
+        for window in self.windows:
+            yield from check_count("a window", window, sys.maxsize, least=0)
         if self.heads % self.key_heads:
             yield f"{self.heads} heads cannot share {self.key_heads} heads of keys evenly"
         if self.positions == "rotary" and not 0 < len(self.rotary_frequencies) <= self.head_size // 2:

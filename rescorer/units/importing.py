@@ -48,6 +48,7 @@ from rescorer.units.model import MAX_DIFFERENCE, DecoderScorer, UnitLanguageMode
 from rescorer.units.recurrent import RecurrentConfig
 from rescorer.units.smoothing import smooth_channels
 from rescorer.units.tokens import (
+    MAX_TOKENIZER_BYTES,
     JsonTokenizer,
     SentencePieceTokenizer,
     Tokenizer,
@@ -154,7 +155,7 @@ def read_huggingface(folder: Path) -> ForeignModel:
     source = {"toolkit": "transformers", "path": folder.name, "architecture": values.get("model_type")}
     licence, text = read_licence(folder)
     source |= {"licence": licence} if licence else {}
-    data = (folder / name).read_bytes()
+    data = files.read_bytes(name, MAX_TOKENIZER_BYTES)
     return ForeignModel(decoder, tensors, data, name, declared, source, licence=text)
 
 

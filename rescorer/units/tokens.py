@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from rescorer.errors import BundleError, ConfigError, quote
+from rescorer.errors import BundleError, ConfigError, InputError, quote
 from rescorer.models.network_files import SENTENCEPIECE_FILE, TOKENIZER_FILE, UNKNOWN
-from rescorer.safe_input import Folder
+from rescorer.safe_input import SURROGATE, Folder
 from rescorer.trie import HypothesisTrie, Words, build_trie
 
 if TYPE_CHECKING:
@@ -105,8 +105,18 @@ class JsonTokenizer:
         return frozenset(number for number, units in zip(special, divided, strict=True) if number in units)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """See ``Tokenizer``."""
-        divided = [one.ids for one in self._tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+        """See ``Tokenizer``.
+
+        Raises:
+            InputError: a pattern of the tokenizer takes too long on a text.
+        """
+        try:
+            found = self._tokenizer.encode_batch(_replace_surrogates(texts), add_special_tokens=False)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # what a panic of Rust becomes, no Exception
+                raise
+            raise InputError(f"a text cannot be divided into pieces of words: {str(error)[:200]}") from None
+        divided = [one.ids for one in found]
         if not self._hidden:
             return divided
         return [
@@ -122,6 +132,11 @@ class JsonTokenizer:
     def name(self, number: int) -> str:
         """See ``Tokenizer``."""
         return self._tokenizer.id_to_token(number) or ""
+
+
+def _replace_surrogates(texts: Sequence[str]) -> list[str]:
+    """Replace halves of surrogate pairs, which JSON can contain and tokenizers do not read."""
+    return [SURROGATE.sub("\ufffd", text) for text in texts]
 
 
 RARE_CHARACTER = "\U0010fffd"
@@ -152,7 +167,7 @@ class SentencePieceTokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """See ``Tokenizer``."""
-        units: list[list[int]] = self._tokenizer.Encode(list(texts), out_type=int)
+        units: list[list[int]] = self._tokenizer.Encode(_replace_surrogates(texts), out_type=int)
         return units
 
     def find(self, unit: str) -> int | None:

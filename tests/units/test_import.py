@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from dataclasses import replace
 
@@ -339,6 +340,19 @@ def test_lists_beyond_a_table_of_positions_are_answered_without_its_model(short)
     assert [one.degradation for one in found] == ["length", ""]
 
 
+def test_tokenizers_are_read_within_bounds(source, tmp_path):
+    folder = shutil.copytree(source, tmp_path / "source")
+    (folder / "tokenizer.json").unlink()
+    os.mkfifo(folder / "tokenizer.json")
+    with pytest.raises(BundleError, match="is a FIFO"):
+        read_huggingface(folder)
+    (folder / "tokenizer.json").unlink()
+    with open(folder / "tokenizer.json", "wb") as stream:
+        stream.truncate(65 << 20)
+    with pytest.raises(BundleError, match="expected at most 67,108,864"):
+        read_huggingface(folder)
+
+
 def test_refuses_sentences_that_are_all_longer_than_a_model_can_read(source, tmp_path):
     with pytest.raises(ConfigError, match="longer than the model can read; name a file of shorter ones"):
         import_model(read_huggingface(source), tmp_path / "units", [("cat",) * 20])
@@ -349,6 +363,8 @@ def test_a_server_limits_pieces_of_words(bundle):
     many = NBestList("m", tuple(map(Hypothesis, texts)), {"acoustic": (0.0, 1.0, 2.0)})
     with run_server(bundle, max_request_words=2500) as server, Client(f"127.0.0.1:{server.port}") as client:
         refused, answer = client.rescore_each([many, LIST])
+        with pytest.raises(InputError, match=r"texts: .* pieces of words; expected at most 2500"):
+            client.score_text("y" * 2600)
     assert isinstance(refused, InputError)
     assert "3004 pieces of words; expected at most 2500 (max_request_words)" in str(refused)
     assert answer.id == "l"
@@ -399,3 +415,18 @@ def test_commands_that_need_words_leave_it_out_or_refuse_it(bundle, tmp_path):
         adapt_bundle(
             AdaptationInputs(bundle, tmp_path / "text", tmp_path / "adapted" / "1"), TrainingOptions(1)
         )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"rotary_frequencies": ["a"]}, {"rotary_frequencies": [[1]]}, {"rotary_frequencies": [float("nan")]},
+        {"query_scale": "x"}, {"query_scale": [1.0]}, {"embedding_scale": 1e308}, {"norm_epsilon": None},
+        {"windows": [None]}, {"windows": "x"}, {"gated": "no"}, {"context_length": "40"},
+    ],
+)  # fmt: skip
+def test_refuses_configurations_of_other_types(imported, tmp_path, values):
+    config = json.loads((imported[0] / "config.json").read_text())
+    config["decoder"] |= values
+    with pytest.raises(BundleError, match="config of the decoder"):
+        UnitConfig.from_dict(config, "config.json")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from rescorer.errors import BundleError
+from rescorer.errors import BundleError, InputError
 from rescorer.units import tokens
 from rescorer.units.gguf import CONTROL, USER_DEFINED, GgufFile
-from rescorer.units.tokens import JsonTokenizer, WordDivider
+from rescorer.units.tokens import JsonTokenizer, SentencePieceTokenizer, WordDivider
 from rescorer.units.toolkits import _write_tokenizer
-from tests.support.unit_models import LetterTokenizer
+from tests.support.unit_models import PEER_MODELS, LetterTokenizer
 
 pytest.importorskip("tokenizers")
 FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
@@ -47,6 +47,28 @@ def test_a_text_cannot_contain_special_units(kind):
         (units,) = tokenizer.encode([text])
         assert units, text
         assert end not in units, text
+
+
+@pytest.mark.parametrize(
+    "text", ["\ud83d", "a \udfff b", "\x00", "\u2028", "\u0301", "\U0001f469\u200d\U0001f467", "e" * 999]
+)
+def test_every_text_can_be_divided(text):
+    for kind, parts in KINDS.items():
+        divider = WordDivider(JsonTokenizer(write(*parts), kind))
+        for after_space in (False, True):
+            assert len(divider.divide([text, ""], after_space=after_space)) == 2
+    pytest.importorskip("sentencepiece")
+    path = PEER_MODELS / "toolkits" / "icefall" / "bpe.model"
+    (units,) = SentencePieceTokenizer(path.read_bytes(), "icefall").encode([f"A {text}"])
+    assert units
+
+
+def test_a_pattern_that_takes_too_long_fails_for_its_text_only():
+    pattern = {"type": "Split", "pattern": {"Regex": "(?:x+x+)+y"}, "behavior": "Isolated", "invert": False}
+    tokenizer = JsonTokenizer(write(KINDS["bpe"][0], pattern), "bomb")
+    with pytest.raises(InputError, match="cannot be divided into pieces of words"):
+        tokenizer.encode(["x" * 40])
+    assert tokenizer.encode(["ab"]) != [[]]
 
 
 def test_a_word_of_espnet_cannot_end_a_sentence():

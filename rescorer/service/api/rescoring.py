@@ -143,7 +143,7 @@ def prepare_texts(
     prepared = [ranker.prepare_texts(nbest, options)] if request.texts else []
     backward = bool(ranker.bundle.backward)
     lists, tokens = limit_words(prepared, settings.max_request_words, "texts", backward=backward)
-    lists, n_units = limit_units(lists, settings.max_request_words)
+    lists, n_units = limit_units(lists, settings.max_request_words, "texts")
     tokens = max(tokens, min(tokens + n_units, settings.max_request_words))
     for error in lists:
         if isinstance(error, InputError):

@@ -283,7 +283,7 @@ def limit_words(
     return budget.each(lists, count), budget.total
 
 
-def limit_units(lists: Lists, limit: int) -> tuple[Lists, int]:
+def limit_units(lists: Lists, limit: int, field: str = "hypotheses") -> tuple[Lists, int]:
     """Replace each list that has too many pieces of words by an error. Return the lists and all their pieces.
 
     Raises:
@@ -292,7 +292,7 @@ def limit_units(lists: Lists, limit: int) -> tuple[Lists, int]:
     expected = f"pieces of words; expected at most {limit} (max_request_words)"
     expected += f"; those of texts of over {DEEP:,} pieces count several times"
     budget = RequestBudget(
-        len(lists), limit, f"{{amount}} {expected}", "hypotheses", f"{{lists}} have {{amount}} {expected}"
+        len(lists), limit, f"{{amount}} {expected}", field, f"{{lists}} have {{amount}} {expected}"
     )
 
     def count(prepared: PreparedList | InputError) -> PreparedList | InputError:
