@@ -266,7 +266,8 @@ class ServiceSettings(BaseSettings):
     max_request_words: int = Field(262_144, ge=1)
     """Maximum number of words per message, including sentence ends and contexts. Words that hypotheses of a
     list share from their start count once, so that ordinary lists may be several times as long. The default
-    takes one core with the starter bundle about half a minute."""
+    takes one core with the starter bundle about half a minute. It is also the maximum number of pieces of
+    words that models of the bundle read."""
     max_score_streams: int = Field(1000, ge=1)
     """Maximum number of streams of scores per list."""
     max_field_values: int = Field(524_288, ge=1)

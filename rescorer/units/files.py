@@ -63,6 +63,9 @@ class UnitConfig:
                 raise BundleError(f"config of the model: {name} is {units}; expected units below {size:,}")
         if not self.start and isinstance(self.decoder, RecurrentConfig):
             raise BundleError("config of the model: start is empty; a recurrent network reads a unit first")
+        for name in ("check", "source"):
+            if not isinstance(getattr(self, name), Mapping | None):
+                raise BundleError(f"config of the model: {name} is not an object")
         if not isinstance(self.whole, bool):
             raise BundleError(f"config of the model: whole is {self.whole!r}; expected true or false")
         if self.units and len(self.units) != size:

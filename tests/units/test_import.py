@@ -118,6 +118,7 @@ def test_a_failed_import_leaves_nothing_and_can_be_repeated(source, tmp_path, mo
         ("config.json", {"start": [999]}, "start is .*; expected units below 61"),
         ("config.json", {"text": "lower"}, "text is 'lower'"),
         ("config.json", {"new": 1}, "unknown 'new'"),
+        ("config.json", {"source": [1]}, "source is not an object"),
         ("config.json", {"decoder": None}, "'decoder' or 'start' is missing"),
         ("tokenizer.json", None, "no tokenizer"),
         ("model.safetensors", None, "model.safetensors"),
