@@ -185,10 +185,24 @@ def test_lists_the_models_of_a_bundle(monkeypatch, capsys, tmp_path):
     code, out, _ = run(monkeypatch, capsys, lists, "--bundle", folder, "--json")
     assert code == 1  # no word of the lists is known
     assert json.loads(out)["files"][0]["models"] == [
-        {"name": "ngram", "kind": "ngram", "network": "", "direction": "forward", "topics": 0},
-        {"name": "back", "kind": "ngram", "network": "", "direction": "backward", "topics": 0},
-        {"name": "neural", "kind": "neural", "network": "lstm", "direction": "forward", "topics": 0},
-        {"name": "leftward", "kind": "neural", "network": "lstm", "direction": "backward", "topics": 0},
+        {"name": "ngram", "kind": "ngram", "network": "", "direction": "forward", "topics": 0, "licence": ""},
+        {"name": "back", "kind": "ngram", "network": "", "direction": "backward", "topics": 0, "licence": ""},
+        {
+            "name": "neural",
+            "kind": "neural",
+            "network": "lstm",
+            "direction": "forward",
+            "topics": 0,
+            "licence": "",
+        },
+        {
+            "name": "leftward",
+            "kind": "neural",
+            "network": "lstm",
+            "direction": "backward",
+            "topics": 0,
+            "licence": "",
+        },
     ]
     _, out, _ = run(monkeypatch, capsys, lists, "--bundle", folder)
     models = (
