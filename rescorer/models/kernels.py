@@ -176,6 +176,10 @@ MAX_ERROR = 1e-5
 above 1e-3 in bfloat16."""
 
 
+CAN_MULTIPLY_INTO_FLOAT32 = "dtype" in torch.ops.aten.addmm.overloads()
+"""Whether a GPU can multiply matrices in bfloat16 and not round the result: torch 2.8 and later."""
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Compute x·Wᵀ + b like ``functional.linear``, (..., K), (M, K) → (..., M).
 
@@ -190,6 +194,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         is_slice = not isinstance(weight, nn.Parameter)
         if is_slice and x.device.type == "cpu" and len(x) < MIN_SLICE_ROWS:
             return functional.linear(x.float(), weight.float(), bias)
+        if CAN_MULTIPLY_INTO_FLOAT32 and x.is_cuda:
+            product = torch.mm(x.to(torch.bfloat16), weight.t(), out_dtype=torch.float32)
+            return product if bias is None else product.add_(bias)
         padded = pad_rows(x.to(torch.bfloat16), COARSE_STEPS if is_slice else FINE_STEPS)
         product = functional.linear(padded, weight)[: len(x)].float()
         return product if bias is None else product.add_(bias)
@@ -201,6 +208,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         elif len(x) >= MIN_SLICE_ROWS:
             return _onednn_linear(x, weight, bias)
     return functional.linear(x, weight, bias)
+
+
+def linear_plus(x: Tensor, weight: Tensor, added: Tensor) -> Tensor:
+    """Compute x·Wᵀ plus a float32 tensor, (N, K), (M, K), (N, M) → (N, M), on a GPU by a bfloat16 matrix."""
+    if CAN_MULTIPLY_INTO_FLOAT32:
+        return torch.addmm(added, x.bfloat16(), weight.t(), out_dtype=torch.float32)
+    return added + functional.linear(x.bfloat16(), weight)
 
 
 _reordered: MutableMapping[Tensor, tuple[int, Tensor]] = WeakIdKeyDictionary()

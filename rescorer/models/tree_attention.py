@@ -15,6 +15,7 @@ This bounds the memory, whatever the size of the tree.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -95,8 +96,8 @@ def attend(
     Each head of keys serves ``heads / key heads`` heads of queries (Ainslie et al. 2023).
 
     Args:
-        mask: (B or 1, 1, Q, K) bool, True where a query sees a key; None: each query sees the keys up to its
-            own position.
+        mask: (B or 1, 1, Q, K) bool, True where a query sees a key; or the result of ``prepare_mask``; or
+            None: each query sees the keys up to its own position.
         scale: factor of the products; None: 1 / √d.
     """
     n_queries, n_heads, n_key_heads = queries.shape[1], queries.shape[2], keys.shape[2]
@@ -104,13 +105,33 @@ def attend(
     shared = n_heads // n_key_heads
     if shared > 1:  # heads that share keys are further queries of these
         queries = queries.unflatten(1, (n_key_heads, shared)).flatten(2, 3)
-        mask = None if mask is None else mask.repeat(1, 1, shared, 1)
+        if mask is not None and mask.shape[2] == n_queries:
+            mask = mask.repeat(1, 1, shared, 1)
     attended = functional.scaled_dot_product_attention(
         queries, keys, values, mask, is_causal=mask is None, scale=scale
     )
     if shared > 1:
-        attended = attended.unflatten(2, (shared, n_queries)).flatten(1, 2)
+        attended = attended.unflatten(2, (shared, n_queries)).permute(0, 3, 1, 2, 4)
+        return attended.flatten(2)
     return attended.transpose(1, 2).flatten(2)
+
+
+def prepare_mask(mask: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
+    """Convert a mask of ``attend``, as attention would in every layer: repeat it for heads that share keys.
+
+    On a GPU, the result has 0 for True and -∞ for False, and rows that are as far apart as its kernels need.
+    """
+    shared = queries.shape[-2] // keys.shape[-2]
+    if not mask.is_cuda:
+        return mask.repeat(1, 1, shared, 1)
+    blocks, _, n_queries, n_keys = mask.shape
+    padded = -(-n_keys // MASK_ALIGNMENT) * MASK_ALIGNMENT
+    added = torch.zeros(blocks, 1, shared, n_queries, padded, dtype=queries.dtype, device=mask.device)
+    added[..., :n_keys].masked_fill_(~mask.unsqueeze(2), -math.inf)
+    return added.flatten(2, 3)[..., :n_keys]
+
+
+MASK_ALIGNMENT = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,11 +396,13 @@ class _TreeRun:
         x = self.network.add_positions(x, positions)
         rotations = None if self.rotations is None else self.rotations.index_select(0, positions)
         before, after = self.keys_and_values, list[Tensor]()
+        prepared: dict[int, Tensor] = {}  # masks by window
         for number, layer in enumerate(self.network.blocks):
             queries, keys, values = layer.attention_inputs(x, rotations)  # (n, heads, d)
             for part, tensor in enumerate((keys, values), start=2 * number):
                 path = [before[part].index_select(0, path_rows)] if before else []
-                after.append(torch.cat([*path, tensor, known_rows[part + 1].view(-1, *tensor.shape[1:])]))
+                known_part = known_rows[part + 1].view(-1, *tensor.shape[1:]).to(tensor.dtype)
+                after.append(torch.cat([*path, tensor, known_part]))
             if not len(new):
                 continue
             blocks = queries.index_select(0, query_rows).unflatten(0, (-1, BLOCK_NODES))
@@ -387,7 +410,10 @@ class _TreeRun:
                 part.index_select(0, block_keys.flatten()).unflatten(0, block_keys.shape)
                 for part in after[-2:]
             )
-            attended = attend(blocks, keys, values, masks[self.windows[number]], self.network.query_scale)
+            window = self.windows[number]
+            if window not in prepared:
+                prepared[window] = prepare_mask(masks[window], queries, keys)
+            attended = attend(blocks, keys, values, prepared[window], self.network.query_scale)
             x = layer.finish(x, attended.flatten(0, 1).index_select(0, places))
         self.keys_and_values = after
         self._keep(new, known, self.network.vectors(x), known_rows[0])

@@ -7,7 +7,7 @@ family's configuration into it, and rename the tensors; everything after that kn
 
 Tensors, where H is the hidden size, d the size of a head:
 
-    embedding.weight (V, E)              embedding_norm.*, input_projection.*, positions.weight (P, H)
+    embedding.weight (V, E)              input_projection.*, positions.weight (P, H)
     layers.N.attention_norm.*            layers.N.attention_input.* (queries, keys, values stacked)
     layers.N.query_norm.weight (d)       layers.N.key_norm.weight (d)
     layers.N.attention_output.*          layers.N.feedforward_norm.*
@@ -34,7 +34,7 @@ from torch.nn import functional
 
 from rescorer.errors import BundleError, ConfigError
 from rescorer.models.contexts import RowCache
-from rescorer.models.kernels import is_multiplied_in_int8, linear, multiply_in_int8
+from rescorer.models.kernels import is_multiplied_in_int8, linear, linear_plus, multiply_in_int8
 from rescorer.models.outputs import row_blocks, rows_per_block
 from rescorer.models.tree_attention import PrefixTree, tree_vectors
 from rescorer.safe_input import TensorInfo, format_shape
@@ -223,9 +223,9 @@ def optional_tensors(config: DecoderConfig) -> Shapes:
         for name, shape in required.items()
         if name not in ("embedding.weight", "positions.weight")
     }
-    for name in ("embedding_norm", "norm"):
-        shapes |= {f"{name}.weight": (hidden,), f"{name}.bias": (hidden,)}
     shapes |= {
+        "norm.weight": (hidden,),
+        "norm.bias": (hidden,),
         "input_projection.weight": (hidden, embedding),
         "input_projection.bias": (hidden,),
         "output_projection.weight": (embedding, hidden),
@@ -304,6 +304,9 @@ def rotary_table(frequencies: Sequence[float], n_positions: int, like: Tensor) -
     return torch.polar(torch.ones_like(angles), angles).to(like.device, dtype)
 
 
+ALL_ROWS = slice(None)
+
+
 class DecoderLayer:
     """One layer: attention, and a feed-forward network."""
 
@@ -320,31 +323,43 @@ class DecoderLayer:
         config, d = self.config, self.config.head_size
         inputs = x if config.norm_after else self.normalise(x, "attention_norm")
         stacked = self.multiply(inputs, "attention_input")
-        sizes = [config.heads * d, config.key_heads * d, config.key_heads * d]
-        queries, keys, values = (part.unflatten(-1, (-1, d)) for part in stacked.split(sizes, dim=-1))
-        queries, keys = self._normalise_head(queries, "query_norm"), self._normalise_head(keys, "key_norm")
+        heads = stacked.unflatten(-1, (-1, d))  # of queries, keys, values
+        turned, values = heads.split([config.heads + config.key_heads, config.key_heads], dim=1)
+        if "query_norm.weight" in self.tensors or "key_norm.weight" in self.tensors:
+            queries, keys = turned.split([config.heads, config.key_heads], dim=1)
+            queries = self._normalise_head(queries, "query_norm")
+            turned = torch.cat([queries, self._normalise_head(keys, "key_norm")], dim=1)
         if rotations is not None:
-            queries, keys = self._rotate(queries, rotations), self._rotate(keys, rotations)
+            turned = self._rotate(turned, rotations)
+        queries, keys = turned.split([config.heads, config.key_heads], dim=1)
         return queries, keys, values
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """Output of the layer, (n, H), from its input and the result of attention, (n, heads · d)."""
         config = self.config
-        attended = self.multiply(attended, "attention_output")
         if config.parallel:
-            return x + attended + self._feed_forward(self.normalise(x, "feedforward_norm"))
+            fed = self._feed_forward(self.normalise(x, "feedforward_norm"), x)
+            return self.multiply(attended, "attention_output", fed)
+        x = self.multiply(attended, "attention_output", x)
         if config.norm_after:
-            x = self.normalise(x + attended, "attention_norm")
-            return self.normalise(x + self._feed_forward(x), "feedforward_norm")
-        x = x + attended
-        return x + self._feed_forward(self.normalise(x, "feedforward_norm"))
+            x = self.normalise(x, "attention_norm")
+            return self.normalise(self._feed_forward(x, x), "feedforward_norm")
+        return self._feed_forward(self.normalise(x, "feedforward_norm"), x)
 
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        inner = self.multiply(x, "feedforward_input")
-        if self.config.gated:
-            gate, inner = inner.chunk(2, dim=-1)
-            return self.multiply(activate(gate, self.config.activation).mul_(inner), "feedforward_output")
-        return self.multiply(activate(inner, self.config.activation), "feedforward_output")
+    def _feed_forward(self, x: Tensor, added: Tensor) -> Tensor:
+        """The feed-forward network of x, plus ``added``."""
+        return self.multiply(self._inner(x), "feedforward_output", added)
+
+    def _inner(self, x: Tensor) -> Tensor:
+        if not self.config.gated:
+            return activate(self.multiply(x, "feedforward_input"), self.config.activation)
+        if x.is_cuda:  # its kernels are faster on rows that are adjacent
+            size = self.config.feedforward_size
+            gate = self.multiply(x, "feedforward_input", rows=slice(size))
+            inner = self.multiply(x, "feedforward_input", rows=slice(size, None))
+        else:
+            gate, inner = self.multiply(x, "feedforward_input").chunk(2, dim=-1)
+        return activate(gate, self.config.activation).mul_(inner)
 
     def _normalise_head(self, x: Tensor, name: str) -> Tensor:
         gain = self.tensors.get(f"{name}.weight")
@@ -352,15 +367,17 @@ class DecoderLayer:
 
     def _rotate(self, x: Tensor, rotations: Tensor) -> Tensor:
         n_turned = 2 * rotations.shape[-1]
-        pairs = torch.view_as_complex(x[..., :n_turned].unflatten(-1, (-1, 2)).contiguous())
+        halves = x[..., :n_turned].to(rotations.real.dtype).unflatten(-1, (-1, 2))
+        pairs = torch.view_as_complex(halves.contiguous())
         turned = torch.view_as_real(pairs * rotations.unsqueeze(-2)).flatten(-2)
         if self.config.rotary_scale != 1.0:
             turned *= self.config.rotary_scale
+        turned = turned.to(x.dtype)
         return turned if n_turned == x.shape[-1] else torch.cat([turned, x[..., n_turned:]], dim=-1)
 
-    def multiply(self, x: Tensor, name: str) -> Tensor:
-        """Multiply by a matrix of the layer, and add its bias if there is one."""
-        return multiply(x, self.tensors, name)
+    def multiply(self, x: Tensor, name: str, added: Tensor | None = None, rows: slice = ALL_ROWS) -> Tensor:
+        """See the function ``multiply``; the tensors are those of the layer."""
+        return multiply(x, self.tensors, name, added, rows)
 
     def normalise(self, x: Tensor, name: str) -> Tensor:
         """Normalise (n, H) by a gain of the layer, and its bias if there is one."""
@@ -378,12 +395,33 @@ def activate(x: Tensor, name: Activation) -> Tensor:
     return functional.gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")
 
 
-def multiply(x: Tensor, tensors: Mapping[str, Tensor], name: str) -> Tensor:
-    """x·Wᵀ + b by the tensors of a name; in float64 if x is."""
+def multiply(
+    x: Tensor,
+    tensors: Mapping[str, Tensor],
+    name: str,
+    added: Tensor | None = None,
+    rows: slice = ALL_ROWS,
+) -> Tensor:
+    """x·Wᵀ + b by the tensors of a name, or some of their rows; in float64 if x is.
+
+    On a GPU, products in bfloat16 stay in it, because converting them takes longer than computing them. What
+    is added up over layers is in float32.
+
+    Args:
+        added: added to the product, (n, rows).
+    """
     weight, bias = tensors[f"{name}.weight"], tensors.get(f"{name}.bias")
+    if rows != ALL_ROWS:
+        weight, bias = weight[rows], None if bias is None else bias[rows]
     if x.dtype == torch.float64:
-        return functional.linear(x, weight.double(), None if bias is None else bias.double())
-    return linear(x, weight, bias)
+        product = functional.linear(x, weight.double(), None if bias is None else bias.double())
+    elif weight.is_cuda and weight.dtype == torch.bfloat16:
+        if added is not None:
+            return linear_plus(x, weight, added if bias is None else added + bias)
+        product = functional.linear(x.bfloat16(), weight, None if bias is None else bias.bfloat16())
+    else:
+        product = linear(x, weight, bias)
+    return product if added is None else added + product
 
 
 def normalise(x: Tensor, tensors: Mapping[str, Tensor], name: str, config: DecoderConfig) -> Tensor:
@@ -544,8 +582,7 @@ class Decoder(UnitNetwork):
         """Input of the first layer for units, (n,) int64: (n, H), without what positions add."""
         x = self.tensors["embedding.weight"].index_select(0, units).to(dtype)
         if "input_projection.weight" in self.tensors:
-            x = multiply(x, self.tensors, "input_projection")
-        x = normalise(x, self.tensors, "embedding_norm", self.config)
+            x = multiply(x, self.tensors, "input_projection").to(dtype)
         if self.config.embedding_scale != 1.0:
             x = x * self.config.embedding_scale
         return x
@@ -567,7 +604,7 @@ class Decoder(UnitNetwork):
         """Context vectors from the output of the last layer, (n, H) → (n, D)."""
         x = normalise(x, self.tensors, "norm", self.config)
         if "output_projection.weight" in self.tensors:
-            x = multiply(x, self.tensors, "output_projection")
+            x = multiply(x, self.tensors, "output_projection").to(x.dtype)
         return normalise(x, self.tensors, "output_norm", self.config)
 
     @torch.inference_mode()
