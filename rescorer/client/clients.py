@@ -32,7 +32,7 @@ from rescorer.client.connection import (
     Connections,
     describe_unready,
 )
-from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
+from rescorer.errors import ConfigError, DeadlineExceeded, Overloaded, Unavailable
 from rescorer.protocol.messages import decode_missing_models, text_score_from_proto
 from rescorer.protocol.v1 import models_pb2
 from rescorer.scoring.options import Fallback, RescoreOptions, Weighting
@@ -51,6 +51,12 @@ class BaseClient:
         self._max_open_calls = max(1, options.in_flight)
         self._connections = Connections(self._channels, target, options)
         self._health: Any = HealthStub(self._connections.channels[0])
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be copied to another process, because its connections belong to "
+            "this one; make one in each process from the same target"
+        )
 
     def _watch_health(self, timeout_s: float | None) -> Any:
         return self._health.Watch(HealthCheckRequest(), timeout=check_timeout(timeout_s), wait_for_ready=True)
@@ -301,9 +307,30 @@ class Client(BaseClient):
 
 
 class AsyncClient(BaseClient):
-    """Asyncio version of ``Client``. Create it inside a running event loop."""
+    """Asyncio version of ``Client``. It belongs to the event loop in which it is created.
+
+    Raises:
+        ConfigError: as in ``Client``, or no event loop is running.
+    """
 
     _channels = grpc.aio
+
+    def __init__(self, target: str, *, model: str = "", **connection: Any) -> None:
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise ConfigError(
+                "no event loop is running; create an AsyncClient inside the coroutine that asyncio.run runs"
+            ) from None
+        super().__init__(target, model=model, **connection)
+
+    def _check_loop(self) -> None:
+        if asyncio.get_running_loop() is not self._loop:
+            raise ConfigError("this AsyncClient belongs to another event loop; create one in each loop")
+
+    def _watch_health(self, timeout_s: float | None) -> Any:
+        self._check_loop()
+        return super()._watch_health(timeout_s)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -394,6 +421,7 @@ class AsyncClient(BaseClient):
                         yield answer
 
     def _begin(self, request: Any, timeout_s: float | None) -> Any:
+        self._check_loop()
         return self._connections.stub.Rescore(request, timeout=timeout_s, metadata=self._connections.metadata)
 
     async def _wait_for_answers(self, bulk_call: BulkCall) -> list[Answer]:
@@ -429,6 +457,7 @@ class AsyncClient(BaseClient):
         return (await self._call(self._connections.models.GetModel, request, timeout_s)).model
 
     async def _call(self, method: Any, request: Any, timeout_s: float | None) -> Any:
+        self._check_loop()
         timeout_s = check_timeout(timeout_s)
         async with convert_rpc_errors_async(self._connections.diagnosis):
             return await method(request, timeout=timeout_s, metadata=self._connections.metadata)

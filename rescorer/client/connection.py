@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import socket
 import ssl
@@ -22,7 +23,7 @@ from typing import Any
 import grpc
 from grpc import StatusCode
 
-from rescorer.errors import ConfigError, did_you_mean, quote
+from rescorer.errors import ConfigError, LimitExceeded, did_you_mean, quote, shorten
 from rescorer.protocol import MAX_MESSAGE_BYTES
 from rescorer.protocol.messages import format_address, is_local_target
 from rescorer.protocol.v1 import models_pb2, rescorer_pb2
@@ -86,10 +87,44 @@ def read_pem(path: Path | str | None) -> bytes | None:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
 
 
+MAX_TOKEN_BYTES = 7 << 10
+"""Longest token. gRPC refuses calls whose metadata takes more than 8 KiB in all, in a way that looks like
+overload."""
+
+
 def auth_metadata(token: Token) -> tuple[tuple[str, str], ...]:
-    """Build the call metadata with the token by which a server knows the client; empty without a token."""
+    """Build the call metadata with the token by which a server knows the client; empty without a token.
+
+    Raises:
+        ConfigError: the token has characters that HTTP headers cannot have.
+        LimitExceeded: the token is too long.
+    """
     value = token() if callable(token) else token
-    return (("authorization", f"Bearer {value}"),) if value else ()
+    if not value:
+        return ()
+    if not isinstance(value, str):
+        raise ConfigError(
+            f"token: the function returned a value of type {type(value).__name__}, not a string"
+        )
+    if len(value) > MAX_TOKEN_BYTES:
+        raise LimitExceeded(f"{len(value):,} bytes; at most {MAX_TOKEN_BYTES:,} can be sent", field="token")
+    if not re.fullmatch(r"[!-~]+", value):
+        raise ConfigError(
+            "token: expected printable ASCII characters without spaces; does it end with a file's line end?"
+        )
+    return (("authorization", f"Bearer {value}"),)
+
+
+def find_proxy(host: str) -> tuple[str, str]:
+    """Return the variable that makes gRPC reach a host through a proxy, and the proxy; empty without one."""
+    # Takes long to import, and only failed calls need it.
+    from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
+
+    variables = {name: os.environ.get(name, "") for name in ("grpc_proxy", "https_proxy", "http_proxy")}
+    exceptions = next(filter(None, map(os.environ.get, ("no_grpc_proxy", "no_proxy"))), "")
+    if proxy_bypass_environment(host, {"no": exceptions}):
+        return "", ""
+    return next(((name, proxy) for name, proxy in variables.items() if proxy), ("", ""))
 
 
 MAX_ADDRESSES = 4
@@ -137,6 +172,8 @@ class Diagnosis:
                 return problem
         unreachable: dict[str, list[str]] = {}  # addresses by reason
         problems = []
+        if proxied := self._examine_proxy():
+            return proxied
         addresses, unknown_hosts = find_addresses(self._target)
         for address in addresses[:MAX_ADDRESSES]:
             try:
@@ -156,6 +193,20 @@ class Diagnosis:
             return "; ".join(unknown_hosts)
         reasons = [f"{reason} by {' and '.join(addresses)}" for reason, addresses in unreachable.items()]
         return "; ".join([*reasons, *unknown_hosts]) + "; is the server running, at this address?"
+
+    def _examine_proxy(self) -> str:
+        """Name the proxy through which calls go; empty if they go to the server itself."""
+        match = DIAGNOSED_HOST_PORT.fullmatch(self._target.strip())
+        if match is None or is_local_target(self._target):
+            return ""
+        host = match[1].strip("[]")
+        variable, proxy = find_proxy(host)
+        # A proxy's URL may have a password.
+        place = re.sub(r"//[^/@]*@", "//", proxy)
+        return proxy and (
+            f"calls to {host} go through the proxy {quote(place)} (variable {variable}), which may not reach "
+            f"it; set no_proxy={host} to connect directly"
+        )
 
     def _examine_address(self, address: Address) -> str:
         if self._tls is None:
@@ -450,6 +501,9 @@ class Connections:
             raise TypeError(f"target is of type {type(target).__name__}; expected HOST:PORT")
         tls, count = options.tls, options.connections
         self._token = options.token
+        auth_metadata("" if callable(options.token) else options.token)
+        target = target.strip()
+        check_target(target)
         self.target = target
         resolved, authority = resolve(target)
         if options.token and tls is None and not is_local_target(resolved):
@@ -458,6 +512,7 @@ class Connections:
         settings = [
             *channel_options(options.retry, options.max_message_bytes),
             *([("grpc.default_authority", authority)] if authority else []),
+            *([("grpc.enable_http_proxy", 0)] if is_local_target(resolved) else []),
             # Otherwise channels to the same address share one connection.
             *([("grpc.use_local_subchannel_pool", 1)] if count > 1 else []),
         ]
@@ -516,6 +571,16 @@ def channel_options(retry: Retry, max_message_bytes: int) -> tuple[tuple[str, An
         # With gRPC's default of 256 KiB, larger requests would not be retried.
         ("grpc.per_rpc_retry_buffer_size", max_message_bytes + RETRY_BUFFER_OVERHEAD_BYTES),
     )
+
+
+def check_target(target: str) -> None:
+    """Raise ConfigError if no server can have this address."""
+    if not target.strip(","):
+        raise ConfigError("the target is empty; expected HOST:PORT")
+    for part in target.split(","):
+        match = DIAGNOSED_HOST_PORT.fullmatch(part.strip())
+        if match and not 0 < int(match[2]) < 1 << 16:
+            raise ConfigError(f"{shorten(part.strip(), 100)}: expected a port from 1 to 65535")
 
 
 def resolve(target: str) -> tuple[str, str]:

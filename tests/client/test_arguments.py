@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import pickle
 from collections.abc import AsyncIterator
 
 import pytest
@@ -308,3 +309,21 @@ def test_model_of_the_options_wins_over_that_of_the_client(server, client):
             method(make_list())
     options = RescoreOptions(model="tiny/1")
     assert mistaken.score_text("the cat", weights=options) == BothClients(server.target).score_text("the cat")
+
+
+def test_clients_say_why_they_cannot_be_copied_to_other_processes():
+    with Client("127.0.0.1:1") as client, pytest.raises(TypeError, match="make one in each process"):
+        pickle.dumps(client)
+
+
+def test_async_client_belongs_to_the_loop_in_which_it_is_created():
+    with pytest.raises(ConfigError, match="no event loop is running"):
+        AsyncClient("127.0.0.1:1")
+
+    async def create() -> AsyncClient:
+        return AsyncClient("127.0.0.1:1")
+
+    client = asyncio.run(create())
+    for call in (client.list_models, client.wait_ready, lambda: client.rescore(make_list("u"))):
+        with pytest.raises(ConfigError, match="belongs to another event loop"):
+            asyncio.run(call())

@@ -156,6 +156,17 @@ def test_malformed_address_is_named(target, message):
     assert message in call_error(target)
 
 
+def test_proxy_is_named_and_never_used_for_this_machine(server, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://user:secret@127.0.0.1:9")
+    explanation = Diagnosis("rescorer.example:50051", None).explain()
+    assert "go through the proxy 'http://127.0.0.1:9' (variable http_proxy)" in explanation
+    assert "set no_proxy=rescorer.example" in explanation
+    with Client(server.target) as client:
+        assert client.list_models(timeout_s=10)
+    monkeypatch.setenv("no_proxy", ".example")
+    assert "proxy" not in Diagnosis("rescorer.example:50051", None).explain()
+
+
 @pytest.mark.parametrize("target", ["unknown.invalid:1", "dns:///unknown.invalid:1"])
 def test_unknown_host_is_named_with_what_to_check(target):
     message = call_error(target)

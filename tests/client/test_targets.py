@@ -8,7 +8,7 @@ import re
 import grpc
 import pytest
 
-from rescorer import ConfigError
+from rescorer import ConfigError, LimitExceeded
 from rescorer.client import Client, Retry
 from rescorer.client.connection import describe_unready, resolve, service_config
 from tests.conftest import REPOSITORY
@@ -33,6 +33,11 @@ def test_converts_targets_for_grpc(target, expected):
 @pytest.mark.parametrize(
     ("target", "part"),
     [
+        ("", "the target is empty"),
+        (" , ", "the target is empty"),
+        ("127.0.0.1:99999", "expected a port from 1 to 65535"),
+        ("dns:///rescorer.example:0", "expected a port from 1 to 65535"),
+        ("127.0.0.1:1,127.0.0.1:65536", "expected a port from 1 to 65535"),
         ("127.0.0.1:1,127.0.0.1", "host:port"),
         ("127.0.0.1:1,[::1]:1", "one IP version"),
         ("127.0.0.1:1," + "a" * 64 + ":1", "a:1: "),
@@ -67,6 +72,22 @@ def test_token_without_tls_is_only_sent_to_this_machine():
     Client("127.0.0.1:1,localhost:2", token="secret").close()
     with pytest.raises(ConfigError, match="plain text"):
         Client("127.0.0.1:1,10.0.0.1:1", token="secret")
+
+
+@pytest.mark.parametrize(
+    ("token", "error", "message"),
+    [
+        ("x" * 20_000, LimitExceeded, "token: 20,000 bytes; at most 7,168 can be sent"),
+        ("secret\n", ConfigError, "token: expected printable ASCII characters.*line end"),
+        ("geheim é", ConfigError, "token: expected printable ASCII"),
+    ],
+)
+def test_tokens_that_cannot_be_sent_are_refused(token, error, message):
+    with pytest.raises(error, match=message) as caught:
+        Client("127.0.0.1:1", token=token)
+    assert "geheim" not in str(caught.value)
+    with Client("127.0.0.1:1", token=lambda: token) as client, pytest.raises(error, match=message):
+        client.list_models(timeout_s=1)
 
 
 @pytest.mark.parametrize("fields", [{"attempts": 0}, {"attempts": 6}, {"first_s": 0}])
