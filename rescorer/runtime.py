@@ -32,7 +32,7 @@ USUAL_CPU_GROUPS = ("sys/fs/cgroup", "sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpu
 GROUP = re.compile(r"\d+:(?P<controllers>[^:]*):(?P<group>/.*)")
 """A line of ``/proc/self/cgroup``: the group of this process for some controllers, or for all (version 2)."""
 
-MOUNT = re.compile(r"(?:\S+ ){3}(?P<top>/\S*) /(?P<folder>\S*) .*- (?P<kind>cgroup2?) \S+ (?P<options>\S+)")
+MOUNT = re.compile(r"(?:\S+ ){3}(?P<top>/\S*) /(?P<folder>\S*) .* - (?P<kind>cgroup2?) .*")
 """A line of ``/proc/self/mountinfo`` about control groups: ``folder`` shows ``top`` and the groups in it."""
 
 
@@ -60,13 +60,11 @@ def _cpu_groups(root: Path) -> set[Path]:
         if not controllers or "cpu" in controllers.split(","):
             own["cgroup" if controllers else "cgroup2"] = PurePosixPath(group)
     folders = {root / folder for folder in USUAL_CPU_GROUPS}
-    for *escaped, kind, options in _match_lines(MOUNT, root / "proc/self/mountinfo"):
-        top, folder = map(_unescape, escaped)
-        mine = own.get(kind)
-        if mine and (kind == "cgroup2" or "cpu" in options.split(",")) and mine.is_relative_to(top):
+    for top, folder, kind in _match_lines(MOUNT, root / "proc/self/mountinfo"):
+        mine, top = own.get(kind), _unescape(top)
+        if mine and mine.is_relative_to(top) and ".." not in mine.parts:  # else it is not in this folder
             inner = mine.relative_to(top)
-            if ".." not in inner.parts:  # else it is outside of what this process sees
-                folders.update(root / folder / around for around in (inner, *inner.parents))
+            folders.update(root / _unescape(folder) / around for around in (inner, *inner.parents))
     return folders
 
 
