@@ -8,8 +8,8 @@ phases add up to the total time.
 from __future__ import annotations
 
 import ctypes
-import math
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -17,22 +17,67 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
+from itertools import product
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-CPU_QUOTA_FILE = Path("/sys/fs/cgroup/cpu.max")
-"""File with the CPU quota of a container (Linux cgroups version 2). An example is ``200000 100000``: 200,000
-µs of CPU time per period of 100,000 µs, that is two cores; ``max`` stands for no quota."""
+QUOTA_FILES = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
+"""Files with the CPU quota of a control group (Linux cgroups versions 2 and 1). An example of ``cpu.max`` is
+``200000 100000``: 200,000 µs of CPU time per period of 100,000 µs, that is two cores. ``max``, or ``-1`` in
+version 1, stands for no quota."""
+
+USUAL_CPU_GROUPS = ("sys/fs/cgroup", "sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct")
+"""Where containers see their own control group."""
+
+GROUP = re.compile(r"\d+:(?P<controllers>[^:]*):(?P<group>/.*)")
+"""A line of ``/proc/self/cgroup``: the group of this process for some controllers, or for all (version 2)."""
+
+MOUNT = re.compile(r"(?:\S+ ){3}(?P<top>/\S*) /(?P<folder>\S*) .* - (?P<kind>cgroup2?) .*")
+"""A line of ``/proc/self/mountinfo`` about control groups: ``folder`` shows ``top`` and the groups in it."""
 
 
-def count_cpus(quota_file: Path = CPU_QUOTA_FILE) -> int:
-    """Return the number of cores that this process may use: at most a container's quota, rounded up."""
+def count_cpus(root: Path = Path("/")) -> int:
+    """Return the number of cores that this process may use: at most its smallest CPU quota, rounded up.
+
+    Args:
+        root: folder that contains ``proc`` and ``sys``.
+    """
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     count = len(cores)
-    with suppress(OSError, ValueError):  # not in a container, or the quota is "max"
-        allowed, period = map(int, quota_file.read_text(encoding="ascii").split())
-        count = min(count, max(1, math.ceil(allowed / period)))
+    for folder, names in product(_cpu_groups(root), QUOTA_FILES):
+        with suppress(OSError, ValueError):  # no such file, or the quota is "max"
+            words = (word for name in names for word in (folder / name).read_text("ascii").split())
+            allowed, period = map(int, words)
+            if allowed > 0 and period > 0:
+                count = min(count, -(-allowed // period))
     return count
+
+
+def _cpu_groups(root: Path) -> set[Path]:
+    """Return the folders of the control groups that may limit this process: its own and those around them."""
+    own: dict[str, PurePosixPath] = {}  # kind of file system: group
+    for controllers, group in _match_lines(GROUP, root / "proc/self/cgroup"):
+        if not controllers or "cpu" in controllers.split(","):
+            own["cgroup" if controllers else "cgroup2"] = PurePosixPath(group)
+    folders = {root / folder for folder in USUAL_CPU_GROUPS}
+    for top, folder, kind in _match_lines(MOUNT, root / "proc/self/mountinfo"):
+        mine, top = own.get(kind), _unescape(top)
+        if mine and mine.is_relative_to(top) and ".." not in mine.parts:  # else it is not in this folder
+            inner = mine.relative_to(top)
+            folders.update(root / _unescape(folder) / around for around in (inner, *inner.parents))
+    return folders
+
+
+def _match_lines(pattern: re.Pattern[str], file: Path) -> Iterator[tuple[str, ...]]:
+    """Yield the groups of the lines that match a pattern; none if the file cannot be read."""
+    with suppress(OSError):
+        for match in filter(None, map(pattern.fullmatch, os.fsdecode(file.read_bytes()).split("\n"))):
+            yield match.groups()
+
+
+def _unescape(field: str) -> str:
+    """Decode the octal escapes of blanks and backslashes in ``/proc/self/mountinfo``."""
+    return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), field)
 
 
 def user_cache_folder(name: str) -> Path:

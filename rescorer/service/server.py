@@ -134,11 +134,11 @@ def create_listener(
 
 
 NICENESS = 5
-"""Niceness of workers that use all cores. At niceness 0 the front end waits for the processor: refusals took
-0.2 s instead of 0.06 s, and throughput fell from 135 to 116 lists per second."""
+"""How much nicer workers that use all cores are than the server. With 0, the front end waits for the
+processor: refusals took 0.2 s instead of 0.06 s, and throughput fell from 135 to 116 lists per second."""
 SHADOW_NICENESS = 15
-"""Niceness of the shadow's worker. It leaves the shadow a tenth of a contended core; with less, the shadow
-would not load in time and would be restarted."""
+"""How much nicer the shadow's worker is than the server. It leaves the shadow a tenth of a contended core;
+with less, the shadow would not load in time and would be restarted."""
 
 
 def create_workers(settings: ServiceSettings, load: LoadScorer | None) -> list[Worker]:
@@ -171,7 +171,7 @@ def machine_of(settings: ServiceSettings) -> MachineSettings:
 
 
 def niceness_of(settings: ServiceSettings) -> int:
-    """Niceness of the workers: 0 if they leave one core per front end for accepting and answering calls."""
+    """How much nicer the workers are than the server: 0 if they leave one core per front end for calls."""
     busy = settings.workers * threads_of(settings) if settings.device == "cpu" else 0
     return NICENESS if busy > count_cpus() - settings.front_ends else 0
 

@@ -296,7 +296,7 @@ async def spawn_worker(
     """Start a worker process; see ``rescorer.service.workers.host``.
 
     Args:
-        niceness: niceness of the process; higher values let other processes go first.
+        niceness: how much nicer the process is than this one; higher values let other processes go first.
         listening: socket on which the process accepts clients, who share the loaded bundles; None: the
             process serves its parent only.
     """
@@ -304,7 +304,7 @@ async def spawn_worker(
     arguments = machine.pack(), *map(str, descriptors)
     child = await Child.spawn(HOST_MODULE, *arguments, pass_fds=descriptors)
     with suppress(OSError):  # it has exited already; the next request raises WorkerLost
-        os.setpriority(os.PRIO_PROCESS, child.pid, niceness)
+        os.setpriority(os.PRIO_PROCESS, child.pid, os.getpriority(os.PRIO_PROCESS, 0) + niceness)
     return child
 
 

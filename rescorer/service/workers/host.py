@@ -373,7 +373,7 @@ async def main(descriptor: int, machine: MachineSettings, listening: int | None 
     else:
         shared = SharedModels(
             models,
-            partial(ProcessWorker, machine, os.getpriority(os.PRIO_PROCESS, 0)),
+            partial(ProcessWorker, machine),
             machine.load_timeout_s,
             lambda: writer.write(frames.pack({"id": frames.HAS_WORKED})),
         )

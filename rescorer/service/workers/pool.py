@@ -181,7 +181,7 @@ class ProcessWorker(RemoteWorker):
     """A worker that is a child process.
 
     Args:
-        niceness: niceness of the process; higher values let other processes go first.
+        niceness: how much nicer the process is than this one; higher values let other processes go first.
     """
 
     def __init__(self, machine: MachineSettings, niceness: int = 0) -> None:
@@ -261,7 +261,7 @@ class WorkerGroup:
     """A worker of one or more child processes, which is lent as a whole; each bundle is in one of them.
 
     Args:
-        niceness: niceness of the processes.
+        niceness: how much nicer the processes are than this one.
     """
 
     def __init__(self, machine: MachineSettings, niceness: int = 0) -> None:

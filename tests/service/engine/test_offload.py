@@ -1,4 +1,4 @@
-"""Offloading of jobs to threads, and the number of cores, threads and the niceness of workers."""
+"""Offloading of jobs to threads, and the number of threads and the niceness of workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rescorer.runtime import Phase, count_cpus, phase
+from rescorer.runtime import Phase, phase
 from rescorer.service.engine.engine import SMALL_TOKENS, Offloader
 from rescorer.service.server import NICENESS, niceness_of, threads_of
 from rescorer.service.settings import load_settings
@@ -71,29 +71,6 @@ def test_forgets_waiting_jobs_of_cancelled_calls():
 def test_workers_share_all_cores_but_one(monkeypatch, n_cpus, workers, threads, expected):
     monkeypatch.setattr("rescorer.service.server.count_cpus", lambda: n_cpus)
     assert threads_of(load_settings(bundle="x", workers=workers, threads=threads)) == expected
-
-
-@pytest.mark.parametrize(
-    ("cpu_max", "expected"),
-    [
-        ("50000 100000", 1),
-        ("100000 100000", 1),
-        ("150000 100000", 2),
-        ("max 100000", None),
-        ("", None),
-        (None, None),
-    ],
-)
-def test_counts_the_cores_of_a_container_by_its_quota(cpu_max, expected, tmp_path, monkeypatch):
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(64)), raising=False)
-    quota = tmp_path / "cpu.max"
-    if cpu_max is not None:
-        quota.write_text(cpu_max)
-    assert count_cpus(quota) == (expected or 64)
-
-
-def test_counts_at_least_one_core():
-    assert count_cpus() >= 1
 
 
 @pytest.mark.parametrize(
