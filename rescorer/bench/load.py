@@ -37,7 +37,7 @@ import grpc
 import numpy as np
 
 from rescorer.client import Client
-from rescorer.errors import ConfigError, FormatError, InvalidList, ServiceError, Unavailable
+from rescorer.errors import ConfigError, FormatError, InvalidList, ServiceError, Unavailable, shorten
 from rescorer.formats.io.text_io import write_text
 from rescorer.pipeline import Rescorer
 from rescorer.protocol.messages import list_to_proto
@@ -223,13 +223,17 @@ START_TIMEOUT_S = 120.0
 
 
 @contextmanager
-def run_server(options: Sequence[str], log: Path = Path(os.devnull)) -> Iterator[tuple[str, int]]:
+def run_server(options: Sequence[str], log: Path | None = None) -> Iterator[tuple[str, int]]:
     """Run ``rescorer serve`` with these options; yield its address and process id.
 
+    Args:
+        log: file for the server's log; None: it is not kept.
+
     Raises:
-        Unavailable: the server does not start.
+        Unavailable: the server does not start; the message ends with the last line of its log.
     """
     with tempfile.TemporaryDirectory() as folder:
+        log = log or Path(folder) / "log"
         port_file = Path(folder) / "port"
         command = [sys.executable, "-m", "rescorer.cli", "serve", "--port", "0", "--log-format", "json"]
         with log.open("wb") as stream:
@@ -238,7 +242,9 @@ def run_server(options: Sequence[str], log: Path = Path(os.devnull)) -> Iterator
             deadline = time.monotonic() + START_TIMEOUT_S
             while not port_file.exists():
                 if process.poll() is not None or time.monotonic() > deadline:
-                    raise Unavailable(f"the server did not start: {' '.join(command)} {' '.join(options)}")
+                    lines = log.read_text(errors="replace").strip().splitlines() or [""]
+                    called = " ".join([*command, *options])
+                    raise Unavailable(f"the server did not start: {called}: {shorten(lines[-1], 500)}")
                 time.sleep(0.05)
             target = f"127.0.0.1:{port_file.read_text().strip()}"
             with Client(target) as client:

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from rescorer.bench.load import ClientConfig, StageResult, run_clients
+from rescorer.bench.load import ClientConfig, StageResult, run_clients, run_server
 from rescorer.cli.measure import HEADER, format_stage
-from rescorer.errors import ServiceError
+from rescorer.errors import ServiceError, Unavailable
 from rescorer.types import Weights
 from tests.support.list_lines import GOOD, write
 from tests.support.tiny_models import write_bundle
@@ -105,3 +105,12 @@ def test_timeouts_do_not_count_as_refusals():
 def test_reports_the_error_of_a_client_process():
     with pytest.raises(ServiceError, match="base64"):
         run_clients([ClientConfig("127.0.0.1:1", ["a"], 0.0, 1.0, 1.0)])
+
+
+def test_says_why_the_server_did_not_start(tmp_path):
+    bundle = tmp_path / "missing"
+    with (
+        pytest.raises(Unavailable, match=r"did not start: .*--bundle \S+missing: .*no such"),
+        run_server(["--bundle", str(bundle)]),
+    ):
+        pass
