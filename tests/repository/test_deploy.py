@@ -124,6 +124,42 @@ def test_kubernetes_settings_are_valid_and_match_the_pods(tmp_path):
     assert read_pod_spec()["terminationGracePeriodSeconds"] >= settings.grace_s + pause_s + 5
 
 
+def test_probes_wait_for_models_to_load_and_notice_a_server_that_hangs():
+    (container,) = read_pod_spec()["containers"]
+    startup, liveness = container["startupProbe"], container["livenessProbe"]
+    file_settings = tomllib.loads((KUBERNETES / "service.toml").read_text())
+    load_timeout_s = file_settings.get(
+        "load_timeout_s", ServiceSettings.model_fields["load_timeout_s"].default
+    )
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= load_timeout_s
+    assert liveness["periodSeconds"] * liveness["failureThreshold"] >= 60
+    assert "grpc" in liveness  # a server that hangs still accepts connections
+    assert all("timeoutSeconds" in container[f"{name}Probe"] for name in ("startup", "readiness", "liveness"))
+
+
+def test_secrets_are_not_readable_by_everybody_and_a_publisher_can_write_models():
+    secrets = [volume["secret"] for volume in read_pod_spec()["volumes"] if "secret" in volume]
+    assert len(secrets) == 2
+    assert not any(secret.get("defaultMode", 0o644) & 0o007 for secret in secrets)
+    assert read_manifests()["PersistentVolumeClaim"]["spec"]["accessModes"] == ["ReadWriteMany"]
+
+
+def test_systemd_restarts_for_five_minutes_and_keeps_a_server_that_loses_a_worker():
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read(DEPLOY / "systemd" / "rescorer.service")
+    tried_s = int(unit["Unit"]["StartLimitBurst"]) * int(unit["Service"]["RestartSec"])
+    assert 300 <= tried_s <= int(unit["Unit"]["StartLimitIntervalSec"])
+    assert unit["Service"]["OOMPolicy"] == "continue"
+
+
+def test_containers_of_compose_reap_processes_and_rotate_logs():
+    server = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["rescorer"]
+    assert server["init"]
+    assert server["pids_limit"]
+    assert {"max-size", "max-file"} <= set(server["logging"]["options"])
+
+
 def test_autoscaler_uses_a_metric_that_the_adapter_derives_from_an_exported_one():
     metric = read_manifests()["HorizontalPodAutoscaler"]["spec"]["metrics"][0]["pods"]["metric"]["name"]
     (rule,) = yaml.safe_load((KUBERNETES / "prometheus-adapter.yaml").read_text())["rules"]["custom"]
@@ -250,7 +286,8 @@ def test_dockerfile_is_valid_and_copies_existing_files():
     final_stage = text.rpartition("\nFROM ")[2]
     assert "\nUSER 10001:10001\n" in final_stage
     assert read_pod_spec()["securityContext"]["runAsUser"] == 10001
-    assert json.loads(re.search(r"HEALTHCHECK .*CMD (\[.*\])", final_stage)[1])[:2] == ["rescorer", "health"]
+    (*_, probe) = json.loads(re.search(r"HEALTHCHECK [^\[]*CMD (\[.*\])", final_stage)[1])
+    assert probe == "exec rescorer health 127.0.0.1:${RESCORER_PORT:-50051}"
 
 
 def test_systemd_unit_is_valid(tmp_path):
