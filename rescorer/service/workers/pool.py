@@ -267,12 +267,13 @@ class WorkerGroup:
     def __init__(self, machine: MachineSettings, niceness: int = 0) -> None:
         self._machine, self._niceness = machine, niceness
         self._members: list[ProcessWorker] = []
-        self._loading: list[ProcessWorker] = []  # not members until they have loaded their bundle
+        self._loading: list[ProcessWorker] = []  # they load a bundle now; new ones are not members yet
         self._last_used: ProcessWorker | None = None
 
     @property
     def pids(self) -> tuple[int, ...]:
-        return tuple(pid for member in (*self._members, *self._loading) for pid in member.pids)
+        members = dict.fromkeys((*self._members, *self._loading))
+        return tuple(pid for member in members for pid in member.pids)
 
     @property
     def device_bytes(self) -> Mapping[str, int]:
@@ -304,7 +305,12 @@ class WorkerGroup:
     async def load(self, label: str, folder: Path) -> None:
         if not self._members:
             raise WorkerLost("a worker has died")
-        await self._members[-1].load(label, folder)
+        member = self._members[-1]
+        self._loading.append(member)
+        try:
+            await member.load(label, folder)
+        finally:
+            self._loading.remove(member)
 
     async def load_beside(self, label: str, folder: Path) -> None:
         """Load a bundle in a new process, while the others serve; raises like ``start_with``."""
@@ -349,8 +355,9 @@ class WorkerGroup:
         return [member for member in self._members if label in member.labels]
 
     async def _stop_if_unused(self, member: ProcessWorker) -> None:
-        """Stop a process without bundles, unless it is the only one."""
-        if not member.labels and len(self._members) > 1 and member in self._members:
+        """Stop a process without bundles, unless it is the only one, or is loading its first bundle."""
+        is_used = member.labels or member in self._loading
+        if not is_used and len(self._members) > 1 and member in self._members:
             self._members.remove(member)
             await member.stop()
 
@@ -653,6 +660,8 @@ class WorkerPool:
                 break
             if reported:
                 await asyncio.sleep(RELOAD_DELAY_S)
+        for label in set(worker.labels) - self._loaded.keys():  # unloaded while this worker loaded them
+            await worker.unload(label)
         self._put_in_service(worker)
 
     async def _complete(self, worker: Worker, reported: set[str]) -> None:

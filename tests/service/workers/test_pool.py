@@ -9,7 +9,8 @@ import pytest
 
 from rescorer.errors import BundleError, Unavailable
 from rescorer.service.workers import pool as pool_module
-from rescorer.service.workers.pool import WorkerPool
+from rescorer.service.workers.frames import WorkerLost
+from rescorer.service.workers.pool import WorkerGroup, WorkerPool
 
 
 class FakeWorker:
@@ -82,6 +83,66 @@ def test_a_worker_returns_when_its_bundle_is_back(monkeypatch):
         await wait_for(lambda: pool.n_alive == 2)
         assert (worker.labels, reasons) == ({"m/1", "m/2"}, [])
         await pool.stop()
+
+    asyncio.run(check())
+
+
+def test_a_bundle_that_is_unloaded_while_a_worker_loads_it_again_does_not_stay():
+    async def check():
+        pool, worker, _ = await start_pool_with_one_dead_worker(timeout_s=20)
+        worker.missing.clear()
+        load, loads, goes_on = worker.load, [], asyncio.Event()
+
+        async def load_slowly(label, folder):
+            loads.append(label)
+            await goes_on.wait()
+            await load(label, folder)
+
+        worker.load = load_slowly
+        await wait_for(lambda: loads == ["m/1"])
+        await pool.unload("m/1")
+        goes_on.set()
+        await wait_for(lambda: pool.n_alive == 2)
+        assert worker.labels == {"m/2"}
+        await pool.stop()
+
+    asyncio.run(check())
+
+
+class SlowProcess(FakeWorker):
+    """A process of a worker that loads only as fast as the test allows it, and is lost if it is stopped."""
+
+    def __init__(self, machine, niceness):
+        super().__init__()
+        self.goes_on = asyncio.Event()
+
+    async def load(self, label, folder):
+        await self.goes_on.wait()
+        if not self.alive:
+            raise WorkerLost("a process has died")
+        self.labels.add(label)
+
+    async def start_with(self, label, folder):
+        self.labels.add(label)
+
+    async def stop(self):
+        self.alive = False
+        self.goes_on.set()
+
+
+def test_a_reload_does_not_stop_a_process_that_is_loading_after_a_restart(monkeypatch):
+    monkeypatch.setattr(pool_module, "ProcessWorker", SlowProcess)
+
+    async def check():
+        group = WorkerGroup(machine=None)
+        await group.start()
+        (restarted,) = group._members
+        loading = asyncio.create_task(group.load("m/1", Path("m/1")))
+        await asyncio.sleep(0)
+        await group.load_beside("m/2", Path("m/2"))
+        restarted.goes_on.set()
+        await loading
+        assert (group.alive, group.labels) == (True, {"m/1", "m/2"})
 
     asyncio.run(check())
 
