@@ -96,8 +96,8 @@ def attend(
     Each head of keys serves ``heads / key heads`` heads of queries (Ainslie et al. 2023).
 
     Args:
-        mask: (B or 1, 1, Q, K) bool, True where a query sees a key; or the result of ``prepare_mask``; or
-            None: each query sees the keys up to its own position.
+        mask: (B or 1, 1, Q, K) bool, True where a query sees a key; where heads share keys, the result of
+            ``prepare_mask`` instead. None: each query sees the keys up to its own position; no head shares.
         scale: factor of the products; None: 1 / √d.
     """
     n_queries, n_heads, n_key_heads = queries.shape[1], queries.shape[2], keys.shape[2]
@@ -105,8 +105,6 @@ def attend(
     shared = n_heads // n_key_heads
     if shared > 1:  # heads that share keys are further queries of these
         queries = queries.unflatten(1, (n_key_heads, shared)).flatten(2, 3)
-        if mask is not None and mask.shape[2] == n_queries:
-            mask = mask.repeat(1, 1, shared, 1)
     attended = functional.scaled_dot_product_attention(
         queries, keys, values, mask, is_causal=mask is None, scale=scale
     )
@@ -116,10 +114,17 @@ def attend(
     return attended.transpose(1, 2).flatten(2)
 
 
+MASK_ALIGNMENT = 16
+"""The distance of a mask's rows, in numbers, that a GPU's attention needs is a multiple of this."""
+
+
 def prepare_mask(mask: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
-    """Convert a mask of ``attend``, as attention would in every layer: repeat it for heads that share keys.
+    """Convert a mask to one that serves all layers: repeat it for heads that share keys.
 
     On a GPU, the result has 0 for True and -∞ for False, and rows that are as far apart as its kernels need.
+
+    Args:
+        mask: (B, 1, Q, K) bool, True where a query sees a key.
     """
     shared = queries.shape[-2] // keys.shape[-2]
     if not mask.is_cuda:
@@ -129,9 +134,6 @@ def prepare_mask(mask: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
     added = torch.zeros(blocks, 1, shared, n_queries, padded, dtype=queries.dtype, device=mask.device)
     added[..., :n_keys].masked_fill_(~mask.unsqueeze(2), -math.inf)
     return added.flatten(2, 3)[..., :n_keys]
-
-
-MASK_ALIGNMENT = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -304,9 +304,6 @@ def rotary_table(frequencies: Sequence[float], n_positions: int, like: Tensor) -
     return torch.polar(torch.ones_like(angles), angles).to(like.device, dtype)
 
 
-ALL_ROWS = slice(None)
-
-
 class DecoderLayer:
     """One layer: attention, and a feed-forward network."""
 
@@ -375,7 +372,9 @@ class DecoderLayer:
         turned = turned.to(x.dtype)
         return turned if n_turned == x.shape[-1] else torch.cat([turned, x[..., n_turned:]], dim=-1)
 
-    def multiply(self, x: Tensor, name: str, added: Tensor | None = None, rows: slice = ALL_ROWS) -> Tensor:
+    def multiply(
+        self, x: Tensor, name: str, added: Tensor | None = None, rows: slice | None = None
+    ) -> Tensor:
         """See the function ``multiply``; the tensors are those of the layer."""
         return multiply(x, self.tensors, name, added, rows)
 
@@ -400,7 +399,7 @@ def multiply(
     tensors: Mapping[str, Tensor],
     name: str,
     added: Tensor | None = None,
-    rows: slice = ALL_ROWS,
+    rows: slice | None = None,
 ) -> Tensor:
     """x·Wᵀ + b by the tensors of a name, or some of their rows; in float64 if x is.
 
@@ -409,9 +408,10 @@ def multiply(
 
     Args:
         added: added to the product, (n, rows).
+        rows: those of the matrix and the bias that are used; None: all.
     """
     weight, bias = tensors[f"{name}.weight"], tensors.get(f"{name}.bias")
-    if rows != ALL_ROWS:
+    if rows is not None:
         weight, bias = weight[rows], None if bias is None else bias[rows]
     if x.dtype == torch.float64:
         product = functional.linear(x, weight.double(), None if bias is None else bias.double())

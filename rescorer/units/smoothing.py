@@ -14,7 +14,6 @@ what makes the channel: the gain of a normalisation, the rows of values, or thos
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,10 +33,12 @@ class _RecordingLayer(DecoderLayer):
         super().__init__(config, tensors)
         self.largest: dict[str, Tensor] = {}
 
-    def multiply(self, x: Tensor, name: str, *options: Any) -> Tensor:
+    def multiply(
+        self, x: Tensor, name: str, added: Tensor | None = None, rows: slice | None = None
+    ) -> Tensor:
         found = x.abs().amax(dim=0)
         self.largest[name] = torch.maximum(found, self.largest.get(name, found))
-        return super().multiply(x, name, *options)
+        return super().multiply(x, name, added, rows)
 
 
 def smooth_channels(model: UnitLanguageModel, sentences: Sequence[Words]) -> dict[str, Tensor]:
