@@ -92,27 +92,35 @@ MAX_TOKEN_BYTES = 7 << 10
 overload."""
 
 
-def auth_metadata(token: Token) -> tuple[tuple[str, str], ...]:
-    """Build the call metadata with the token by which a server knows the client; empty without a token.
+def check_token(token: str) -> None:
+    """Check that a token can be sent.
 
     Raises:
         ConfigError: the token has characters that HTTP headers cannot have.
         LimitExceeded: the token is too long.
     """
-    value = token() if callable(token) else token
-    if not value:
-        return ()
-    if not isinstance(value, str):
-        raise ConfigError(
-            f"token: the function returned a value of type {type(value).__name__}, not a string"
-        )
-    if len(value) > MAX_TOKEN_BYTES:
-        raise LimitExceeded(f"{len(value):,} bytes; at most {MAX_TOKEN_BYTES:,} can be sent", field="token")
-    if not re.fullmatch(r"[!-~]+", value):
+    if len(token) > MAX_TOKEN_BYTES:
+        raise LimitExceeded(f"{len(token):,} bytes; at most {MAX_TOKEN_BYTES:,} can be sent", field="token")
+    if not re.fullmatch(r"[!-~]*", token):
         raise ConfigError(
             "token: expected printable ASCII characters without spaces; does it end with a file's line end?"
         )
-    return (("authorization", f"Bearer {value}"),)
+
+
+def auth_metadata(token: Token) -> tuple[tuple[str, str], ...]:
+    """Build the call metadata with the token by which a server knows the client; empty without a token.
+
+    Raises:
+        ConfigError, LimitExceeded: a function returned a token that cannot be sent; see ``check_token``.
+    """
+    if callable(token):
+        token = token()
+        if not isinstance(token, str | None):
+            raise ConfigError(
+                f"token: the function returned a value of type {type(token).__name__}, not a string"
+            )
+        check_token(token or "")
+    return (("authorization", f"Bearer {token}"),) if token else ()
 
 
 def find_proxy(host: str) -> tuple[str, str]:
@@ -121,7 +129,7 @@ def find_proxy(host: str) -> tuple[str, str]:
     from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
     variables = {name: os.environ.get(name, "") for name in ("grpc_proxy", "https_proxy", "http_proxy")}
-    exceptions = next(filter(None, map(os.environ.get, ("no_grpc_proxy", "no_proxy"))), "")
+    exceptions = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy", "")
     if proxy_bypass_environment(host, {"no": exceptions}):
         return "", ""
     return next(((name, proxy) for name, proxy in variables.items() if proxy), ("", ""))
@@ -157,8 +165,9 @@ class Diagnosis:
         self._explanation, self._valid_until_s = "", 0.0
 
     def explain(self) -> str:
-        """Return why connections fail and what to do; empty if a server can be reached.
+        """Return why connections may fail, and what to do; empty if a server can be reached.
 
+        Calls that go through a proxy are explained by it, because nothing else is known about their way.
         Blocks for a few seconds at most, usually for a few milliseconds.
         """
         if time.monotonic() >= self._valid_until_s:
@@ -170,10 +179,10 @@ class Diagnosis:
         for part in self._target.split(","):
             if problem := describe_malformed(part.strip()):
                 return problem
+        if found := self._examine_proxy() or examine_socket(self._target):
+            return found
         unreachable: dict[str, list[str]] = {}  # addresses by reason
         problems = []
-        if proxied := self._examine_proxy():
-            return proxied
         addresses, unknown_hosts = find_addresses(self._target)
         for address in addresses[:MAX_ADDRESSES]:
             try:
@@ -196,8 +205,8 @@ class Diagnosis:
 
     def _examine_proxy(self) -> str:
         """Name the proxy through which calls go; empty if they go to the server itself."""
-        match = DIAGNOSED_HOST_PORT.fullmatch(self._target.strip())
-        if match is None or is_local_target(self._target):
+        match = DIAGNOSED_HOST_PORT.fullmatch(self._target)
+        if match is None or is_direct(self._target):
             return ""
         host = match[1].strip("[]")
         variable, proxy = find_proxy(host)
@@ -222,6 +231,21 @@ def describe_malformed(address: str) -> str:
     if address.startswith("unix") or DIAGNOSED_HOST_PORT.fullmatch(address):
         return ""
     return f"{address} has no port, so gRPC tries 443; expected HOST:PORT"
+
+
+def examine_socket(target: str) -> str:
+    """Return why no server answers at a Unix socket; empty if one accepts connections, or for other targets."""
+    path = re.sub("^unix:(//(?=/))?", "", target)
+    if path == target:
+        return ""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(STEP_TIMEOUT_S)
+        try:
+            connection.connect(path)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            return f"the socket {quote(path)}: {reason}; is the server running, and listening there?"
+    return ""
 
 
 def find_addresses(target: str) -> tuple[list[Address], list[str]]:
@@ -452,6 +476,8 @@ class ConnectionOptions:
                 raise TypeError(f"{name} is of type {type(value).__name__}; expected {expected}")
         if self.connections < 1:
             raise ConfigError(f"connections: expected at least 1, got {self.connections}")
+        if isinstance(self.token, str):
+            check_token(self.token)
 
     @classmethod
     def make(cls, **options: Any) -> ConnectionOptions:
@@ -501,10 +527,7 @@ class Connections:
             raise TypeError(f"target is of type {type(target).__name__}; expected HOST:PORT")
         tls, count = options.tls, options.connections
         self._token = options.token
-        auth_metadata("" if callable(options.token) else options.token)
-        target = target.strip()
-        check_target(target)
-        self.target = target
+        self.target = target = target.strip()
         resolved, authority = resolve(target)
         if options.token and tls is None and not is_local_target(resolved):
             raise ConfigError(f"the token for {resolved} would be sent in plain text; set tls")
@@ -512,7 +535,7 @@ class Connections:
         settings = [
             *channel_options(options.retry, options.max_message_bytes),
             *([("grpc.default_authority", authority)] if authority else []),
-            *([("grpc.enable_http_proxy", 0)] if is_local_target(resolved) else []),
+            *([("grpc.enable_http_proxy", 0)] if is_direct(target) else []),
             # Otherwise channels to the same address share one connection.
             *([("grpc.use_local_subchannel_pool", 1)] if count > 1 else []),
         ]
@@ -573,14 +596,12 @@ def channel_options(retry: Retry, max_message_bytes: int) -> tuple[tuple[str, An
     )
 
 
-def check_target(target: str) -> None:
-    """Raise ConfigError if no server can have this address."""
-    if not target.strip(","):
-        raise ConfigError("the target is empty; expected HOST:PORT")
-    for part in target.split(","):
-        match = DIAGNOSED_HOST_PORT.fullmatch(part.strip())
-        if match and not 0 < int(match[2]) < 1 << 16:
-            raise ConfigError(f"{shorten(part.strip(), 100)}: expected a port from 1 to 65535")
+def is_direct(target: str) -> bool:
+    """Whether calls go to the servers themselves, whatever proxies the environment names.
+
+    A proxy is not used for this machine, nor for several servers, whose names gRPC would send to it as one.
+    """
+    return "," in target or is_local_target(target)
 
 
 def resolve(target: str) -> tuple[str, str]:
@@ -591,17 +612,23 @@ def resolve(target: str) -> tuple[str, str]:
     address each.
 
     Raises:
-        ConfigError: one of several addresses has no port or cannot be resolved, or the addresses mix IP
-            versions.
+        ConfigError: the target is empty, a port is not from 1 to 65535, one of several addresses has no port
+            or cannot be resolved, or the addresses mix IP versions.
 
     >>> resolve("dns:///rescorer:50051")
     ('dns:///rescorer:50051', '')
     >>> resolve("127.0.0.1:1, 127.0.0.1:2")
     ('ipv4:127.0.0.1:1,127.0.0.1:2', '127.0.0.1')
     """
+    parts = [part.strip() for part in target.split(",") if part.strip()]
+    if not parts:
+        raise ConfigError("the target is empty; expected HOST:PORT")
+    for part in parts:
+        match = DIAGNOSED_HOST_PORT.fullmatch(part)
+        if match and not 0 < int(match[2]) < 1 << 16:
+            raise ConfigError(f"{shorten(part, 100)}: expected a port from 1 to 65535")
     if "," not in target or target.startswith(GRPC_SCHEMES):
         return target, ""
-    parts = [part.strip() for part in target.split(",") if part.strip()]
     addresses = [resolve_address(part) for part in parts]
     ip_versions = {6 if ":" in host else 4 for host, _ in addresses}
     if len(ip_versions) > 1:

@@ -156,6 +156,19 @@ def test_malformed_address_is_named(target, message):
     assert message in call_error(target)
 
 
+@pytest.mark.parametrize("prefix", ["unix:", "unix://"])
+def test_socket_without_a_server_is_named(prefix, tmp_path):
+    with Client(f"{prefix}{tmp_path}/none", retry=NO_RETRY) as client, pytest.raises(Unavailable) as caught:
+        client.list_models(timeout_s=10)
+    assert f"the socket '{tmp_path}/none': no such file or directory" in str(caught.value)
+
+
+def test_several_servers_are_reached_without_the_proxy(server, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with Client(f"{server.target},{server.target}", retry=NO_RETRY) as client:
+        assert client.list_models()
+
+
 def test_proxy_is_named_and_never_used_for_this_machine(server, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://user:secret@127.0.0.1:9")
     explanation = Diagnosis("rescorer.example:50051", None).explain()
@@ -163,6 +176,7 @@ def test_proxy_is_named_and_never_used_for_this_machine(server, monkeypatch):
     assert "set no_proxy=rescorer.example" in explanation
     with Client(server.target) as client:
         assert client.list_models(timeout_s=10)
+    assert "proxy" not in Diagnosis("rescorer.example:50051,127.0.0.1:1", None).explain()
     monkeypatch.setenv("no_proxy", ".example")
     assert "proxy" not in Diagnosis("rescorer.example:50051", None).explain()
 
@@ -189,7 +203,7 @@ def test_server_that_can_be_reached_needs_no_explanation(plain_server, tls_serve
     assert Diagnosis(plain_server, None).explain() == ""
     assert Diagnosis(f"{plain_server},127.0.0.1:1", None).explain() == ""
     assert Diagnosis(tls_server, Tls(authority.certificate)).explain() == ""
-    assert Diagnosis("unix:/nowhere", None).explain() == ""
+    assert Diagnosis("unix-abstract:nowhere", None).explain() == ""  # its server cannot be asked
 
 
 def test_explanations_are_bounded_in_time_and_remembered():
