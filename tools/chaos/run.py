@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -44,6 +44,8 @@ ROLLBACK_INTERVAL = 5
 """Every fifth reload removes the newest version instead of adding one."""
 RELOAD_TIMEOUT_S = 120.0
 POLL_INTERVAL_S = 0.02
+RESTART_TIMEOUT_S = 30.0
+"""Time in which the workers that were killed last must have been replaced."""
 MAX_LINE_BYTES = 2**26
 """Longest line that a caller process may write."""
 
@@ -118,7 +120,7 @@ def run_chaos(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Chao
             with explain_errors(log, plan.limit_s), GrowthMonitor(pid) as monitor:
                 report = asyncio.run(asyncio.wait_for(run.run(tokens, lists, weights), plan.limit_s))
             elapsed_s = time.monotonic() - start
-            metrics = read_metrics(read_metrics_port(log))
+            metrics = wait_for_workers(read_metrics_port(log), plan.workers)
             workers = int(metrics["workers_alive"])
             run.check(workers == plan.workers, f"expected {plan.workers} workers at the end, got {workers}")
         in_flight_lists = int(metrics["in_flight_lists"])
@@ -136,6 +138,14 @@ def run_chaos(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Chao
             in_flight_lists,
             errors,
         )
+
+
+def wait_for_workers(port: int, count: int) -> Mapping[str, float]:
+    """Read the metrics when so many workers are alive, or after ``RESTART_TIMEOUT_S``."""
+    end_s = time.monotonic() + RESTART_TIMEOUT_S
+    while (metrics := read_metrics(port))["workers_alive"] != count and time.monotonic() < end_s:
+        time.sleep(POLL_INTERVAL_S)
+    return metrics
 
 
 class ChaosRun:
