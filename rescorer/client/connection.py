@@ -129,8 +129,8 @@ def find_proxy(host: str) -> tuple[str, str]:
     from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
     variables = {name: os.environ.get(name, "") for name in ("grpc_proxy", "https_proxy", "http_proxy")}
-    exceptions = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy", "")
-    if proxy_bypass_environment(host, {"no": exceptions}):
+    no_grpc_proxy, no_proxy = (os.environ.get(name, "") for name in ("no_grpc_proxy", "no_proxy"))
+    if proxy_bypass_environment(host, {"no": no_grpc_proxy or no_proxy}):
         return "", ""
     return next(((name, proxy) for name, proxy in variables.items() if proxy), ("", ""))
 
@@ -234,7 +234,7 @@ def describe_malformed(address: str) -> str:
 
 
 def examine_socket(target: str) -> str:
-    """Return why no server answers at a Unix socket; empty if one accepts connections, or for other targets."""
+    """Return why no server can be reached at a Unix socket; empty if one can, and for other targets."""
     path = re.sub("^unix:(//(?=/))?", "", target)
     if path == target:
         return ""

@@ -16,6 +16,7 @@ import pytest
 
 from rescorer.cli import main
 from rescorer.service.access import hash_token
+from rescorer.service.api.management import LIVENESS
 from rescorer.service.settings import ServiceSettings, load_settings
 from tests.conftest import REPOSITORY
 from tests.support.servers import run_server
@@ -133,7 +134,7 @@ def test_probes_wait_for_models_to_load_and_notice_a_server_that_hangs():
     )
     assert startup["periodSeconds"] * startup["failureThreshold"] >= load_timeout_s
     assert liveness["periodSeconds"] * liveness["failureThreshold"] >= 60
-    assert "grpc" in liveness  # a server that hangs still accepts connections
+    assert liveness["grpc"]["service"] == LIVENESS  # a server that hangs still accepts connections
     assert all("timeoutSeconds" in container[f"{name}Probe"] for name in ("startup", "readiness", "liveness"))
 
 
@@ -156,10 +157,11 @@ def test_systemd_restarts_for_five_minutes_and_keeps_a_server_that_loses_a_worke
 
 
 def test_containers_of_compose_reap_processes_and_rotate_logs():
-    server = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["rescorer"]
-    assert server["init"]
-    assert server["pids_limit"]
-    assert {"max-size", "max-file"} <= set(server["logging"]["options"])
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    for service in services.values():
+        assert service["init"]
+        assert service["pids_limit"]
+        assert {"max-size", "max-file"} <= set(service["logging"]["options"])
 
 
 def test_autoscaler_uses_a_metric_that_the_adapter_derives_from_an_exported_one():

@@ -44,16 +44,21 @@ log = structlog.get_logger()
 SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
 
 
+LIVENESS = "liveness"
+"""Name of health that is SERVING as long as the server answers at all. Probes that restart a server ask for
+it, because a restart does not help a server that is still loading, or that has no model."""
+
+
 class Health(HealthServicer):
     """One status for the whole server, under several names; NOT_SERVING until it is set.
 
     Args:
-        names: service names that clients may ask for.
+        names: service names that clients may ask for, besides ``LIVENESS``.
         watches: limits the number of open watches.
     """
 
     def __init__(self, names: Sequence[str], watches: StreamSlots) -> None:
-        self._names = tuple(names)
+        self._names = (*names, LIVENESS)
         self._watches = watches
         self._status: int = NOT_SERVING
         self._shutting_down = False
@@ -75,6 +80,9 @@ class Health(HealthServicer):
         self.set(NOT_SERVING)
         self._shutting_down = True
 
+    def _read(self, name: str) -> int:
+        return SERVING if name == LIVENESS else self._status
+
     async def Check(  # type: ignore[override]  # noqa: N802 (the name in the proto; the stubs know threads only)
         self, request: HealthCheckRequest, context: grpc.aio.ServicerContext
     ) -> HealthCheckResponse:
@@ -84,13 +92,13 @@ class Health(HealthServicer):
         if self.missing_models:
             missing = encode_missing_models(self.missing_models)
             context.set_trailing_metadata(((MISSING_MODELS, missing),))
-        return HealthCheckResponse(status=self._status)
+        return HealthCheckResponse(status=self._read(request.service))
 
     async def List(  # noqa: N802
         self, request: HealthListRequest, context: grpc.aio.ServicerContext
     ) -> HealthListResponse:
-        response = HealthCheckResponse(status=self._status)
-        return HealthListResponse(statuses=dict.fromkeys(self._names, response))
+        statuses = {name: HealthCheckResponse(status=self._read(name)) for name in self._names}
+        return HealthListResponse(statuses=statuses)
 
     async def Watch(  # type: ignore[override]  # noqa: N802
         self, request: HealthCheckRequest, context: grpc.aio.ServicerContext
@@ -101,7 +109,7 @@ class Health(HealthServicer):
                 known, sent = request.service in self._names, None
                 while not slot.revoked.done():
                     changed = self._changed
-                    status = self._status if known else HealthCheckResponse.SERVICE_UNKNOWN
+                    status = self._read(request.service) if known else HealthCheckResponse.SERVICE_UNKNOWN
                     if status != sent:
                         yield HealthCheckResponse(status=status)
                         sent = status

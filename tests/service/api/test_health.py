@@ -12,6 +12,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from rescorer.client import Client
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.service.api.management import LIVENESS
 from rescorer.service.server import SERVICE
 from tests.support.http2 import (
     DATA,
@@ -82,13 +83,13 @@ async def set_status(server, status):
 def test_check_watch_and_list_follow_the_health_protocol(ngram_bundle):
     with run_server(ngram_bundle) as server, grpc.insecure_channel(server.target) as channel:
         health = HealthStub(channel)
-        for service in ("", SERVICE):
+        for service in (names := ("", SERVICE, LIVENESS)):
             assert health.Check(HealthCheckRequest(service=service)).status == SERVING
         code, text, *_ = expect_error(health.Check.with_call, HealthCheckRequest(service="other"))
         assert code == grpc.StatusCode.NOT_FOUND
-        assert f"expected '' or '{SERVICE}'" in text
+        assert f"expected '' or '{SERVICE}' or '{LIVENESS}'" in text
         listed = health.List(HealthListRequest()).statuses
-        assert {name: state.status for name, state in listed.items()} == {"": SERVING, SERVICE: SERVING}
+        assert {name: state.status for name, state in listed.items()} == dict.fromkeys(names, SERVING)
         unknown = health.Watch(HealthCheckRequest(service="other"), timeout=1)
         assert next(unknown).status == SERVICE_UNKNOWN
         # The stream stays open although nothing is sent.
@@ -108,6 +109,8 @@ def test_a_stopping_server_is_not_serving_whatever_is_set_afterwards(ngram_bundl
         server.run(begin_shutdown_then_set())
         assert [next(watch).status for watch in watches] == [NOT_SERVING, NOT_SERVING]
         assert health.Check(HealthCheckRequest(), timeout=20).status == NOT_SERVING
+        # It still answers, so nothing should kill it before it has stopped.
+        assert health.Check(HealthCheckRequest(service=LIVENESS), timeout=20).status == SERVING
 
 
 def test_a_connection_has_a_bounded_number_of_watches(ngram_bundle):
