@@ -152,6 +152,8 @@ class Ranking:
     """Probability that each word of the best hypothesis is right; empty if the weights are not calibrated."""
     degradation: str = ""
     """``length``, or empty; see ``RescoredList.degradation``."""
+    previous_unread_by: Sequence[str] = ()
+    """See ``RescoredList``."""
 
     def to_rescored_list(self, weights: Weights, model: str) -> RescoredList:
         """Build the answer for the list, with an object per hypothesis in ranked order.
@@ -195,6 +197,7 @@ class Ranking:
             consensus=self.consensus,
             consensus_rank=self.consensus_position,
             previous=nbest.previous,
+            previous_unread_by=tuple(self.previous_unread_by),
         )
 
 

@@ -408,6 +408,8 @@ class RescoredList:
     """0-based input rank of the best hypothesis with the canonical words of the consensus; None if no
     hypothesis has them, or under other rules."""
     previous: tuple[Utterance, ...] = ()
+    previous_unread_by: tuple[str, ...] = ()
+    """Language models in pieces of words that have a weight, but did not read ``previous``."""
 
     @property
     def best(self) -> RescoredHypothesis:

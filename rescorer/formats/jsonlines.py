@@ -318,6 +318,8 @@ def encode_ranking(ranking: Ranking, weights: Weights, model: str) -> str:
         record["dropped_ranks"] = [rank + 1 for rank in ranking.dropped]
     if ranking.degradation:
         record["degradation"] = ranking.degradation
+    if ranking.previous_unread_by:
+        record["previous_unread_by"] = list(ranking.previous_unread_by)
     return _dump(_add_client_fields(record | _about_list(nbest), nbest.fields))
 
 

@@ -447,6 +447,7 @@ def write_ranking(ranking: Ranking, message: pb.RescoredList) -> None:
     message.id = nbest.id
     message.status.SetInParent()
     message.dropped_ranks.extend(i + 1 for i in ranking.dropped)
+    message.previous_unread_by.extend(ranking.previous_unread_by)
     if ranking.degradation and not message.degradation:
         message.degradation = pb.DEGRADATION_LENGTH
     if nbest.fields:
@@ -530,6 +531,7 @@ def rescored_from_proto(
         ),
         message.consensus_rank - 1 if message.consensus_rank else None,
         sent.previous,
+        tuple(message.previous_unread_by),
     )
 
 

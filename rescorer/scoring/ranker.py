@@ -251,6 +251,9 @@ class ListRanker:
         ranked = ranking(prepared.nbest, columns, total, merge_by, dropped, keep_order=options.keep_order)
         if prepared.unread:
             ranked = replace(ranked, degradation=LENGTH)
+        if prepared.nbest.previous and not options.keep_order:
+            unread_by = [name for name in self.bundle.units if options.weights.lm.get(name)]
+            ranked = replace(ranked, previous_unread_by=unread_by)
         if options.keep_order:
             return ranked
         if options.decision.kind != "maximum":

@@ -336,9 +336,13 @@ def test_lists_beyond_a_table_of_positions_are_answered_without_its_model(short)
     assert all(one.components["llm"] < 0 for one in (*answers[1].hypotheses, *answers[2].hypotheses))
     line = encode_ranking(rescorer.rank_each([LONG], LLM_ONLY)[0], LLM_ONLY, "toy/1")
     assert json.loads(line)["degradation"] == "length"
+    continued = replace(LIST, previous=(Utterance("the cat"),))
+    line = encode_ranking(rescorer.rank_each([continued], LLM_ONLY)[0], LLM_ONLY, "toy/1")
+    assert json.loads(line)["previous_unread_by"] == ["llm"]
     with run_server(short) as server, Client(f"127.0.0.1:{server.port}") as client:
-        found = client.rescore([LONG, LIST], weights=LLM_ONLY)
-    assert [one.degradation for one in found] == ["length", ""]
+        found = client.rescore([LONG, LIST, continued], weights=LLM_ONLY)
+    assert [one.degradation for one in found] == ["length", "", ""]
+    assert [one.previous_unread_by for one in found] == [(), (), ("llm",)]
 
 
 def test_tokenizers_are_read_within_bounds(source, tmp_path):

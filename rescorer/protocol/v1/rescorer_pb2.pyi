@@ -322,7 +322,7 @@ class RescoreStreamResponse(_message.Message):
     def __init__(self, lists: _Optional[_Iterable[_Union[RescoredList, _Mapping]]] = ..., weights: _Optional[_Union[Weights, _Mapping]] = ..., model: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ...) -> None: ...
 
 class RescoredList(_message.Message):
-    __slots__ = ("id", "status", "hypotheses", "fields", "degradation", "dropped_ranks", "consensus", "consensus_rank")
+    __slots__ = ("id", "status", "hypotheses", "fields", "degradation", "dropped_ranks", "consensus", "consensus_rank", "previous_unread_by")
     ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     HYPOTHESES_FIELD_NUMBER: _ClassVar[int]
@@ -331,6 +331,7 @@ class RescoredList(_message.Message):
     DROPPED_RANKS_FIELD_NUMBER: _ClassVar[int]
     CONSENSUS_FIELD_NUMBER: _ClassVar[int]
     CONSENSUS_RANK_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_UNREAD_BY_FIELD_NUMBER: _ClassVar[int]
     id: str
     status: _status_pb2.Status
     hypotheses: _containers.RepeatedCompositeFieldContainer[RescoredHypothesis]
@@ -339,7 +340,8 @@ class RescoredList(_message.Message):
     dropped_ranks: _containers.RepeatedScalarFieldContainer[int]
     consensus: _containers.RepeatedCompositeFieldContainer[ConsensusWord]
     consensus_rank: int
-    def __init__(self, id: _Optional[str] = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., hypotheses: _Optional[_Iterable[_Union[RescoredHypothesis, _Mapping]]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., degradation: _Optional[_Union[Degradation, str]] = ..., dropped_ranks: _Optional[_Iterable[int]] = ..., consensus: _Optional[_Iterable[_Union[ConsensusWord, _Mapping]]] = ..., consensus_rank: _Optional[int] = ...) -> None: ...
+    previous_unread_by: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., hypotheses: _Optional[_Iterable[_Union[RescoredHypothesis, _Mapping]]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., degradation: _Optional[_Union[Degradation, str]] = ..., dropped_ranks: _Optional[_Iterable[int]] = ..., consensus: _Optional[_Iterable[_Union[ConsensusWord, _Mapping]]] = ..., consensus_rank: _Optional[int] = ..., previous_unread_by: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ConsensusWord(_message.Message):
     __slots__ = ("word", "posterior", "start_s", "duration_s", "text")
