@@ -104,7 +104,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     schema = manifest.get("schema")
     if schema is None or schema not in range(SCHEMA, UNITS_SCHEMA + 1):
         known = f"a whole number from {SCHEMA} to {UNITS_SCHEMA}"
-        raise BundleError(f"{folder}: bundle schema {str(schema)[:100]!r}; expected {known}")
+        raise BundleError(
+            f"{place}: schema is {str(schema)[:100]}; expected {known}. Newer bundles need a newer rescorer"
+        )
     for key, kind in (("name", str), ("version", int), ("files", dict), ("models", dict)):
         if not isinstance(manifest.get(key), kind):
             raise BundleError(f"{place}: {key!r} is missing or not of type {kind.__name__}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from pathlib import Path
 
@@ -22,6 +23,12 @@ def damage(path: Path) -> None:
     (path / "text.json").write_text("{}")
 
 
+def raise_schema(path: Path) -> None:
+    """Make a bundle as a newer release might, whose models old replicas cannot read during a roll-out."""
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps(manifest | {"schema": 99}))
+
+
 def rename(path: Path) -> None:
     path.rename(path.with_name("8"))
 
@@ -31,6 +38,7 @@ def rename(path: Path) -> None:
     [
         (remove_manifest, "a/7: not a bundle: it does not contain manifest.json"),
         (damage, "a/7/text.json: corrupt"),
+        (raise_schema, "a/7/manifest.json: schema is 99; expected"),
         (rename, "a/8: the manifest says a/7; expected a/8"),
     ],
 )
