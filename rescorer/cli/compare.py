@@ -76,12 +76,10 @@ from rescorer.terminal.program import (
     shorten_names,
 )
 from rescorer.terminal.tables import (
-    ExportOption,
+    ExportOptions,
     FoldingTable,
-    check_export,
     make_text_grid,
     print_out,
-    write_export,
 )
 from rescorer.text import Normaliser, rate_name, remark_on_spacing, unit_noun
 from rescorer.types import MAX_NUMBER, Hypothesis, NBestList
@@ -122,12 +120,12 @@ def print_comparison(
         print_out(describe_shared_lists(n_shared, others))
 
 
-def export_pairs(comparison: PairwiseComparison, path: Path) -> None:
-    """Write the table of pairs to a file. Its extension chooses between Markdown, CSV and LaTeX."""
+def export_pairs(comparison: PairwiseComparison, export: ExportOptions) -> None:
+    """Write the table of pairs to the file of ``--export``, if it is given."""
     cells = {name_pair(pair): pair_cells(comparison, pair) for pair in comparison.pairs}
     headings = [PAIR_COLUMN, *next(iter(cells.values()))]
     rows = [[name, *row.values()] for name, row in cells.items()]
-    write_export(path, headings, rows, [_to_record(pair) for pair in comparison.pairs])
+    export.write(headings, rows, [_to_record(pair) for pair in comparison.pairs])
 
 
 def _to_record(pair: ComparedPair) -> dict[str, str | float | None]:
@@ -206,7 +204,7 @@ def compare(
     first_pass: FirstPassOption = None,
     options: CountedTextOptions,
     significance: SignificanceOptions,
-    export: ExportOption = None,
+    export: ExportOptions,
     as_json: bool = option(
         False, "Print JSON: lists `systems` and `pairs`; rates and gains in percent.", "--json"
     ),
@@ -227,7 +225,7 @@ def compare(
     names = list(dict.fromkeys(files))
     if len(names) < 2:
         raise ConfigError("expected two files or more, one per system, got one")
-    check_export(export)
+    export.check()
     by, test_names = significance.by, parse_tests(significance.tests)
     weights = parse_first_pass(first_pass)
     normaliser, counting = options.text.make_normaliser(), options.counting.settings()
@@ -249,8 +247,7 @@ def compare(
     texts = (key[1] for key in shared)
     remark = remark_on_spacing(texts) if counting.unit == "word" else ""
     others = {name: len(lists) - len(shared) for name, lists in zip(short_names, systems, strict=True)}
-    if export:
-        export_pairs(comparison, export)
+    export_pairs(comparison, export)
     if as_json:
         report = comparison.to_dict(len(shared), others)
         report |= rejected.to_dict()

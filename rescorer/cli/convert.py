@@ -361,7 +361,7 @@ def _to_dict(status: Status) -> dict[str, Any]:
 
 def _progress(what: str, store: Store) -> tqdm[Any]:
     """Make a progress bar that counts the shards of a plan."""
-    return progress_bar(what, len(read_plan(store).shards), " shards")
+    return progress_bar(what, total=len(read_plan(store).shards), unit=" shards")
 
 
 @shards.command("verify")

@@ -64,14 +64,13 @@ from rescorer.terminal.options import (
 )
 from rescorer.terminal.program import SEE_JSON, Rejections, describe_shared_lists, print_json, warn
 from rescorer.terminal.tables import (
-    ExportOption,
+    ExportOptions,
     FoldingTable,
-    check_export,
     fold_columns,
     make_console,
     make_text_grid,
     print_out,
-    write_export,
+    show,
 )
 from rescorer.text import rate_name, unit_noun
 
@@ -104,7 +103,8 @@ def print_alignments(lists: Iterable[AlignedList]) -> None:
 
 def render_alignment(aligned: AlignedList, width: int) -> Iterator[Text]:
     """Yield the id of a list, then its aligned texts, in blocks of lines that are no wider than ``width``."""
-    yield Text(f"{aligned.id}, generated" if aligned.is_generated else aligned.id, style="bold")
+    list_id = show(aligned.id)
+    yield Text(f"{list_id}, generated" if aligned.is_generated else list_id, style="bold")
     if aligned.before == aligned.after:
         yield from render_pair(aligned.before, (LABELS[0], "recognised"), width)
         return
@@ -116,7 +116,7 @@ def render_alignment(aligned: AlignedList, width: int) -> Iterator[Text]:
         return
     styles = [STYLES[before == reference, after == reference] for reference, before, after in columns]
     cells = [
-        tuple((word or GAP, style) for word, style in zip(column, (RIGHT, *pair), strict=True))
+        tuple((show(word or GAP), style) for word, style in zip(column, (RIGHT, *pair), strict=True))
         for column, pair in zip(columns, styles, strict=True)
     ]
     yield from _render_block(cells, LABELS, width)
@@ -125,7 +125,10 @@ def render_alignment(aligned: AlignedList, width: int) -> Iterator[Text]:
 def render_pair(alignment: Alignment, labels: Sequence[str], width: int) -> Iterator[Text]:
     """Yield the lines of two aligned texts. Words of the second one that differ have the colour of errors."""
     cells = [
-        ((pair.reference or GAP, RIGHT), (pair.hypothesis or GAP, RIGHT if pair.kind == "correct" else WRONG))
+        (
+            (show(pair.reference or GAP), RIGHT),
+            (show(pair.hypothesis or GAP), RIGHT if pair.kind == "correct" else WRONG),
+        )
         for pair in alignment
     ]
     yield from _render_block(cells, labels, width)
@@ -349,8 +352,8 @@ def statistics_cells(result: Result, has_generated: bool = False) -> Cells:
     return cells
 
 
-def export_rows(evaluation: Evaluation, path: Path) -> None:
-    """Write the table of rows to a file. Its extension chooses between Markdown, CSV and LaTeX."""
+def export_rows(evaluation: Evaluation, export: ExportOptions) -> None:
+    """Write the table of rows to the file of ``--export``, if it is given."""
     unit = evaluation.counting.unit
     rows = [
         (name, format_cells(result.row.report.total, unit, statistics_cells(result)))
@@ -361,7 +364,7 @@ def export_rows(evaluation: Evaluation, path: Path) -> None:
         {"system": name, "file": part.file, **_to_record(result)}
         for name, part, result in evaluation.named_results()
     ]
-    write_export(path, headings, [[name, *cells.values()] for name, cells in rows], records)
+    export.write(headings, [[name, *cells.values()] for name, cells in rows], records)
 
 
 def _to_record(result: Result) -> dict[str, str | float | None]:
@@ -523,7 +526,7 @@ def evaluate(
     options: EvaluationOptions,
     analysis: AnalysisOptions,
     models: ModelOptions,
-    export: ExportOption = None,
+    export: ExportOptions,
     as_json: bool = option(
         False, "Print JSON: a list `systems`, with keys such as wer; rates in percent.", "--json"
     ),
@@ -545,7 +548,7 @@ def evaluate(
     weights are printed, and the command of `rescorer tune` that keeps them.
     """
     check_bundle_options(options, models.imports)
-    check_export(export)
+    export.check()
     has_models = options.bundle or models.imports.lm
     rescorer = models.load(options.bundle, files, options) if has_models else None
     unweighted = find_unweighted(rescorer.bundle if rescorer else None, options.weights)
@@ -579,8 +582,7 @@ def evaluate(
             print_errors(found, evaluation.counting.unit)
         for _, texts in aligned:
             print_alignments(texts)
-    if export is not None:
-        export_rows(evaluation, export)
+    export_rows(evaluation, export)
     rescored = {name: item.row.report for name, _, item in evaluation.named_results() if item.row.is_rescored}
     warn_if_worse("", rescored)
     rejected.end()

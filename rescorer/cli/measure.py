@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -12,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import typer
-from tqdm import tqdm
 
 from rescorer.errors import ConfigError, InputError, pluralise
 from rescorer.formats.io.text_io import write_text
@@ -28,7 +26,7 @@ from rescorer.terminal.options import (
     option,
 )
 from rescorer.terminal.program import check_output_path, or_dash
-from rescorer.terminal.tables import FoldingTable, print_out
+from rescorer.terminal.tables import FoldingTable, print_out, progress_bar
 from rescorer.types import NBestList
 
 if TYPE_CHECKING:
@@ -302,11 +300,7 @@ def run_load_test(
     keep_freed_memory()  # as the server does
     if not as_json:
         typer.echo(HEADER)
-    with tqdm(
-        bar_format="{n_fmt} stages done in {elapsed}; now {desc}",
-        leave=False,
-        disable=not sys.stderr.isatty(),
-    ) as progress:
+    with progress_bar(bar_format="{n_fmt} stages done in {elapsed}; now {desc}", leave=False) as progress:
 
         def show_stage(name: str, duration_s: float) -> None:
             progress.set_description_str(f"{name}, {duration_s:g} s")

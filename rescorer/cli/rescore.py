@@ -505,7 +505,7 @@ def _make_plan(run: Run, archive: Archive, options: ShardOptions) -> None:
         run.check_first(run.answers.lists.read(archive.names[0]), archive.names[0])
     size = options.shards or options.shard_lists or 1
     unit: Unit = "shards" if options.shards else "lists"
-    with progress_bar("planning", sum(measure_all(archive.names)), "B", scale=True) as bar:
+    with progress_bar("planning", total=sum(measure_all(archive.names)), unit="B", unit_scale=True) as bar:
         plan = archive.make_plan(size, unit, run.load.batch_words, bar.update)
     if empty := sum(not shard for shard in plan.shards):
         shards = pluralise(len(plan.shards), "shard")
@@ -519,7 +519,7 @@ def _run_due(run: Run, store: Store, shards: DueRun, job: Job, engine: EngineOpt
     """Run the shards that are not committed, and show progress. Before that, warn of damaged records."""
     for shard, error in shards.found.damaged.items():
         warn(f"shard {shard} cannot be committed: {error}")
-    with progress_bar("rescoring", shards.n_lists, " lists") as bar:
+    with progress_bar("rescoring", total=shards.n_lists, unit=" lists") as bar:
 
         def update(n_items: int, _: FileSummary) -> None:
             bar.update(n_items)
@@ -641,7 +641,7 @@ def rescore(
         rescorer = session.keep_order(rescorer)
         write = stack.enter_context(rescored_writer(to, output))
         rejects_file = stack.enter_context(RejectsFile(rejects_path))
-        update_bar = stack.enter_context(show_rescoring(not display.quiet and sys.stderr.isatty(), sources))
+        update_bar = stack.enter_context(show_rescoring(not display.quiet, sources))
         summary = rescore_lists(rescorer, lists, write, rejects_file.write, on_batch=update_bar)
     finish(summary, f"see {rejects_path}" if rejects_path else "", display, warnings)
 

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TextIO, T
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.io.folders import Lists, create_files
 from rescorer.formats.io.json_io import describe_type, is_number
-from rescorer.formats.io.text_io import Source, make_folder, open_output, read_lines
+from rescorer.formats.io.text_io import (
+    MAX_LINE_VARIABLE,
+    Source,
+    make_folder,
+    max_line_bytes,
+    open_output,
+    read_lines,
+)
 from rescorer.types import Hypothesis, NBestList
 
 if TYPE_CHECKING:
@@ -209,6 +216,47 @@ def round_all(values: np.ndarray, decimals: int) -> np.ndarray:
     rounded = nearest / scale
     rounded[unsure] = [round(value, decimals) for value in values[unsure].tolist()]
     return rounded
+
+
+LINE_COST = 128
+"""Bytes by which a line counts in the size of a list, in addition to its characters: what objects need."""
+MIN_LIST_BYTES = 1 << 23
+"""Size that every list may have, even if the limit on lines is low."""
+
+
+class ListSize:
+    """Adds up the lines of one list while it is read, so that it needs no more memory than a long line."""
+
+    def __init__(self) -> None:
+        self._limit = max(MIN_LIST_BYTES, max_line_bytes())
+        self._n_bytes = 0
+
+    def add(self, n_characters: int) -> None:
+        """Add a line; raise ValueError if the list has become too large."""
+        self._n_bytes += n_characters + LINE_COST
+        if self._n_bytes > self._limit:
+            raise ValueError(
+                f"takes more than {self._limit:,} bytes, with {LINE_COST} for each line; set "
+                f"{MAX_LINE_VARIABLE} to allow more"
+            )
+
+
+def collect(lines: Iterable[T], measure: Callable[[T], int]) -> tuple[list[T], str]:
+    """Collect the lines of one list. If it is too large, read on, and return the first line and the reason.
+
+    Args:
+        measure: returns the number of characters of a line.
+    """
+    size, taken, problem = ListSize(), list[T](), ""
+    for line in lines:
+        try:
+            if not problem:
+                size.add(measure(line))
+                taken.append(line)
+        except ValueError as error:
+            problem = str(error)
+            del taken[1:]
+    return taken, problem
 
 
 WORD_SEPARATOR = re.compile(r"[ \t\r\f\v]+")

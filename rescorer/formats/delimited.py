@@ -12,22 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, groupby, islice
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
-from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.errors import FormatError, InputError, InvalidList, quote
 from rescorer.formats.common import (
     ListWriter,
     Row,
     add_location,
     build_list,
+    collect,
     line_writer,
     parse_number,
     parse_units,
 )
 from rescorer.formats.fields import FieldMap
-from rescorer.formats.io.folders import SAMPLE_LINES, Lists, Sample
+from rescorer.formats.io.folders import Lists, Sample, take_head
 from rescorer.formats.io.json_io import is_number, parse_object
 from rescorer.formats.io.text_io import Source, read_lines, source_name
 from rescorer.formats.table_layout import (
@@ -88,7 +89,7 @@ def read_lists(
 def _read_lists(source: Source, options: TableOptions, note: Callable[[str], None] | None) -> Lists:
     file = source_name(source)
     lines = read_lines(source)
-    head = list(islice(lines, SAMPLE_LINES))
+    head = list(take_head(lines))
     first = next((text for _, text in head if isinstance(text, str) and text.strip()), "")
     numbered = chain(head, lines)
     if first.lstrip().startswith("{"):
@@ -106,8 +107,10 @@ def _read_lists(source: Source, options: TableOptions, note: Callable[[str], Non
         note(f"{file}: read as a table: {layout.describe()}; --format table:… says otherwise")
     seen: set[str] = set()
     for list_id, group in groupby(_find_ids(rows, layout, file), key=lambda row: row.id):
-        hypotheses = list(group)
+        hypotheses, problem = collect(group, lambda row: sum(map(_count_characters, row.cells)))
         error = next((row.error for row in hypotheses if row.error is not None), None)
+        if problem:
+            error = FormatError(f"list {quote(list_id)} {problem}", file=file, line=hypotheses[0].line)
         if error is None and list_id in seen:
             error = InvalidList(SCATTERED_ID, list_id=list_id, file=file, line=hypotheses[0].line)
         yield error if error is not None else _build(list_id, hypotheses, layout, file)
@@ -154,6 +157,11 @@ def _find_ids(rows: Iterator[NumberedRow], layout: Layout, file: str) -> Iterato
         if not list_id:
             error = FormatError("is empty; expected an id", file=file, line=line, field="id")
         yield _TableRow(list_id, line, cells, error)
+
+
+def _count_characters(cell: Any) -> int:
+    """Return the size of a cell, which is another JSON value than a text if the rows are objects."""
+    return len(cell) if isinstance(cell, str) else len(str(cell))
 
 
 def _is_header(cells: Sequence[Any] | FormatError, layout: Layout) -> bool:

@@ -149,20 +149,15 @@ def read_documents(
             can be read is broken.
     """
     lines = NumberedLines(read_lines(source))
-    head: list[NumberedLine] = []
-    for line, text in lines:
-        head.append((line, text))
-        if isinstance(text, FormatError) and not prefers_lines:
-            raise text
-        if isinstance(text, FormatError) or text.strip():
-            break
-    first = head[-1][1] if head else ""
+    texts = (item for item in lines if isinstance(item[1], FormatError) or item[1].strip())
+    line, first = next(texts, (1, ""))
+    if isinstance(first, FormatError) and not prefers_lines:
+        raise first
     if _is_by_line(first, lines, prefers_lines):
-        lines.put_back(head)
+        lines.put_back([(line, first)])
         yield from _read_lines(lines, file, read, None if prefers_lines else build_object)
     else:
-        texts = "\n".join(str(text) for _, text in head)
-        stream = JsonStream(chain([texts], _join_lines(lines)), file)
+        stream = JsonStream(chain([str(first)], _join_lines(lines)), file, line)
         yield from _read_stream(stream, file, read)
 
 

@@ -146,7 +146,11 @@ def _parse_rows(items: list[Any], names: FieldMap, list_id: str) -> tuple[tuple[
     """Parse hypotheses one by one; raise InvalidList if one of them is invalid."""
     pairs = [_parse_hypothesis(item, names, list_id, index) for index, item in enumerate(items)]
     rows = [scores for _, scores in pairs]
-    columns = {name: [scores.get(name) for scores in rows] for name in stream_names(rows)}
+    columns: Columns = {}
+    for name in stream_names(rows):
+        columns[name] = [scores.get(name) for scores in rows]
+        if None in columns[name]:  # an error, before there are as many columns as hypotheses
+            break
     return tuple(hypothesis for hypothesis, _ in pairs), columns
 
 

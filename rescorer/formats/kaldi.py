@@ -31,17 +31,19 @@ from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
-from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded
+from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded, quote
 from rescorer.formats.common import (
     MAX_SHOWN_CHARACTERS,
     FoundLists,
     KeyedLine,
+    ListSize,
     ListWriter,
     Row,
     Units,
     add_location,
     archive_writer,
     build_list,
+    collect,
     format_key,
     format_texts,
     line_writer,
@@ -55,6 +57,7 @@ from rescorer.formats.io.folders import Lists, Sample
 from rescorer.formats.io.text_io import Source, read_lines, read_lines_strict, source_name
 from rescorer.formats.lattices import (
     DEFAULT_DEPTH,
+    LATTICE_LINE_COST,
     MAX_PATHS,
     Arc,
     Lattice,
@@ -106,9 +109,12 @@ def _join_archives(paths: dict[str, Path]) -> FoundLists:
     """Yield the id, the line and the list of each utterance, or an error in place of the list."""
     file, units = str(paths[TEXT_ARCHIVE]), dict.fromkeys(_stream_names(paths), COST)
     for list_id, group in groupby(_zip_archives(paths), lambda entries: _split_key(entries)[0]):
-        hypotheses = sorted(group, key=lambda entries: _split_key(entries)[1])
+        collected, problem = collect(group, lambda entries: sum(len(entry.value) for entry in entries))
+        hypotheses = sorted(collected, key=lambda entries: _split_key(entries)[1])
         line = hypotheses[0][0].line
         error = next((entry.error for entries in hypotheses for entry in entries if entry.error), None)
+        if problem:
+            error = FormatError(f"list {quote(list_id)} {problem}", file=file, line=line)
         if error is None and not list_id:
             message = f"expected a key like UTTERANCE-N, got {_common_key(hypotheses[0])!r}"
             error = FormatError(message, file=file, line=line)
@@ -366,6 +372,7 @@ def looks_like_kaldi_lattice(sample: Sample) -> str:
 def _parse_lattices(source: Source, file: str) -> Iterator[_ParsedLattice]:
     """Yield one lattice after the other; an error in one lattice does not affect the next."""
     parsed: _ParsedLattice | None = None
+    size = ListSize()
     for line, text in read_lines(source):
         columns = split_words(text) if isinstance(text, str) else []
         if isinstance(text, str) and not columns:
@@ -374,6 +381,7 @@ def _parse_lattices(source: Source, file: str) -> Iterator[_ParsedLattice]:
             parsed = None
             continue
         is_first = parsed is None
+        size = ListSize() if is_first else size
         parsed = parsed or _ParsedLattice(columns[0] if columns else "", line)
         if isinstance(text, FormatError):
             parsed.error = parsed.error or text
@@ -382,6 +390,7 @@ def _parse_lattices(source: Source, file: str) -> Iterator[_ParsedLattice]:
             parsed.error = FormatError(message, file=file, line=line)
         elif not is_first and parsed.error is None:
             try:
+                size.add(len(text) + LATTICE_LINE_COST)
                 _parse_line(parsed, columns)
             except ValueError as error:
                 parsed.error = FormatError(str(error), file=file, line=line)

@@ -33,12 +33,22 @@ from pathlib import Path as FilePath
 from typing import NamedTuple
 
 from rescorer.errors import FormatError, InvalidList, LimitExceeded
-from rescorer.formats.common import ListWriter, Row, build_list, folder_writer, format_texts, split_words
+from rescorer.formats.common import (
+    ListSize,
+    ListWriter,
+    Row,
+    build_list,
+    folder_writer,
+    format_texts,
+    split_words,
+)
 from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD, build_word_times, get_word_times
 from rescorer.formats.io.folders import Lists, Sample, read_list_files
 from rescorer.formats.io.text_io import Source, read_lines_strict, source_name
 from rescorer.types import NBestList
 
+LATTICE_LINE_COST = 256
+"""Further bytes by which a line of a lattice counts: a link and its scores are several objects."""
 DEFAULT_DEPTH = 100
 """Number of word sequences to extract from a lattice by default."""
 MAX_PATHS = 2_000_000
@@ -328,8 +338,12 @@ def read_lattice(source: Source) -> tuple[Lattice, Mapping[str, str]]:
             field.
     """
     file = source_name(source)
-    parsed = _ParsedFile()
+    parsed, size = _ParsedFile(), ListSize()
     for line, text in read_lines_strict(source):
+        try:
+            size.add(len(text) + LATTICE_LINE_COST)
+        except ValueError as error:
+            raise FormatError(f"the lattice {error}", file=file, line=line) from None
         if not text.startswith("#"):
             _parse_line(parsed, text, file, line)
         parsed.words_start_at_nodes |= text.startswith(POCKETSPHINX_COMMENT)

@@ -42,6 +42,7 @@ from rescorer.formats.common import (
     check_reserved,
     check_text,
     check_type,
+    collect,
     format_texts,
     line_writer,
     parse_number,
@@ -73,7 +74,7 @@ def _read_lists(source: Source, beam: int) -> Lists:
     file = source_name(source)
     lines = read_lines(source)
     for position in count(1):
-        beam_lines = list(islice(lines, beam))
+        beam_lines, problem = collect(islice(lines, beam), lambda line: len(str(line[1])))
         if not beam_lines:
             return
         if position == 1 and has_id_column([text for _, text in beam_lines if isinstance(text, str)]):
@@ -81,6 +82,8 @@ def _read_lists(source: Source, beam: int) -> Lists:
             message = f"{found}; give --format table if these are id, text, score"
             raise FormatError(message, file=file, line=beam_lines[0][0])
         error = next((text for _, text in beam_lines if isinstance(text, FormatError)), None)
+        if problem:
+            error = FormatError(f"list {position} {problem}", file=file, line=beam_lines[0][0])
         if error is not None:
             yield error
         elif len(beam_lines) < beam:

@@ -38,6 +38,7 @@ from rescorer.formats.common import (
     LINE_BREAK,
     STREAM,
     WORD_SEPARATOR,
+    ListSize,
     ListWriter,
     format_texts,
     line_writer,
@@ -316,6 +317,8 @@ class _Reader:
     first_line: int = 0
     words: list[TimedWord] | None = None
     """Words of the open recording; None if one of its lines is damaged, so that it is lost."""
+    size: ListSize = field(default_factory=ListSize)
+    """Size of the open recording."""
     stray: tuple[str, FormatError] | None = None
     """A damaged line after the open recording that names no recording itself: its first column, its error."""
     lost: set[Channel] = field(default_factory=set)
@@ -336,7 +339,12 @@ class _Reader:
         if isinstance(item, FormatError):
             self._lose(channel, item)
         elif self.words is not None:
-            self.words.append(item)
+            try:
+                self.size.add(len(item.word))
+                self.words.append(item)
+            except ValueError as problem:
+                message = f"the recording {quote(' '.join(channel))} {problem}"
+                self._lose(channel, FormatError(message, file=self.file, line=line))
 
     def finish(self) -> Iterator[Recording | FormatError]:
         """Close the open recording: yield it, unless it is lost, and the errors since its first line."""
@@ -363,6 +371,7 @@ class _Reader:
             stray = None
         yield from self.finish()
         self.channel, self.first_line, self.words = channel, line, None if channel in self.lost else []
+        self.size = ListSize()
         if stray:
             self._lose(channel, stray[1])
 

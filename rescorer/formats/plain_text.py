@@ -43,17 +43,19 @@ from functools import partial
 from itertools import count, groupby
 from pathlib import Path
 
-from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
+from rescorer.errors import ConfigError, FormatError, InputError, InvalidList, quote
 from rescorer.formats.common import (
     DUPLICATE_ID,
     NATURAL,
     STREAM,
     Base,
     FoundLists,
+    ListSize,
     ListWriter,
     Row,
     Units,
     build_list,
+    collect,
     count_words,
     format_key,
     format_texts,
@@ -130,8 +132,12 @@ def read_paragraphs(source: Source) -> Lists:
     for is_blank, block in blocks:
         if is_blank:
             continue
-        list_id, lines = str(next(position)), [text for _, text in block]
+        list_id = str(next(position))
+        numbered, problem = collect(block, lambda line: len(str(line[1])))
+        lines = [text for _, text in numbered]
         error = next((text for text in lines if isinstance(text, FormatError)), None)
+        if problem:
+            error = FormatError(f"list {list_id} {problem}", file=source_name(source), line=numbered[0][0])
         texts = (Hypothesis(text.strip()) for text in lines if isinstance(text, str))
         yield error if error is not None else NBestList(list_id, tuple(texts))
 
@@ -291,6 +297,7 @@ class _Block:
     rows: list[Row] = field(default_factory=list)
     reference: str | None = None
     error: FormatError | None = None
+    size: ListSize = field(default_factory=ListSize)
 
 
 BlockParser = Callable[[int, str, "_Block | None"], "_Block | None"]
@@ -358,13 +365,25 @@ def _read_blocks(source: Source, parse: BlockParser, units: Mapping[str, Units])
                 if block is not None and following is not block and (block.id or block.error):
                     yield finish(block)
                 block = following
+                if block is not None:
+                    error = _add_line(block, number, text)
         if error is not None:
             if block is None:
                 yield error
             else:
                 block.error = block.error or error
+                block.rows.clear()
     if block is not None and (block.id or block.error):
         yield finish(block)
+
+
+def _add_line(block: _Block, number: int, text: str) -> FormatError | None:
+    """Add the size of a line to that of its list; return the error if the list has become too large."""
+    try:
+        block.size.add(len(text))
+    except ValueError as problem:
+        return FormatError(f"list {quote(block.id)} {problem}", line=number)
+    return None
 
 
 def _parse_recog_line(number: int, text: str, block: _Block | None) -> _Block | None:
@@ -641,12 +660,19 @@ def _read_lists(source: Source, parse_row: RowParser, units: dict[str, Units]) -
 
     def find() -> FoundLists:
         for list_id, lines in groupby(_parse_lines(source, parse_row, file), lambda line: line[0]):
-            results = [result for _, result in lines]
+            numbered, problem = collect(lines, lambda line: _count_characters(line[1]))
+            results = [result for _, result in numbered]
             rows = [result for result in results if isinstance(result, Row)]
             error = next((result for result in results if isinstance(result, FormatError)), None)
+            if problem:
+                error = FormatError(f"list {quote(list_id)} {problem}", file=file)
             yield list_id, None, error or build_list(list_id, rows, units, file)
 
     return reject_duplicates(find(), file)
+
+
+def _count_characters(result: Row | FormatError) -> int:
+    return len(result.text) if isinstance(result, Row) else len(result.message)
 
 
 def _parse_lines(source: Source, parse_row: RowParser, file: str) -> Iterator[tuple[str, Row | FormatError]]:

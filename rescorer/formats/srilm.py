@@ -37,6 +37,7 @@ from rescorer.formats.common import (
     STREAM,
     WORD_SEPARATOR,
     FormatLines,
+    ListSize,
     ListWriter,
     Row,
     Units,
@@ -172,6 +173,10 @@ RowParser = Callable[[str, int], Row]
 """Parses a line, given its text and its number; raises ValueError if the line is invalid."""
 
 
+WORD_FIELDS_COST = 4
+"""Factor for the characters of lines with words and times, each of which becomes several objects."""
+
+
 def _read_rows(path: Path, parsers: Mapping[str, RowParser]) -> tuple[str, list[Row]]:
     """Return the header of a file and its hypotheses.
 
@@ -181,12 +186,13 @@ def _read_rows(path: Path, parsers: Mapping[str, RowParser]) -> tuple[str, list[
     Raises:
         FormatError: a line cannot be read.
     """
-    header, rows = "", list[Row]()
+    header, rows, size = "", list[Row](), ListSize()
     for line, text in read_lines_strict(path):
         if line == 1 and text.strip() in parsers:
             header = text.strip()
         elif text.strip():
             try:
+                size.add(len(text) * (WORD_FIELDS_COST if header else 1))
                 rows.append(parsers[header](text, line))
             except ValueError as error:
                 raise FormatError(str(error), file=str(path), line=line) from None

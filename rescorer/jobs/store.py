@@ -136,6 +136,9 @@ class LocalStore:
 
     A record is created by ``link(2)``, which fails if the name exists. A rename would replace the record of
     another process.
+
+    Whoever may write to the folder may also put symbolic links there. All methods raise ConfigError for a
+    name that leads out of the folder, so that nothing is read, written or deleted elsewhere.
     """
 
     folder: Path
@@ -148,16 +151,16 @@ class LocalStore:
         """Create the folders; raise ConfigError if that is impossible."""
         try:
             for name in (RECORDS, ATTEMPTS):
-                (self.folder / name).mkdir(parents=True, exist_ok=True)
+                self._find(name).mkdir(parents=True, exist_ok=True)
             _sync_folder(self.folder)
         except OSError as error:
             raise ConfigError(f"--output {self.folder}: cannot be written: {error.strerror}") from None
 
     def scratch(self, name: str) -> Path:
-        return self.folder / name
+        return self._find(name)
 
     def save(self, name: str) -> None:
-        path = self.folder / name
+        path = self._find(name)
         try:
             with open(path, "rb") as stream:
                 os.fsync(stream.fileno())
@@ -166,8 +169,8 @@ class LocalStore:
             raise _write_error(path, error) from None
 
     def create(self, name: str, content: bytes) -> bool:
-        path = self.folder / name
-        draft = self.folder / ATTEMPTS / f"{path.name}.{secrets.token_hex(6)}.draft"
+        path = self._find(name)
+        draft = self._find(f"{ATTEMPTS}/{path.name}.{secrets.token_hex(6)}.draft")
         try:
             with open(draft, "xb") as stream:
                 stream.write(content)
@@ -183,22 +186,38 @@ class LocalStore:
         return created
 
     def open(self, name: str) -> BinaryIO:
-        return open(self.folder / name, "rb")
+        path = self._find(name)
+        if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
+            raise ConfigError(f"{path}: is no regular file; expected a file of this folder's shards")
+        return open(path, "rb")
 
     def exists(self, name: str) -> bool:
-        return (self.folder / name).exists()
+        return self._find(name).exists()
 
     def list_files(self, folder: str) -> list[StoredFile]:
         now, found = time.time(), []
-        with suppress(FileNotFoundError), os.scandir(self.folder / folder) as entries:
+        with suppress(FileNotFoundError), os.scandir(self._find(folder)) as entries:
             for entry in entries:
+                if entry.is_symlink():
+                    self._find(f"{folder}/{entry.name}")
                 with suppress(FileNotFoundError):  # deleted since it was listed
                     status = entry.stat()
                     found.append(StoredFile(f"{folder}/{entry.name}", status.st_size, now - status.st_mtime))
         return sorted(found)
 
     def delete(self, name: str) -> None:
-        _unlink(self.folder / name)
+        _unlink(self._find(name))
+
+    def _find(self, name: str) -> Path:
+        """Return the path of a file or folder; raise ConfigError if a link on it leads out of the folder."""
+        path = self.folder / name
+        inside, found = os.path.realpath(self.folder), os.path.realpath(path)
+        if os.path.commonpath([inside, found]) != inside:
+            raise ConfigError(
+                f"{path}: is a symbolic link, or lies below one, that leads out of the folder to {found}; "
+                "expected everything inside the folder: remove the link, or give the folder it leads to"
+            )
+        return path
 
 
 def _unlink(path: Path) -> None:

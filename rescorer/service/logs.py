@@ -19,7 +19,6 @@ import fcntl
 import io
 import logging
 import os
-import re
 import select
 import sys
 import termios
@@ -32,6 +31,7 @@ from typing import Any, Literal
 import structlog
 
 from rescorer.errors import shorten
+from rescorer.escapes import escape_controls
 
 log = structlog.get_logger()
 
@@ -235,9 +235,8 @@ SCALARS = (int, float, type(None))
 TRACEBACKS = ("exception", "stack")
 """Keys of tracebacks in an event."""
 
-CONTROLS = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that JSON leaves as they are although they control terminals or the direction of text."""
-ALL_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+ESCAPED_LATER = "".join(map(chr, range(32)))
+"""Control characters that the renderers of lines escape themselves."""
 
 Event = dict[str, Any]
 
@@ -256,11 +255,11 @@ def escape_lines(logger: Any, method: str, event: Event) -> Event:
 
     The event stays on one line, and the lines of a traceback are indented. The renderer quotes other values.
     """
-    escaped = {**event, "event": _escape(ALL_CONTROLS, str(event.get("event", "")))}
+    escaped = {**event, "event": escape_controls(str(event.get("event", "")))}
     for key in TRACEBACKS:
         if key in event:
             lines = str(event[key]).split("\n")
-            escaped[key] = "\n".join(f"    {_escape(ALL_CONTROLS, line)}" for line in lines)
+            escaped[key] = "\n".join(f"    {escape_controls(line)}" for line in lines)
     return escaped
 
 
@@ -270,7 +269,7 @@ def _bound(key: str, value: Any, max_chars: int, max_sum: int) -> Any:
         if len(text) > MAX_TRACEBACK_CHARS:
             half = MAX_TRACEBACK_CHARS // 2
             text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
-        return _escape(CONTROLS, text)
+        return escape_controls(text, ESCAPED_LATER)
     return _Copier(max_chars, max_sum).copy(value)
 
 
@@ -284,7 +283,7 @@ class _Copier:
         if isinstance(value, str):
             text = shorten(value, max(1, min(self._max_chars, self._remaining)))
             self._remaining -= len(text) + ITEM_CHARS
-            return _escape(CONTROLS, text)
+            return escape_controls(text, ESCAPED_LATER)
         if isinstance(value, SCALARS):
             self._remaining -= ITEM_CHARS
             return value
@@ -303,12 +302,6 @@ class _Copier:
                 items.append(self.copy(item))
             return items
         return self.copy(repr(value))
-
-
-def _escape(pattern: re.Pattern[str], text: str) -> str:
-    if text.isprintable():  # the usual case, decided quickly: no control character is printable
-        return text
-    return pattern.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 LogFormat = Literal["auto", "json", "console"]

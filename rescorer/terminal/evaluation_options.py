@@ -54,7 +54,7 @@ from rescorer.terminal.options import (
     option,
     parse_first_pass,
 )
-from rescorer.terminal.program import Rejections
+from rescorer.terminal.program import Rejections, print_note
 from rescorer.types import ErrorUnit, NBestList, Weights
 from rescorer.weights import PHRASES
 
@@ -152,7 +152,7 @@ class CacheOptions:
             return Rescorer.load(bundle, device)
 
         def note(line: str) -> None:
-            typer.echo(f"note: {line}", err=True)
+            print_note(f"note: {line}")
 
         return load_cached_rescorer(bundle, device, self.cache or find_cache_folder(), note)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,9 +15,9 @@ from pathlib import Path
 from typing import Protocol
 
 import typer
-from tqdm import tqdm
 
 from rescorer.errors import ConfigError, quote
+from rescorer.escapes import escape_controls
 from rescorer.formats.io.text_io import is_stream
 from rescorer.formats.nist import is_stm
 from rescorer.models.bundle import (
@@ -34,6 +33,7 @@ from rescorer.runtime import user_cache_folder
 from rescorer.terminal.list_options import ListInputOptions, Lists, find_own_score
 from rescorer.terminal.options import TextOptions, WeightOptions, option
 from rescorer.terminal.program import running_command, warn
+from rescorer.terminal.tables import progress_bar
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.trie import Words
 from rescorer.types import NBestList, Weights
@@ -168,10 +168,10 @@ def read_first(files: Sequence[str], options: ListInputOptions, reference: str |
 @contextmanager
 def show_steps(what: str) -> Iterator[Callable[[str], None]]:
     """Show on a terminal which step of something long is running, and since when."""
-    with tqdm(bar_format="{desc} {elapsed}", leave=False, disable=not sys.stderr.isatty()) as bar:
+    with progress_bar(bar_format="{desc} {elapsed}", leave=False) as bar:
 
         def show(step: str) -> None:
-            bar.set_description_str(f"{what}: {step}")
+            bar.set_description_str(escape_controls(f"{what}: {step}"))
 
         yield show
 

@@ -289,7 +289,7 @@ class PrintedReport(JoinReport):
             text = found[0].examples[0]
             joined = join_text(text, [item.kind for item in found])
             message = f"joined {_name_kinds(found)}: {quote(text)} is read as {quote(joined)}"
-        typer.echo(f"note: {self.file}: {message}", err=True)
+        program.print_note(f"note: {self.file}: {message}")
 
     def lost_times(self, count: int) -> None:
         what = pluralise(count, "hypothesis", "hypotheses")

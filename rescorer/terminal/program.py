@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from rescorer.errors import ConfigError, FormatError, InputError, ModelError, RescorerError, pluralise
+from rescorer.escapes import escape_controls, guard_terminals
 
 if TYPE_CHECKING:
     from rescorer.types import Weights
@@ -82,7 +83,18 @@ def or_dash(value: float | None, form: str) -> str:
 
 def warn(message: str) -> None:
     """Print a warning to standard error."""
-    typer.echo(f"warning: {message}", err=True)
+    print_note(f"warning: {message}")
+
+
+INDENTED_LINE = "\n  "
+"""Start of a further line of a message."""
+
+
+def print_note(message: str) -> None:
+    """Print a message to standard error. On a terminal, no line end in a name makes it look like several."""
+    if sys.stderr.isatty():
+        message = INDENTED_LINE.join(map(escape_controls, message.split(INDENTED_LINE)))
+    typer.echo(message, err=True)
 
 
 def print_json(data: Any) -> None:
@@ -261,7 +273,7 @@ class Rejections:
         """
         for (_, field), reasons in self._reasons_by_kind.items():
             for reason in reasons[:MAX_EXAMPLES]:
-                typer.echo(f"rejected: {reason}", err=True)
+                print_note(f"rejected: {reason}")
             if (more := len(reasons) - MAX_EXAMPLES) > 0:
                 about = f" for their {field}" if field else ""
                 typer.echo(f"rejected: {pluralise(more, 'more list')}{about}{hint}", err=True)
@@ -354,6 +366,11 @@ def run(app: typer.Typer, program: str, exit_code: Callable[[RescorerError], int
     """Run a program. A ``RescorerError``, or output that cannot be written, becomes one line on standard
     error and an exit code instead of a traceback."""
     replace_closed_streams()
+    with guard_terminals():
+        _run(app, program, exit_code)
+
+
+def _run(app: typer.Typer, program: str, exit_code: Callable[[RescorerError], int]) -> None:
     try:
         app()
     except (BrokenPipeError, SystemExit) as error:  # the reader of our output has ended, as `head` does
@@ -362,7 +379,7 @@ def run(app: typer.Typer, program: str, exit_code: Callable[[RescorerError], int
         sys.stderr.close()
         sys.exit(BROKEN_PIPE)
     except RescorerError as error:
-        print(f"{program}: {error}", file=sys.stderr)
+        print_note(f"{program}: {error}")
         sys.exit(exit_code(error))
     except OSError as error:
         from rescorer.formats.io.text_io import WRITE_ERRORS

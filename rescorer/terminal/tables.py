@@ -13,20 +13,24 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 from tqdm import tqdm
 
+from rescorer.errors import ConfigError
+from rescorer.escapes import LINE_END, escape_controls, escape_formula, plain_stream
 from rescorer.evaluation.list_errors import MAX_NUMBER_CHARS, format_size
 from rescorer.formats.io.text_io import GZIP_MAGIC, write_text
 from rescorer.jobs.files import FileSummary
+from rescorer.terminal.options import option
 from rescorer.terminal.program import check_output_path
 
 PIPE_WIDTH = 160
@@ -54,17 +58,43 @@ class PipeConsole(Console):
 
 
 def make_console() -> Console:
-    """A console on stdout, as wide as the terminal."""
-    return PipeConsole(width=None if has_width() else PIPE_WIDTH, highlight=False)
+    """A console on stdout, as wide as the terminal. No text is read as markup."""
+    width = None if has_width() else PIPE_WIDTH
+    return PipeConsole(width=width, file=plain_stream(sys.stdout), highlight=False, markup=False, emoji=False)
 
 
 def print_out(*renderables: RenderableType) -> None:
-    """Print tables and plain text to stdout. Text wraps at spaces if the width of the output is known."""
+    """Print tables and plain text to stdout. Text wraps at spaces if the width of the output is known.
+
+    Whatever the tables and texts hold, no control character reaches a terminal but those of styles.
+    """
     console = make_console()
     for renderable in renderables:
         is_text = isinstance(renderable, str)
-        content = Text(renderable) if isinstance(renderable, str) else renderable
-        console.print(content, soft_wrap=is_text and not has_width())
+        content = Text(show(renderable, LINE_END)) if isinstance(renderable, str) else renderable
+        console.print(_Shown(content), soft_wrap=is_text and not has_width())
+
+
+def show(text: str, keep: str = "") -> str:
+    """A text as it may be shown: without control characters, except those to keep, if stdout is a terminal.
+
+    Tables show their cells in this way before they measure them, so that their columns stay straight.
+    """
+    return escape_controls(text, keep) if sys.stdout.isatty() else text
+
+
+class _Shown:
+    """What is shown of a table or text: control characters that still are in it become escapes."""
+
+    def __init__(self, content: RenderableType) -> None:
+        self._content = content
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, self._content)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._content, options):
+            yield segment if segment.control else Segment(show(segment.text, LINE_END), segment.style)
 
 
 class FoldingTable:
@@ -75,14 +105,15 @@ class FoldingTable:
     """
 
     def __init__(self, first_column: str, *number_columns: str, title: str = "") -> None:
-        self._names, self._headings, self._title = first_column, number_columns, title
+        self._names, self._title = show(first_column), show(title)
+        self._headings = tuple(map(show, number_columns))
         self._rows: list[tuple[str, tuple[str, ...]]] = []
 
     def add_row(self, name: str, *numbers: str) -> None:
         """Add a row with one formatted number per column."""
         if len(numbers) != len(self._headings):
             raise ValueError(f"{len(numbers)} numbers for {len(self._headings)} columns")
-        self._rows.append((name, tuple(map(shorten_numbers, numbers))))
+        self._rows.append((show(name), tuple(show(shorten_numbers(number)) for number in numbers)))
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         widest = self._name_width(options.max_width) + sum(GAP + width for width in self._full_widths())
@@ -147,7 +178,7 @@ def make_text_grid(rows: Iterable[tuple[str, str | Text]]) -> Table:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold", max_width=MAX_TEXT_WIDTH)
     for name, text in rows:
-        grid.add_row(Text(name), Text(text) if isinstance(text, str) else text)
+        grid.add_row(Text(show(name)), Text(show(text, LINE_END)) if isinstance(text, str) else text)
     return grid
 
 
@@ -170,16 +201,6 @@ def fold_columns(widths: Sequence[int], free: int, gap: int) -> Iterator[range]:
 
 Rows = Sequence[Sequence[str]]
 
-ExportOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--export",
-        metavar="FILE",
-        help="Also write the table to a file: Markdown (.md) or LaTeX (.tex, package booktabs), as it is "
-        "shown, or CSV (.csv), in which every number has a column of its own.",
-    ),
-]
-
 
 def to_markdown(headings: Sequence[str], rows: Rows) -> str:
     """Format a table in GitHub's Markdown; numbers, after the first column, are right-aligned."""
@@ -192,15 +213,24 @@ def to_markdown(headings: Sequence[str], rows: Rows) -> str:
 def _escape_markdown(cell: str) -> str:
     """Escape characters that would end the cell, or be read as HTML, emphasis, code or a link."""
     escaped = re.sub(r"[\\`*\[\]|]|(?<!\w)_|_(?!\w)", r"\\\g<0>", cell).replace("<", "&lt;")
-    return " ".join(escaped.split())
+    return escape_controls(" ".join(escaped.split()))
 
 
-def to_csv(headings: Sequence[str], rows: Sequence[Sequence[str | float | None]]) -> str:
-    """Format a table for programs as comma-separated values (RFC 4180). None becomes an empty cell."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([headings, *rows])
-    return text.getvalue()
+def to_csv(
+    headings: Sequence[str], rows: Sequence[Sequence[str | float | None]], *, is_raw: bool = False
+) -> str:
+    """Format a table as comma-separated values (RFC 4180). None becomes an empty cell.
+
+    Args:
+        is_raw: whether texts that a spreadsheet would take for formulas are written as they are.
+    """
+    lines = []
+    for cells in (headings, *rows):
+        line = io.StringIO()
+        shown = [escape_formula(cell) if isinstance(cell, str) and not is_raw else cell for cell in cells]
+        csv.writer(line).writerow(shown)  # ends with \r\n, so that cells with either of them are quoted
+        lines.append(line.getvalue().removesuffix("\r\n") + "\n")
+    return "".join(lines)
 
 
 def to_latex(headings: Sequence[str], rows: Rows) -> str:
@@ -220,7 +250,7 @@ LATEX_ESCAPES = {
 
 
 def _escape_latex(cell: str) -> str:
-    return "".join(LATEX_ESCAPES.get(character, character) for character in cell)
+    return "".join(LATEX_ESCAPES.get(character, character) for character in escape_controls(cell))
 
 
 WRITERS: dict[str, Callable[[Sequence[str], Rows], str]] = {".md": to_markdown, ".tex": to_latex}
@@ -228,29 +258,54 @@ WRITERS: dict[str, Callable[[Sequence[str], Rows], str]] = {".md": to_markdown, 
 CSV = ".csv"
 
 
-def check_export(path: Path | None) -> None:
-    """Raise ConfigError if ``--export`` names an unknown kind of file or a folder that does not exist."""
-    if path is not None:
-        check_output_path("--export", path, [*WRITERS, CSV])
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """The file to which a table is also written."""
 
+    export: Path | None = option(
+        None,
+        "Also write the table to a file: Markdown (.md) or LaTeX (.tex, package booktabs), as it is shown, "
+        "or CSV (.csv), in which every number has a column of its own.",
+        metavar="FILE",
+    )
+    raw: bool = option(
+        False,
+        "In a .csv file, write texts that begin with = + - or @ as they are, for programs. Without this, "
+        "they get an apostrophe before them, so that no spreadsheet computes them.",
+    )
 
-def write_export(
-    path: Path, headings: Sequence[str], rows: Rows, records: Sequence[Mapping[str, str | float | None]]
-) -> None:
-    """Write a table in the format of the file's extension; see ``check_export``.
+    def check(self) -> None:
+        """Raise ConfigError if the file has an unknown extension or cannot be written, or there is none for
+        ``--raw``."""
+        if self.export is not None:
+            check_output_path("--export", self.export, [*WRITERS, CSV])
+        if self.raw and (self.export is None or self.export.suffix.lower() != CSV):
+            raise ConfigError(f"--raw: expected --export with a name that ends in {CSV}")
 
-    Args:
-        headings, rows: the table with formatted numbers, for Markdown and LaTeX.
-        records: the rows with unformatted numbers, for CSV. All have the same keys, which become headings.
+    def write(
+        self,
+        headings: Sequence[str],
+        rows: Rows,
+        records: Sequence[Mapping[str, str | float | None]],
+    ) -> None:
+        """Write a table in the format of the file's extension, if there is a file.
 
-    Raises:
-        FormatError: the file cannot be written.
-    """
-    suffix = path.suffix.lower()
-    if suffix == CSV:
-        write_text(path, to_csv(list(records[0]), [list(record.values()) for record in records]))
-    else:
-        write_text(path, WRITERS[suffix](headings, rows))
+        Args:
+            headings, rows: the table with formatted numbers, for Markdown and LaTeX.
+            records: the rows with unformatted numbers, for CSV. All have the same keys, which become
+                headings.
+
+        Raises:
+            FormatError: the file cannot be written.
+        """
+        if self.export is None:
+            return
+        suffix = self.export.suffix.lower()
+        if suffix == CSV:
+            cells = [list(record.values()) for record in records]
+            write_text(self.export, to_csv(list(records[0]), cells, is_raw=self.raw))
+        else:
+            write_text(self.export, WRITERS[suffix](headings, rows))
 
 
 MAX_HEADER_BYTES = 1 << 24
@@ -277,9 +332,16 @@ def count_json_lines(source: str) -> int | None:
         return None
 
 
-def progress_bar(what: str, total: int | None, unit: str, *, scale: bool = False) -> tqdm[Any]:
-    """Return a context manager that shows a progress bar on standard error, if that is a terminal."""
-    return tqdm(desc=what, total=total, unit=unit, unit_scale=scale, disable=not sys.stderr.isatty())
+def progress_bar(what: str = "", *, enabled: bool = True, **style: Any) -> tqdm[Any]:
+    """Return a context manager that shows a progress bar on standard error, if that is a terminal.
+
+    Texts that are shown next to it later need ``escape_controls``.
+
+    Args:
+        style: arguments of tqdm, such as ``total`` and ``unit``.
+    """
+    is_shown = enabled and sys.stderr.isatty()
+    return tqdm(desc=escape_controls(what), file=plain_stream(sys.stderr), disable=not is_shown, **style)
 
 
 @contextmanager
@@ -293,7 +355,7 @@ def show_rescoring(
     """
     counts = list(map(count_json_lines, sources)) if enabled else []
     total = None if None in counts else sum(filter(None, counts)) or None
-    with tqdm(desc="rescoring", unit=" lists", total=total, disable=not enabled) as bar:
+    with progress_bar("rescoring", enabled=enabled, unit=" lists", total=total) as bar:
 
         def update(n_items: int, summary: FileSummary) -> None:
             bar.update(n_items)

@@ -8,9 +8,12 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
-from rescorer.terminal.tables import check_export, to_csv, to_latex, to_markdown, write_export
+from rescorer.escapes import FORMULA_STARTS
+from rescorer.terminal.tables import ExportOptions, to_csv, to_latex, to_markdown
 from tests.support.list_lines import GOOD, record, write
 
 HEADINGS, ROWS = ("system", "WER %"), (("a|b_c", "1.5"), ('say "x", 5 %', "−2.0"))
@@ -43,14 +46,40 @@ def test_output_that_cannot_be_written(run, tmp_path, command):
 
 def test_the_name_chooses_the_format(tmp_path):
     for name, beginning in (("a.md", "| system"), ("a.CSV", "system,"), ("a.tex", "\\begin")):
-        check_export(tmp_path / name)
-        write_export(tmp_path / name, HEADINGS, ROWS, [{"system": "a", "wer": 1.5}])
+        options = ExportOptions(tmp_path / name)
+        options.check()
+        options.write(HEADINGS, ROWS, [{"system": "a", "wer": 1.5}])
         assert (tmp_path / name).read_text(encoding="utf-8").startswith(beginning)
-    check_export(None)
+    ExportOptions().check()
     with pytest.raises(ConfigError, match=r"expected a name that ends in \.md, \.tex, \.csv"):
-        check_export(Path("table.xlsx"))
+        ExportOptions(Path("table.xlsx")).check()
     with pytest.raises(ConfigError, match="no such folder"):
-        check_export(tmp_path / "missing" / "a.md")
+        ExportOptions(tmp_path / "missing" / "a.md").check()
+    for export in (None, tmp_path / "a.md"):
+        with pytest.raises(ConfigError, match=r"--raw: expected --export with a name that ends in \.csv"):
+            ExportOptions(export, raw=True).check()
+
+
+@given(cell=st.text(st.sampled_from("=+-@\t\r\n＝a1', \"\x1b\0")), number=st.floats(allow_nan=False))
+def test_no_text_of_a_csv_file_is_a_formula_and_raw_texts_come_back(cell, number):
+    rows = [(cell, number), (cell, None)]
+    shown = list(csv.reader(io.StringIO(to_csv((cell, "b"), rows), newline="")))
+    assert not any(row[0].startswith(FORMULA_STARTS) for row in shown)
+    assert all(row[0].removeprefix("'") == cell.removeprefix("'") for row in shown)
+    assert [float(shown[1][1]), shown[2][1]] == [number, ""]
+    raw = list(csv.reader(io.StringIO(to_csv((cell, "b"), rows, is_raw=True), newline="")))
+    assert [row[0] for row in raw] == [cell] * 3
+
+
+def test_evaluate_exports_texts_for_spreadsheets_or_raw(run, tmp_path):
+    source = write(tmp_path / "=1+1.jsonl", *GOOD)
+    other = write(tmp_path / "b.jsonl", *GOOD)
+    for options, name in (((), "'=1+1.jsonl"), (("--raw",), "=1+1.jsonl")):
+        table = tmp_path / "pairs.csv"
+        assert run("compare", source, other, "--export", table, *options)[0] == 0
+        row = next(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+        assert row["baseline"] == name
+        assert float(row["gain"]) == 0
 
 
 def test_evaluate_exports_numbers_for_programs(run, bundle, tmp_path):

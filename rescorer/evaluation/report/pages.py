@@ -24,6 +24,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from rescorer.errors import pluralise
+from rescorer.escapes import LINE_END, escape_controls
 from rescorer.evaluation.list_errors import PERCENT_DECIMALS, format_number, format_p, format_signed
 from rescorer.evaluation.report import data
 from rescorer.evaluation.report.build import make_slots
@@ -559,7 +560,7 @@ def render_html(data: ReportData) -> str:
     style, script = read_asset("style.css"), read_asset("script.js")
     policy = f"default-src 'none'; style-src {source_hash(style)}; script-src {source_hash(script)}; "
     template = make_environment().get_template("report.html.j2")
-    return template.render(
+    page = template.render(
         data=data,
         policy=Markup(policy + "base-uri 'none'; form-action 'none'"),
         style=Markup(style),
@@ -569,6 +570,7 @@ def render_html(data: ReportData) -> str:
         interval_column=IntervalColumn(data.systems),
         change_column=ChangeColumn(data.groups.rows) if data.groups else None,
     )
+    return escape_controls(page, LINE_END)
 
 
 @cache
@@ -586,7 +588,7 @@ def render_markdown(data: ReportData) -> str:
     """Write a section of Markdown with the tables of a report."""
     environment = make_environment().overlay(autoescape=False)
     environment.filters["cell"] = escape_cell
-    return environment.get_template("report.md.j2").render(data=data)
+    return escape_controls(environment.get_template("report.md.j2").render(data=data), LINE_END)
 
 
 def escape_cell(text: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.formats.io.text_io import Source, is_parquet, open_named, read_lines, source_name
+from rescorer.formats.io.text_io import NumberedLine, Source, is_parquet, open_named, read_lines, source_name
 from rescorer.storage import base_name, find_objects, is_object, is_url
 from rescorer.types import NBestList
 
@@ -27,7 +27,7 @@ MAX_LINES = 10_000
 COMMENT = ";;"
 """The beginning of comments in NIST's formats. Comments as long as a licence may precede the other lines."""
 MAX_CHARACTERS = 1 << 20
-"""Maximum number of characters of a sample that are parsed as JSON."""
+"""Maximum number of characters of a sample that are parsed as JSON. The line that exceeds it is the last."""
 MAX_DOCUMENTS = 50
 ID_AT_END = re.compile(r"\([^()]*[\d._-][^()]*\)$")
 MAGIC_BYTES = 5
@@ -75,7 +75,12 @@ class Sample:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The first line as a JSON object; an empty dict if the line is something else."""
+        """The first line as a JSON object; an empty dict if the line is something else.
+
+        Of a very long line, only the values at its beginning are parsed.
+        """
+        if len(self.first) > MAX_CHARACTERS:
+            return self.documents[0] if self.documents and isinstance(self.documents[0], dict) else {}
         try:
             value = json.loads(self.first)
         except (ValueError, RecursionError):
@@ -116,7 +121,18 @@ def _read_texts(path: str | Path) -> Iterator[str]:
             yield text
             n_left += text.startswith(COMMENT)
         n_left -= 1
-        if n_left <= 0 and not (is_json and n_characters < SAMPLE_CHARACTERS):
+        is_long_enough = not (is_json and n_characters < SAMPLE_CHARACTERS)
+        if n_characters > MAX_CHARACTERS or (n_left <= 0 and is_long_enough):
+            return
+
+
+def take_head(lines: Iterator[NumberedLine]) -> Iterator[NumberedLine]:
+    """Yield the first lines of a file, as many as a sample has at most, and take no more."""
+    n_characters = 0
+    for line, text in islice(lines, SAMPLE_LINES):
+        yield line, text
+        n_characters += len(str(text))
+        if n_characters > MAX_CHARACTERS:
             return
 
 

@@ -12,10 +12,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import wraps
+from itertools import islice
 from typing import Any, NoReturn, ParamSpec, TypeGuard
 
 from rescorer.errors import FormatError, InputError
-from rescorer.formats.io.text_io import MAX_LINE_VARIABLE, max_line_bytes
+from rescorer.formats.io.text_io import MAX_LINE_VARIABLE, max_line_bytes, max_values
 from rescorer.types import NBestList
 
 SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -97,6 +98,8 @@ INDENTED_START = re.compile(r"[\[{][ \t\r]*\n[ \t]+[^ \t\r\n]")
 """Matches the start of an indented document: only its first line and its last line begin with a bracket."""
 FLAT_START = re.compile(r"[\[{][ \t\r]*\n[^ \t\r\n\[{]")
 """Matches the start of a document that takes several lines without indentation."""
+VALUE_START = re.compile(r"[,\[{]")
+"""Matches what stands before a value; strings may have it, too."""
 NEXT_START = re.compile(r"(?:(?<=\n)|\A)[\[{]")
 """Matches an opening bracket at the start of a line."""
 TYPE_NAMES = {
@@ -168,7 +171,7 @@ class JsonStream:
         """
         self._chunks, self._min_characters = chunks, min_characters
         self._file = file
-        self._limit = max_line_bytes()
+        self._limit, self._max_values = max_line_bytes(), max_values()
         self._text, self._at = "", 0
         self._line, self._column = line, 0  # of the first character of the text
         self._ended = False
@@ -233,11 +236,15 @@ class JsonStream:
         """Read the next value."""
         self.peek()
         while True:
+            text = self._cut_text()
             try:
-                value, end = DECODER.raw_decode(self._text, self._at)
+                value, end = DECODER.raw_decode(text, self._at)
             except json.JSONDecodeError as error:
-                near_end = error.pos >= len(self._text) - MAX_TOKEN_CHARACTERS
+                near_end = error.pos >= len(text) - MAX_TOKEN_CHARACTERS
                 cut_short = error.msg.startswith("Unterminated") or near_end
+                if cut_short and len(text) < len(self._text):
+                    message = f"a value has more than {self._max_values:,} values in it"
+                    self._fail_unparsable(f"{message}; set {MAX_LINE_VARIABLE} to allow more")
                 if not (cut_short and self._read_more()):
                     self._fail(error.msg, error.pos)
             except (ValueError, RecursionError) as error:  # too many digits or brackets, or a duplicate key
@@ -249,6 +256,15 @@ class JsonStream:
         self._check_surrogates(value, end)
         self._at = end
         return value
+
+    def _cut_text(self) -> str:
+        """The text up to the place at which a value that begins at the cursor would have too many values."""
+        if len(self._text) - self._at <= self._max_values:
+            return self._text
+        if sum(self._text.count(mark, self._at) for mark in ",[{") <= self._max_values:
+            return self._text
+        starts = VALUE_START.finditer(self._text, self._at)
+        return self._text[: next(islice(starts, self._max_values, None)).start()]
 
     def read_members(self, allow_duplicates: bool = False) -> Iterator[str]:
         """Yield each key of the next object; the caller must read the value after each key.

@@ -305,6 +305,15 @@ MAX_LINE_BYTES = 1 << 26
 """
 MAX_LINE_VARIABLE = "RESCORER_MAX_LINE_BYTES"
 """Environment variable that overrides ``MAX_LINE_BYTES``."""
+WORD_BYTES, VALUE_BYTES = 8, 32
+"""The limit on the length of a line, in bytes, for each word or JSON value that the line may have.
+
+A word of one letter takes up to thirty times the memory of its characters, and an empty JSON object as well.
+"""
+MIN_PIECES = 1 << 16
+"""Number of words or values that every line may have, even if the limit on its length is low."""
+BLANKS, VALUE_STARTS = b" \t\r\f\v", b",[{"
+"""Bytes that separate words, and bytes that stand before JSON values; strings may have them, too."""
 BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -577,10 +586,32 @@ def _split_lines(chunks: Iterator[bytes], limit: int) -> Iterator[bytes | None]:
         yield b"".join(parts) if size <= limit else None
 
 
+def max_values() -> int:
+    """Return the limit on the number of values in one JSON value, which depends on that on its length.
+
+    Raises:
+        ConfigError: ``MAX_LINE_VARIABLE`` is not a number of bytes.
+    """
+    return max(MIN_PIECES, max_line_bytes() // VALUE_BYTES)
+
+
+def _find_excess(raw: bytes, limit: int) -> str:
+    """Say that a line has too many words or JSON values; return an empty string if it does not."""
+    if len(raw) <= MIN_PIECES:
+        return ""
+    for kind, marks, n_bytes in (("words", BLANKS, WORD_BYTES), ("JSON values", VALUE_STARTS, VALUE_BYTES)):
+        n_most = max(MIN_PIECES, limit // n_bytes)
+        if len(raw) > n_most and len(raw) - len(raw.translate(None, marks)) > n_most:
+            return f"has more than {n_most:,} {kind}; set {MAX_LINE_VARIABLE} to allow more"
+    return ""
+
+
 def _decode_line(raw: bytes | None, name: str, number: int, limit: int, encoding: str) -> str | FormatError:
     if raw is None:
         message = f"longer than {limit} bytes; set {MAX_LINE_VARIABLE} to allow more"
         return FormatError(message, file=name, line=number)
+    if problem := _find_excess(raw, limit):
+        return FormatError(problem, file=name, line=number)
     try:
         line = raw.decode(encoding)
     except UnicodeDecodeError as error:

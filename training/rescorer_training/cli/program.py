@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from tqdm import tqdm
 
+from rescorer.escapes import escape_controls, plain_stream
 from rescorer.terminal.program import PLAIN_HELP, LazyCommand, LazyGroup, version_option
 from rescorer.terminal.program import run as run_program
 from rescorer_training.pipes import keep_pipes
@@ -115,16 +117,16 @@ class _BarTask(ProgressTask):
         self._bar.update(amount)
 
     def set_note(self, note: str) -> None:
-        self._bar.set_postfix_str(note, refresh=False)
+        self._bar.set_postfix_str(escape_controls(note), refresh=False)
 
 
 @contextmanager
 def show_bar(description: str, unit: str, total: int | None) -> Iterator[ProgressTask]:
     """Draw a bar on stderr while a task runs; draw nothing where stderr is not a terminal."""
     # disable=None is tqdm's own test for a terminal
-    with tqdm(
-        desc=description, unit=f" {unit}", total=total, unit_scale=True, leave=False, disable=None
-    ) as bar:
+    style: dict[str, Any] = {"unit": f" {unit}", "unit_scale": True, "leave": False, "disable": None}
+    style |= {"desc": escape_controls(description), "file": plain_stream(sys.stderr)}
+    with tqdm(total=total, **style) as bar:
         yield _BarTask(bar)
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from rescorer.errors import ConfigError, FormatError
+from rescorer.escapes import plain_stream
 from rescorer.models.network_files import Vocabulary
 from rescorer.models.networks import State
 from rescorer.models.neural import SequenceModel
@@ -64,7 +65,7 @@ class Monitor:
         """
         if not self.quiet:
             style: dict[str, Any] = {"unit_scale": True, "smoothing": 0.05, "disable": None}
-            style["unit"] = f" {self.unit}"
+            style |= {"unit": f" {self.unit}", "file": plain_stream(sys.stderr)}
             self.bar = tqdm(total=n_words, initial=n_done, **style)
 
     def advance(self, n_words: int) -> None:

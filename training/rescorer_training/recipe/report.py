@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from rescorer.errors import ConfigError
+from rescorer.escapes import LINE_END, escape_controls
 
 REPORT_FILE, FIGURES_FILE, CURVES_FILE = "report.md", "report.json", "curves.png"
 LINE_STYLES, N_COLOURS = ("-", "--", ":", "-."), 10
@@ -90,7 +91,8 @@ def check_plotting() -> None:
 
 def write_report(report: Report, folder: Path) -> None:
     """Write ``report.md``, ``report.json`` and, if networks were trained, ``curves.png``."""
-    (folder / REPORT_FILE).write_text(render_markdown(report), encoding="utf-8")
+    text = escape_controls(render_markdown(report), LINE_END)
+    (folder / REPORT_FILE).write_text(text, encoding="utf-8")
     facts = json.dumps(asdict(report), indent=2, ensure_ascii=False)
     (folder / FIGURES_FILE).write_text(facts + "\n", encoding="utf-8")
     if report.curves:

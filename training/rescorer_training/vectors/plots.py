@@ -23,6 +23,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from rescorer.errors import ConfigError, FormatError, quote
+from rescorer.escapes import LINE_END, escape_controls
 from rescorer.evaluation.report.pages import source_hash
 from rescorer.formats.io import text_io
 from rescorer_training.vectors.files import WordVectors
@@ -281,8 +282,8 @@ def render_page(picture: Picture) -> str:
         lstrip_blocks=True,
     )
     data = {
-        "words": picture.words,
-        "groups": picture.groups,
+        "words": [*map(escape_controls, picture.words)],
+        "groups": [*map(escape_controls, picture.groups)],
         "groupOf": picture.group_of,
         "colours": COLOURS,
         "points": {name.value: points.round(4).tolist() for name, points in picture.points.items()},
@@ -290,7 +291,7 @@ def render_page(picture: Picture) -> str:
         "cosines": [[round(value, 3) for value in row] for row in picture.cosines.tolist()],
     }
     policy = f"default-src 'none'; style-src {source_hash(style)}; script-src {source_hash(script)}; "
-    return environment.get_template("page.html.j2").render(
+    page = environment.get_template("page.html.j2").render(
         title=picture.title,
         n_words=len(picture.words),
         projections=[name.value for name in picture.points],
@@ -299,3 +300,4 @@ def render_page(picture: Picture) -> str:
         style=Markup(style),
         script=Markup(script),
     )
+    return escape_controls(page, LINE_END)
