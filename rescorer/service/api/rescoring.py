@@ -369,7 +369,7 @@ class RescorerService(RescorerServiceServicer):
                 response_bytes = check_text_response_size(
                     request, prepared_request.valid_lists, ranker.bundle, self._settings.max_response_bytes
                 )
-                current_memory.get().shrink(current_call.get().request_bytes + response_bytes)
+                current_memory.get().shrink(current_call.get().held_bytes + response_bytes)
                 admission.begin_scoring(ticket, prepared_request.tokens)
                 outcomes = await self._score(prepared_request, call)
                 response = await self._run(
@@ -403,7 +403,7 @@ class RescorerService(RescorerServiceServicer):
             response_bytes = check_response_size(
                 request, request_bytes, ranker, self._settings.max_response_bytes
             )
-            current_memory.get().shrink(request_bytes + response_bytes)
+            current_memory.get().shrink(current_call.get().held_bytes + response_bytes)
             try:
                 return await self._answer(ranker, request, response, call, wait=wait)
             except Overloaded:
