@@ -150,6 +150,7 @@ MAX_SOUNDS = 2_000
 generated. The search for so many takes one core half a second."""
 MAX_PHRASE_CHARS = 100
 """Phrases with longer texts are not proposed, and longer spellings are not searched for."""
+PHONES_PER_LETTER = 2  # largest number of phones of a letter in a word
 MAX_SEARCHED_WORDS = 1_000  # best hypotheses are searched until they have this many words together
 MAX_SEARCHED_CHARS = 20_000  # or until they have this many characters together
 MAX_REPLACED_CHARS = 400  # longer spans, which are mostly fillers or punctuation, are not replaced
@@ -383,6 +384,32 @@ class Generator:
         phones = iter(self._pronouncer.pronounce_each(part for _, words in searched for part in words))
         sounds = ([next(phones) or BARRIER * bool(part) for part in words] for _, words in searched)
         return [SpokenText(text, words, said) for (text, words), said in zip(searched, sounds, strict=True)]
+
+
+def estimate_steps_by_size(
+    texts: Sequence[str], phrases: Sequence[Phrase], max_words: Callable[[str], int]
+) -> int:
+    """Return an upper bound of the steps of ``Generator.generate`` for a list, before its words are known.
+
+    It allows for ``PHONES_PER_LETTER``, which only names of letters exceed.
+
+    Args:
+        texts: texts of the hypotheses, best first.
+        phrases: phrases that were not checked yet, or messages with the same fields.
+        max_words: returns an upper bound of the words of a text.
+    """
+    ways = [way for phrase in phrases for way in (phrase.text, *phrase.spellings)][:MAX_SOUNDS]
+    if not ways:
+        return 0
+    searched = texts[: DEFAULT.top]
+    n_words = sum(min(MAX_SEARCHED_WORDS, max_words(text)) for text in searched)
+    n_words = min(n_words, MAX_SEARCHED_CHARS)
+    lengths = [PHONES_PER_LETTER * min(len(way), MAX_PHRASE_CHARS) for way in ways]
+    n_places = n_words + len(searched)
+    n_proposals = min(MAX_MATCHES, n_places * len(ways)) + MAX_COMBINATIONS * len(searched)
+    search = estimate_search_steps(n_places, lengths, DEFAULT.max_distance)
+    n_lengths = max(map(max_words, ways))
+    return search + n_words * (n_lengths + n_proposals) + len(ways) * len(searched)
 
 
 def _check_count(nbest: NBestList, phrases: Sequence[Phrase]) -> None:

@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -131,6 +131,25 @@ class Phrases(Component):
         bound.shared = [*self.expected, *finder.select(options.phrases, options.phrase_lists)]
         return bound
 
+    def steps_by_size(self, request: Any) -> int:
+        has_own = any(nbest.phrases for nbest in request.lists)
+        if not (has_own or self.expected or request.phrases or request.phrase_lists):
+            return 0
+        from rescorer.phrases import STEPS_PER_PHRASE, estimate_steps, measure_phrases
+
+        max_words = self.bundle.normaliser.max_words
+        n_phrases, longest = measure_phrases(request.phrases, max_words)
+        known = [*self.expected, *self.finder.find_named(request.phrase_lists)]
+        shared = [longest, *(one.longest for one in known)]
+        steps = 0
+        for nbest in request.lists:
+            n_own, longest = measure_phrases(nbest.phrases, max_words)
+            n_phrases += n_own
+            words = [max_words(hypothesis.text) for hypothesis in nbest.hypotheses]
+            n_words = sum(words) + (max_generated_words(words) if request.generate else 0)
+            steps += estimate_steps(n_words, [*shared, longest])
+        return steps + STEPS_PER_PHRASE * n_phrases
+
     def steps_to_prepare(self, prepared: PreparedList) -> int:
         return self.finder.estimate_steps(prepared.nbest, prepared.words, self.shared)
 
@@ -197,6 +216,18 @@ class Phrases(Component):
                     for name in gains.keys() & columns.keys():
                         columns[name][index] += gains[name]
         columns[PHRASES] = np.array([math.fsum(match.credit for match in matches) for matches in found])
+
+
+def max_generated_words(words: Sequence[int]) -> int:
+    """Return an upper bound of the words of all hypotheses that are generated for a list.
+
+    Args:
+        words: upper bound of the words of each hypothesis, best first.
+    """
+    from rescorer.candidates import DEFAULT, MAX_PHRASE_CHARS, MAX_REPLACED
+
+    longest = max(words[: DEFAULT.top], default=0) + MAX_REPLACED * MAX_PHRASE_CHARS
+    return (DEFAULT.max_new + DEFAULT.max_combined) * longest
 
 
 def expected_phrases(prepared: PreparedList) -> tuple[Phrase, ...]:
@@ -301,6 +332,21 @@ class Generation(Component):
 
     def bind(self, options: RescoreOptions, weights: Weights) -> Component:
         return _Generating(self)
+
+    def steps_by_size(self, request: Any) -> int:
+        if not request.generate:
+            return 0
+        from rescorer.candidates import estimate_steps_by_size
+
+        max_words = self.bundle.normaliser.max_words
+        named = [self.bundle.phrases[name] for name in request.phrase_lists if name in self.bundle.phrases]
+        shared = [*request.phrases, *(phrase for one in named for phrase in one.phrases)]
+        return sum(
+            estimate_steps_by_size(
+                [one.text for one in nbest.hypotheses], [*nbest.phrases, *shared], max_words
+            )
+            for nbest in request.lists
+        )
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
         made = [hypothesis.generated for hypothesis in scored.prepared.nbest.hypotheses]

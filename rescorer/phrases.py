@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -333,13 +333,33 @@ class PhraseSearch:
         return [match for matches in by_length for match in matches]
 
 
-def estimate_steps(n_words: int, phrase_sets: Sequence[PhraseSet]) -> int:
-    """Return an upper bound of ``PhraseSearch.steps`` for hypotheses of ``n_words`` in total.
+STEPS_PER_COMPARISON = 8
+"""Time of comparing a word or weighing a phrase, as a number of steps of ``sounds.estimate_steps``."""
+STEPS_PER_PHRASE = 2_000
+"""Time of adding a phrase, or a spelling, to a trie, in these steps."""
+
+
+def estimate_steps(n_words: int, longest: Iterable[int]) -> int:
+    """Return an upper bound of the steps of ``PhraseSearch`` for hypotheses of ``n_words`` in total.
 
     From each word on, at most as many words are compared with a set as its longest phrase has. A set has at
     most one phrase and one beginning of phrases of each length.
+
+    Args:
+        longest: number of words of the longest phrase of each set.
     """
-    return n_words * (1 + 3 * sum(phrases.longest for phrases in phrase_sets))
+    return STEPS_PER_COMPARISON * n_words * (1 + 3 * sum(longest))
+
+
+def measure_phrases(phrases: Iterable[Phrase], max_words: Callable[[str], int]) -> tuple[int, int]:
+    """Return the number of phrases with their spellings, and an upper bound of the words of the longest one.
+
+    Args:
+        phrases: phrases that were not checked yet, or messages with the same fields.
+        max_words: returns an upper bound of the words of a text.
+    """
+    texts = [text for phrase in phrases for text in (phrase.text, *phrase.spellings)]
+    return len(texts), min(MAX_PHRASE_WORDS, max(map(max_words, texts), default=0))
 
 
 def _add_match(matches: list[PhraseMatch], new: PhraseMatch) -> None:
@@ -535,7 +555,11 @@ class PhraseFinder:
             return 0
         partial = (hypothesis.partial for hypothesis in nbest.hypotheses)
         n_words = sum(len(canonical) for canonical, _ in set(zip(words, partial, strict=True)))
-        return estimate_steps(n_words, phrase_sets)
+        return estimate_steps(n_words, (phrases.longest for phrases in phrase_sets))
+
+    def find_named(self, names: Iterable[str]) -> list[PhraseSet]:
+        """Return the sets of phrases of the bundle with these names, as far as it has them."""
+        return [self._named[name] for name in dict.fromkeys(names) if name in self._named]
 
     def collect(self, nbest: NBestList, shared: Sequence[PhraseSet] = ()) -> tuple[Phrase, ...]:
         """Return all phrases that are searched in a list, each once.

@@ -294,6 +294,16 @@ class Component:
         """Return an upper bound of the hypotheses that ``extend`` may add to a list; None: it adds none."""
         return None
 
+    def steps_by_size(self, request: Any) -> int:
+        """Return an upper bound of the steps of ``extend`` and ``prepare`` for all lists of a request.
+
+        It follows from the sizes of texts alone: nothing has been checked or normalised yet.
+
+        Args:
+            request: a message with ``lists`` and the fields of ``RescoreOptions``.
+        """
+        return 0
+
     def steps_to_extend(self, prepared: PreparedList) -> int:
         """Return an upper bound of the steps of ``extend``, such as comparisons of two words or phones.
 

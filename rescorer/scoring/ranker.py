@@ -16,6 +16,7 @@ import numpy as np
 from rescorer.decision import apply_rule, estimate_confidence
 from rescorer.errors import ConfigError, did_you_mean, quote
 from rescorer.list_checks import (
+    MAX_WORDS,
     SpokenWords,
     check_lengths,
     check_list,
@@ -151,13 +152,18 @@ class ListRanker:
         )
 
     def prepare(
-        self, nbest: NBestList, options: BoundOptions, spend: Callable[[int], None] = lambda steps: None
+        self,
+        nbest: NBestList,
+        options: BoundOptions,
+        spend: Callable[[int], None] = lambda steps: None,
+        max_words: int = MAX_WORDS,
     ) -> PreparedList:
         """Check a list against the options and normalise its words.
 
         Args:
             spend: called before each search with an upper bound of its steps. It may raise an error to
                 prevent the search.
+            max_words: largest number of canonical words of a hypothesis, or of the context.
 
         Raises:
             InvalidList: the list cannot be scored under these options.
@@ -171,7 +177,7 @@ class ListRanker:
                     raise error from None
                 raise
             context = self._normalise(nbest.context)
-            check_lengths(nbest.id, words, context)
+            check_lengths(nbest.id, words, context, max_words)
             history, spoken = context, tuple[SpokenWords, ...]()
             if nbest.previous:
                 spoken = normalise_previous(nbest.previous, self._normalise)
@@ -199,8 +205,13 @@ class ListRanker:
         normalise = cache(self.text_normaliser.normalise)
         return tuple(normalise(hypothesis.text) for hypothesis in prepared.nbest.hypotheses)
 
-    def prepare_texts(self, nbest: NBestList, options: BoundOptions) -> PreparedList:
+    def prepare_texts(
+        self, nbest: NBestList, options: BoundOptions, max_words: int = MAX_WORDS
+    ) -> PreparedList:
         """Normalise the texts of ``nbest``, which will be scored word by word and not ranked.
+
+        Args:
+            max_words: largest number of canonical words of a text, or of the context.
 
         Raises:
             InvalidList: a text, or the context, is too long.
@@ -208,7 +219,7 @@ class ListRanker:
         with phase(Phase.TEXT):
             words = self.normalise_texts([hypothesis.text for hypothesis in nbest.hypotheses])
             context = self._normalise(nbest.context)
-            check_lengths(nbest.id, words, context)
+            check_lengths(nbest.id, words, context, max_words)
             prepared = PreparedList(nbest, words, context, options, (), history=context)
             return self.component(LanguageModels).prepare(prepared)
 

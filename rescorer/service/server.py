@@ -45,6 +45,7 @@ from rescorer.service.api.management import (
 from rescorer.service.api.rescoring import RescorerService
 from rescorer.service.api.shadow import Shadow
 from rescorer.service.engine.admission import Quota
+from rescorer.service.engine.census import count_decoded_bytes
 from rescorer.service.engine.client_limits import CallMemory, SlowClientInterceptor, StreamSlots
 from rescorer.service.engine.engine import Batcher, ScoringEngine
 from rescorer.service.listener import (
@@ -119,7 +120,15 @@ def create_listener(
             max(MIN_ARRIVING, MAX_ARRIVING_BYTES // settings.max_message_bytes),
             [reflection.SERVICE_NAME],
         ),
-        CallInterceptor(authenticator, ROLES, response_bytes, drain, telemetry, memory),
+        CallInterceptor(
+            authenticator,
+            ROLES,
+            response_bytes,
+            drain,
+            telemetry,
+            memory,
+            partial(count_decoded_bytes, settings=settings),
+        ),
     ]
     options = [
         ("grpc.max_receive_message_length", settings.max_message_bytes),

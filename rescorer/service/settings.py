@@ -261,15 +261,15 @@ class ServiceSettings(BaseSettings):
     """Maximum number of hypotheses per list, and of texts per ScoreText request. The default is twice the
     length of the longest n-best lists in common use."""
     max_words: int = Field(1000, ge=1)
-    """Maximum number of words per hypothesis, text or context, separated by blanks, hyphens or underscores.
-    The default corresponds to minutes of speech."""
+    """Maximum number of words per hypothesis, text or context, separated by blanks or punctuation. The
+    default corresponds to minutes of speech."""
     max_request_words: int = Field(262_144, ge=1)
     """Maximum number of words per message, including sentence ends and contexts. Words that hypotheses of a
     list share from their start count once, so that ordinary lists may be several times as long. The default
     takes one core with the starter bundle about half a minute. It is also the maximum number of pieces of
     words that models of the bundle read."""
     max_score_streams: int = Field(1000, ge=1)
-    """Maximum number of streams of scores per list."""
+    """Maximum number of streams of scores per list, and of those that the weights of a request name."""
     max_field_values: int = Field(524_288, ge=1)
     """Maximum number of values in the clients' fields of all lists and hypotheses of a message, such as the
     words and times of hypotheses. A value takes about a hundred bytes of memory, however few it has in the
@@ -282,9 +282,9 @@ class ServiceSettings(BaseSettings):
     default takes one core 0.2 s to compile."""
     max_search_steps: int = Field(8_000_000_000, ge=1)
     """Maximum work per message of finding phrases in hypotheses, and of finding what sounds like them if
-    hypotheses are generated, estimated before each list is searched: comparisons of a word with that of a
-    phrase, and of a phone with that of a phrase. The default allows for 32 lists of 2,000 phrases with
-    generated hypotheses, and takes one core about a minute."""
+    hypotheses are generated, estimated before each list is searched: comparisons of a phone with that of a
+    phrase, and eight for each comparison of a word with that of a phrase. The default allows for 32 lists of
+    2,000 phrases with generated hypotheses, and takes one core about a minute."""
     max_decision_steps: int = Field(100_000_000, ge=1)
     """Maximum work of the decision rules and rerankers per message, in comparisons of a word of a hypothesis
     with up to 64 words of another. In a confusion network, a word counts as 2,000 and more, and every

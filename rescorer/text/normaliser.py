@@ -722,6 +722,10 @@ class Normaliser:
             by_character = MAX_CHARACTER_GROWTH[settings.unicode_form]
         return by_character * self._replacement_growth
 
+    def max_words(self, text: str) -> int:
+        """Return an upper bound of the number of words of this text, without normalising it."""
+        return (utf8_bytes(text) * self.max_growth(text) + 1) // 2
+
     def _add_to_cache(self, token: str, words: tuple[str, ...]) -> None:
         if self._cache_bytes >= MAX_CACHE_BYTES:
             self._cache.clear()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+import traceback
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -58,6 +59,8 @@ class Call:
     Attributes:
         timings: phases of the current message.
         request_bytes: size of the current message.
+        held_bytes: upper bound of the memory of the current message, once it is decoded.
+        parse_s: time spent on the bytes of the current message.
         model: label of the bundle that serves the call.
         lists: number of lists in all messages so far.
         failed_lists: number of lists that were answered with an error. They do not affect the status of the
@@ -69,7 +72,8 @@ class Call:
         self.model = ""
         self.lists = self.failed_lists = self.edges = 0
         self.timings: list[PhaseTiming] = []
-        self.request_bytes = 0
+        self.request_bytes = self.held_bytes = 0
+        self.parse_s = 0.0
         self._method, self._metrics, self._span = method, metrics, span
         self._began_at = time.perf_counter()
         self._seconds: Counter[str] = Counter()
@@ -277,6 +281,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         drain: counts the open calls.
         telemetry: records the calls, refused ones too.
         memory: bounds the bytes of requests and answers.
+        count_bytes: returns an upper bound of the memory of a request, by the path of its method and its
+            bytes; it may refuse the request.
     """
 
     def __init__(
@@ -287,7 +293,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         drain: Drain,
         telemetry: Telemetry,
         memory: CallMemory,
+        count_bytes: Callable[[str, bytes], int],
     ) -> None:
+        self._count_bytes = count_bytes
         self._authenticator, self._roles, self._response_bytes = authenticator, roles, response_bytes
         self._drain, self._telemetry, self._memory = drain, telemetry, memory
         self._pacer = RefusalPacer()
@@ -311,7 +319,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             call = await self._begin_call(path, context, role)
             async with guard(context, call, self._pacer):
                 memory = await self._memory.open(client_of(context))
-                await memory.hold(len(data) + response_bytes)
+                self._count_message(path, data, call)
+                await memory.hold(call.held_bytes + response_bytes)
                 response = await handler.unary_unary(decode(handler, data, call), context)
                 answer: bytes = handler.response_serializer(response)
                 memory.post(len(answer), len(data))
@@ -326,13 +335,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
                 async def read_requests() -> AsyncIterator[Any]:
                     async for data in stream:
-                        await memory.hold(len(data) + response_bytes, wait=True)
+                        self._count_message(path, data, call)
+                        await memory.hold(call.held_bytes + response_bytes, wait=True)
                         yield decode(handler, data, call)
 
                 async for response in handler.stream_stream(read_requests(), context):
                     answer: bytes = handler.response_serializer(response)
                     call.finish_message()
-                    memory.post(len(answer))
+                    memory.post(len(answer), call.held_bytes)  # the method still refers to the request
                     yield answer  # returns when the client's flow control has let the answer through
                     memory.mark_read()
 
@@ -340,6 +350,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if handler.request_streaming:
             return grpc.stream_stream_rpc_method_handler(answer_stream)
         return grpc.unary_unary_rpc_method_handler(answer)
+
+    def _count_message(self, path: str, data: bytes, call: Call) -> None:
+        """Count what is in the bytes of a message; raises LimitExceeded if it is too much."""
+        began_at = time.perf_counter()
+        call.request_bytes = len(data)
+        try:
+            call.held_bytes = self._count_bytes(path, data)
+        finally:
+            call.parse_s = time.perf_counter() - began_at
 
     def _authorise_only(self, path: str, handler: Any, role: Role) -> Any:
         async def answer_stream(requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
@@ -376,7 +395,6 @@ def decode(handler: Any, data: bytes, call: Call) -> Any:
         InputError: the bytes are not a valid message.
     """
     began_at = time.perf_counter()
-    call.request_bytes = len(data)
     try:
         return handler.request_deserializer(data)
     except DecodeError:
@@ -384,7 +402,9 @@ def decode(handler: Any, data: bytes, call: Call) -> Any:
             "the request cannot be decoded; expected a message of rescorer.v1 with texts in UTF-8"
         ) from None
     finally:
-        call.record_timings([PhaseTiming(label(Phase.PARSE), began_at, time.perf_counter() - began_at)])
+        seconds = time.perf_counter() - began_at
+        call.parse_s += seconds
+        call.record_timings([PhaseTiming(label(Phase.PARSE), began_at, seconds)])
 
 
 @asynccontextmanager
@@ -400,12 +420,20 @@ async def guard(context: grpc.aio.ServicerContext, call: Call, pacer: RefusalPac
         call.finish("call failed" if kind.hidden else "call refused", kind.code.name, error)
         if (memory := current_memory.get(None)) is not None:
             memory.shrink(call.request_bytes)  # no answer will be made
-        if delay_s := pacer.delay_s(client_of(context)):
+        release_frames(error)
+        if delay_s := pacer.delay_s(client_of(context), call.parse_s):
             await asyncio.sleep(min(delay_s, (context.time_remaining() or math.inf) / 2))
         # Without the error's frames: they hold the request, and on Python 3.13 are in a cycle with the error.
         await abort(context, error.with_traceback(None))
     else:
         call.finish("call answered", grpc.StatusCode.OK.name)
+
+
+def release_frames(error: BaseException | None) -> None:
+    """Drop what the frames of an error refer to: a refusal may wait, and should not keep its request."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 async def abort(context: grpc.aio.ServicerContext, error: Exception) -> None:

@@ -55,10 +55,10 @@ from rescorer.unread_scores import MIN_LISTS, find_untuned_weights
 
 log = structlog.get_logger()
 
-GENERATION_TOKENS = 32_768
-"""Cost of generating hypotheses for a list, in tokens: to normalise this many takes as long."""
 STEPS_PER_TOKEN = 64
-"""Number of steps of a decision rule that take as long as normalising and writing one token."""
+"""Number of steps of a search or a decision rule that take as long as normalising and writing one token."""
+RESPONSE_BYTES_PER_TOKEN = 64
+"""Estimated bytes of a response that take as long to make as normalising and writing one token."""
 RescoredResponse = pb.RescoreResponse | pb.RescoreStreamResponse
 RescoreResponse = TypeVar("RescoreResponse", pb.RescoreResponse, pb.RescoreStreamResponse)
 Result = TypeVar("Result")
@@ -77,10 +77,9 @@ class PreparedRequest:
     decision_tokens: int = 0
     """Cost of deciding, in tokens: to normalise and write this many takes as long."""
 
-    @property
-    def response_tokens(self) -> int:
-        """Cost of deciding and writing the response, in tokens."""
-        return self.tokens + self.decision_tokens
+    def response_tokens(self, response_bytes: int) -> int:
+        """Return the cost of deciding and writing a response of this estimated size, in tokens."""
+        return self.tokens + self.decision_tokens + response_bytes // RESPONSE_BYTES_PER_TOKEN
 
     @property
     def valid_lists(self) -> list[PreparedList]:
@@ -104,7 +103,7 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
         check_list_response_size(message, request, ranker, options, settings.max_response_bytes)
         with phase(Phase.PARSE):
             nbest = messages.list_from_proto(message)
-        return ranker.prepare(nbest, options, budget.spend)
+        return ranker.prepare(nbest, options, budget.spend, settings.max_words)
 
     lists, tokens = limit_words(
         budget.each(request.lists, prepare),
@@ -140,7 +139,7 @@ def prepare_texts(
     """
     nbest = NBestList("", tuple(map(Hypothesis, request.texts)), context=request.context)
     options = ranker.bind(RescoreOptions(weights=read_weights(request, ranker.bundle)))
-    prepared = [ranker.prepare_texts(nbest, options)] if request.texts else []
+    prepared = [ranker.prepare_texts(nbest, options, settings.max_words)] if request.texts else []
     backward = bool(ranker.bundle.backward)
     lists, tokens = limit_words(prepared, settings.max_request_words, "texts", backward=backward)
     lists, n_units = limit_units(lists, settings.max_request_words, "texts")
@@ -369,7 +368,7 @@ class RescorerService(RescorerServiceServicer):
                 response_bytes = check_text_response_size(
                     request, prepared_request.valid_lists, ranker.bundle, self._settings.max_response_bytes
                 )
-                current_memory.get().shrink(current_call.get().request_bytes + response_bytes)
+                current_memory.get().shrink(current_call.get().held_bytes + response_bytes)
                 admission.begin_scoring(ticket, prepared_request.tokens)
                 outcomes = await self._score(prepared_request, call)
                 response = await self._run(
@@ -403,14 +402,14 @@ class RescorerService(RescorerServiceServicer):
             response_bytes = check_response_size(
                 request, request_bytes, ranker, self._settings.max_response_bytes
             )
-            current_memory.get().shrink(request_bytes + response_bytes)
+            current_memory.get().shrink(current_call.get().held_bytes + response_bytes)
             try:
-                return await self._answer(ranker, request, response, call, wait=wait)
+                return await self._answer(ranker, request, response, call, response_bytes, wait=wait)
             except Overloaded:
                 self._metrics.rejected_lists.inc(len(request.lists))
                 if not call.fallback:
                     raise
-            return await self._answer(ranker, request, response, call, late=True)
+            return await self._answer(ranker, request, response, call, response_bytes, late=True)
 
     async def _answer(
         self,
@@ -418,6 +417,7 @@ class RescorerService(RescorerServiceServicer):
         request: RescoreRequest,
         response: RescoreResponse,
         call: CallContext,
+        response_bytes: int,
         *,
         wait: bool = False,
         late: bool = False,
@@ -425,6 +425,7 @@ class RescorerService(RescorerServiceServicer):
         """Admit a request and fill its response.
 
         Args:
+            response_bytes: estimated size of the response.
             late: use only the permitted fallback, which has a separate quota.
         """
         admission = self._engine.late_admission if late else self._engine.admission
@@ -435,22 +436,23 @@ class RescorerService(RescorerServiceServicer):
         ) as ticket:
             prepared_request = await self._run(
                 lambda: prepare_lists(ranker, request, self._settings),
-                n_tokens + GENERATION_TOKENS * len(request.lists) * request.generate,
+                n_tokens + estimate_searches(ranker, request),
                 call.client,
             )
             admission.begin_scoring(ticket, prepared_request.tokens)
             self._untuned.add(request, prepared_request)
-            response_s = self._response_time.seconds_for(prepared_request.response_tokens)
+            response_tokens = prepared_request.response_tokens(response_bytes)
+            response_s = self._response_time.seconds_for(response_tokens)
             outcomes = await self._score(prepared_request, replace(call, response_s=response_s), late=late)
-            started_at, tokens = time.perf_counter(), prepared_request.response_tokens
+            started_at = time.perf_counter()
             response = await self._run(
                 lambda: write_response(
                     prepared_request, outcomes, request, response, call.request_id, self._metrics
                 ),
-                tokens,
+                response_tokens,
                 call.client,
             )
-            self._response_time.record(tokens, time.perf_counter() - started_at)
+            self._response_time.record(response_tokens, time.perf_counter() - started_at)
             telemetry = current_call.get()
             telemetry.failed_lists += sum(answer.status.code != 0 for answer in response.lists)
             response.timing.CopyFrom(make_timing(outcomes, call.arrived_at, telemetry.timings))
@@ -485,6 +487,14 @@ class RescorerService(RescorerServiceServicer):
 def estimate_tokens() -> int:
     """Estimate the number of tokens of the current message from its size, before they are counted."""
     return current_call.get().request_bytes // BYTES_PER_TOKEN
+
+
+def estimate_searches(ranker: ListRanker, request: RescoreRequest) -> int:
+    """Return an upper bound of the cost of all searches of components in a request's lists, in tokens.
+
+    It is known before anything is normalised.
+    """
+    return sum(component.steps_by_size(request) for component in ranker.components) // STEPS_PER_TOKEN
 
 
 def make_timing(outcomes: list[ListOutcome], arrived_at: float, timings: list[PhaseTiming]) -> pb.Timing:

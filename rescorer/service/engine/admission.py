@@ -35,6 +35,7 @@ from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.scoring.batch import count_distinct
 from rescorer.scoring.components import BoundOptions, Outline, PreparedList
 from rescorer.scoring.ranker import ListRanker
+from rescorer.service.engine.census import MAX_WEIGHT_NAMES
 from rescorer.service.settings import ServiceSettings
 from rescorer.text import utf8_bytes
 from rescorer.types import DecisionRule, Weights
@@ -48,8 +49,6 @@ Lists = Sequence[PreparedList | InputError]
 
 NAMES_OF_WEIGHTS = ("streams", "lm", "mixture", "rerankers", "components", "tuned_on")
 """Fields of weights that contain names, as keys or as values."""
-MAX_WEIGHT_NAMES = 131_072
-"""Largest number of names in all these fields. Most are fingerprints of lists on which weights were tuned."""
 
 
 def check_request(request: RescoreRequest, settings: ServiceSettings) -> None:
@@ -82,7 +81,7 @@ def check_request(request: RescoreRequest, settings: ServiceSettings) -> None:
     if (n_values := count_values(request, settings.max_field_values)) > settings.max_field_values:
         expected = f"expected at most {settings.max_field_values} (max_field_values)"
         raise LimitExceeded(f"at least {n_values} values in lists and hypotheses; {expected}", field="fields")
-    _check_names(request, settings.max_name_chars)
+    _check_names(request, settings)
     _check_each(request.phrase_lists, settings.max_name_chars, "phrase_lists[{}]")
 
 
@@ -138,7 +137,7 @@ def check_texts(request: pb.ScoreTextRequest, settings: ServiceSettings) -> None
         LimitExceeded: there are too many texts, a text has too many words, or a name is too long.
     """
     _check_count(len(request.texts), "texts", settings, "max_hypotheses")
-    _check_names(request, settings.max_name_chars)
+    _check_names(request, settings)
     _check_texts(request.texts, settings.max_words, "texts[{}]")
     _check_words(request.context, settings.max_words, "context")
 
@@ -149,11 +148,15 @@ def _check_count(count: int, field: str, settings: ServiceSettings, setting: str
         raise LimitExceeded(f"{count} {field}; expected at most {limit} ({setting})", field=field)
 
 
-def _check_names(request: RescoreRequest | pb.ScoreTextRequest, limit: int) -> None:
+def _check_names(request: RescoreRequest | pb.ScoreTextRequest, settings: ServiceSettings) -> None:
     """Check the names of the model and of the weights."""
+    limit = settings.max_name_chars
     n_names = sum(len(getattr(request.weights, field)) for field in NAMES_OF_WEIGHTS)
     if n_names > MAX_WEIGHT_NAMES:
         raise LimitExceeded(f"{n_names} names; expected at most {MAX_WEIGHT_NAMES}", field="weights")
+    if (n_streams := len(request.weights.streams)) > settings.max_score_streams:  # each list looks at all
+        expected = f"expected at most {settings.max_score_streams} (max_score_streams)"
+        raise LimitExceeded(f"{n_streams} names; {expected}", field="weights.streams")
     _check_each([request.model], limit, "model")
     _check_each([request.weights_name], limit, "weights_name")
     if request.HasField("weights"):
