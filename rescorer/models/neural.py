@@ -63,7 +63,7 @@ from rescorer.models.outputs import ClassFactoredSoftmax, FullSoftmax, MixtureOf
 from rescorer.models.transformer import TransformerNetwork
 from rescorer.models.tree_attention import build_prefix_tree, tree_vectors
 from rescorer.models.tree_softmax import TreeSoftmax
-from rescorer.runtime import Phase, count_context_words, phase
+from rescorer.runtime import Phase, count_context_words, pause, phase
 from rescorer.safe_input import Folder, descriptor_path
 from rescorer.trie import SENTENCE_END, EdgeScores, HypothesisTrie, Words, sort_by_length
 
@@ -321,6 +321,7 @@ def read_sequences(
     index = None if is_sorted else torch.from_numpy(order).to(inputs.device)
     after = before if index is None else tuple(part.index_select(0, index) for part in before)
     for position_now, found in enumerate(by_position):
+        pause()
         n = len(found)
         gates = inputs.index_select(0, found)  # many times as fast as inputs[...]
         if added is not None:
@@ -395,6 +396,7 @@ def read_recurrently(
     rows_above = to_device(trie.parent_in_level, device).split(sizes)
     words = to_device(place[trie.node_word], device).split(sizes)
     for rows, word, level in zip(rows_above[1:], words[1:], trie.levels(), strict=True):
+        pause()
         gates = inputs.index_select(0, word)  # many times as fast as inputs[...]
         if added is not None:
             gates += added.at_level(level)

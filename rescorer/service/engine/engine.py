@@ -22,7 +22,7 @@ import heapq
 import itertools
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -39,7 +39,7 @@ from rescorer.service.engine.admission import NO_WORK, Admission, Quota, Work
 from rescorer.service.metrics import Metrics
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.tracing import QUEUE, PhaseTiming, run_timed, timings_from_seconds
-from rescorer.service.workers.frames import ScoreJob, WorkerScores
+from rescorer.service.workers.frames import ScoreJob, WorkerLost, WorkerScores, abandoned_error
 from rescorer.service.workers.pool import Worker, WorkerPool, run_within
 
 log = structlog.get_logger()
@@ -266,6 +266,10 @@ class TwoLevelQueue(Generic[Item]):
         level = self._urgent if urgent else self._normal
         return level.put(item, cost, client=client, kind=kind)
 
+    def next_kind(self) -> Any:
+        """Return the kind of the next item; None if nothing is waiting."""
+        return self._next_level().next_kind()
+
     def take(self, budget: int) -> list[Item]:
         """Remove and return the next items, all of one kind and level; see ``FairQueue.take``."""
         return self._take_by(lambda level: level.take(budget))
@@ -282,17 +286,19 @@ class TwoLevelQueue(Generic[Item]):
         return before + min(self._urgent.waiting_cost, before + work.cost)
 
     def _take_by(self, take: Callable[[FairQueue[Item]], list[Item]]) -> list[Item]:
-        has_urgent, has_normal = (level.next_kind() is not None for level in (self._urgent, self._normal))
-        is_urgent = has_urgent and (self._urgent_lead <= 0 or not has_normal)
-        level = self._urgent if is_urgent else self._normal
+        level = self._next_level()
+        both_wait = all(level.next_kind() is not None for level in (self._urgent, self._normal))
         taken_before = level.taken_cost
         items = take(level)
-        if has_urgent and has_normal:
-            cost = level.taken_cost - taken_before
-            self._urgent_lead += cost if is_urgent else -cost
-        else:
+        cost = level.taken_cost - taken_before
+        self._urgent_lead += cost if level is self._urgent else -cost
+        if not both_wait:
             self._urgent_lead = 0
         return items
+
+    def _next_level(self) -> FairQueue[Item]:
+        has_urgent, has_normal = (level.next_kind() is not None for level in (self._urgent, self._normal))
+        return self._urgent if has_urgent and (self._urgent_lead <= 0 or not has_normal) else self._normal
 
 
 SMALL_TOKENS = 4096
@@ -381,6 +387,14 @@ class ItemScores(NamedTuple):
     """Time in the queue, until scoring of the batch began."""
 
 
+class Kind(NamedTuple):
+    """What items of one batch have in common."""
+
+    label: str
+    models: tuple[str, ...]
+    is_long: bool
+
+
 @dataclass(eq=False, slots=True)
 class WorkItem:
     """A part of a list that waits to be scored."""
@@ -417,10 +431,13 @@ class WorkItem:
             return "scored"
         return "expired" if isinstance(error, DeadlineExceeded) else "failed"
 
+    is_long: bool = False
+    """Whether short items may overtake this one while it is scored."""
+
     @property
-    def kind(self) -> tuple[str, tuple[str, ...]]:
-        """Bundle and models; only items of the same kind can be scored together."""
-        return self.label, self.models
+    def kind(self) -> Kind:
+        """Only items of the same kind are scored together; otherwise short ones would wait for long ones."""
+        return Kind(self.label, self.models, self.is_long)
 
     def is_finished(self) -> bool:
         """Whether the item is scored, failed or cancelled. First lets an item past its deadline fail."""
@@ -437,7 +454,8 @@ class WorkItem:
 
 
 LANES_PER_WORKER = 2
-
+LONG_SHARE = 1 / 4
+"""An item that costs more than this share of a batch is long."""
 
 StartedBatch = tuple[Batch, ScoreRequest, list[PhaseTiming]]
 """A batch whose trie has been built, its first request, and the timings of building."""
@@ -465,15 +483,17 @@ class Batcher:
     ) -> None:
         self._pool, self._offloader = pool, offloader
         self._max_batch_tokens, self._wait_s = max_batch_tokens, wait_ms / 1e3
+        self._long_tokens = LONG_SHARE * max_batch_tokens
         self._on_scored, self._on_failed = on_scored, on_failed
         self._queue: TwoLevelQueue[WorkItem] = TwoLevelQueue(WorkItem.is_finished)
-        self._cost_in_batches = 0
-        self._arrival = asyncio.Event()
+        self._cost_in_batches = {False: 0, True: 0}  # of short and of long items
+        self._changed = asyncio.Event()  # set when a lane may find something to do
         self._lanes: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        n_lanes = LANES_PER_WORKER * len(self._pool.workers)
-        self._lanes = [asyncio.create_task(self._run_lane()) for _ in range(n_lanes)]
+        n_workers = len(self._pool.workers)
+        lanes = [self._next_batch] * LANES_PER_WORKER * n_workers + [self._next_overtaking] * n_workers
+        self._lanes = [asyncio.create_task(self._run_lane(next_batch)) for next_batch in lanes]
 
     async def stop(self) -> None:
         for lane in self._lanes:
@@ -487,8 +507,9 @@ class Batcher:
 
     def put(self, item: WorkItem, client: Hashable, *, urgent: bool = False) -> None:
         """Queue an item; ``item.future`` will receive its scores or an error."""
+        item.is_long = item.cost > self._long_tokens
         item.leave_queue = self._queue.put(item, item.cost, client=client, kind=item.kind, urgent=urgent)
-        self._arrival.set()
+        self._changed.set()
 
     def cancel(self, items: Sequence[WorkItem]) -> None:
         """Cancel the items that are not finished."""
@@ -501,11 +522,11 @@ class Batcher:
         self, client: Hashable, work: Work, expected: Mapping[Hashable, Work] | None = None
     ) -> float:
         """Predict the cost of what is scored before the last of some new items; see ``FairQueue``."""
-        return self._cost_in_batches + self._queue.cost_before(client, work, expected)
+        return sum(self._cost_in_batches.values()) + self._queue.cost_before(client, work, expected)
 
-    async def _run_lane(self) -> None:
+    async def _run_lane(self, next_batch: Callable[[], Awaitable[list[WorkItem]]]) -> None:
         while True:
-            items = await self._next_batch()
+            items = await next_batch()
             try:
                 await self._serve(items)
             except Exception as error:  # if the lane ended, later items would wait for ever
@@ -513,7 +534,8 @@ class Batcher:
                 for item in items:
                     item.fail(ScoringError("a batch failed unexpectedly"))
             finally:
-                self._cost_in_batches -= sum(item.cost for item in items)
+                self._cost_in_batches[items[0].is_long] -= sum(item.cost for item in items)
+                self._changed.set()
             # Let the lane that now has the worker fill up its batch first.
             await asyncio.sleep(0)
 
@@ -521,13 +543,31 @@ class Batcher:
         """Wait for items and take those of the next batch."""
         while True:
             while not len(self._queue):
-                self._arrival.clear()
-                await self._arrival.wait()
+                self._changed.clear()
+                await self._changed.wait()
             if self._wait_s:
                 await asyncio.sleep(self._wait_s)
             if items := self._queue.take(self._max_batch_tokens):  # empty if all were finished
-                self._cost_in_batches += sum(item.cost for item in items)
-                return items
+                return self._begin(items)
+
+    async def _next_overtaking(self) -> list[WorkItem]:
+        """Wait until short items are next and may overtake a long batch, and take them.
+
+        Other lanes take them too. But when the batches of these are long, one is being scored, and another
+        waits for its end.
+        """
+        while True:
+            kind = self._queue.next_kind() if self._pool.n_overtakable else None
+            if kind is None or kind.is_long:
+                self._changed.clear()
+                await self._changed.wait()
+            elif items := self._queue.take(self._max_batch_tokens):
+                return self._begin(items)
+
+    def _begin(self, items: list[WorkItem]) -> list[WorkItem]:
+        self._cost_in_batches[items[0].is_long] += sum(item.cost for item in items)
+        self._changed.set()  # the next item may be of another kind
+        return items
 
     async def _serve(self, items: list[WorkItem]) -> None:
         """Score a batch, with items that join it; if that fails, score each item individually, once."""
@@ -546,7 +586,7 @@ class Batcher:
         while remaining:
             try:
                 # Keep the worker for all items: otherwise each of them would wait for its turn.
-                async with self._pool.acquire() as worker:
+                async with self._pool.acquire(long=items[0].is_long) as worker:
                     while remaining and worker.alive:
                         item = remaining.popleft()
                         if not item.is_finished() and (error := await self._try_to_score(worker, [item])):
@@ -564,7 +604,8 @@ class Batcher:
         unfinished = [item for item in items if not item.is_finished()]
         started = await self._start(unfinished)
         try:
-            async with self._pool.acquire() as worker:
+            async with self._pool.acquire(long=items[0].is_long) as worker:
+                self._changed.set()  # if this batch is long, short ones may overtake it
                 batch = [item for item in unfinished if not item.is_finished()]
                 joining = self._take_compatible(batch)
                 items += joining
@@ -586,6 +627,9 @@ class Batcher:
         try:
             await self._score(worker, items, started or await self._start(items))
         except Exception as error:
+            is_fault = isinstance(error, WorkerLost | TimeoutError)
+            if not is_fault and all(item.future.done() for item in items):
+                return None  # it was abandoned
             await self._pool.check(worker, error)
             return error
         return None
@@ -596,8 +640,7 @@ class Batcher:
             return []
         budget = self._max_batch_tokens - sum(item.cost for item in items)
         joining = self._queue.take_more(items[0].kind, budget)
-        self._cost_in_batches += sum(item.cost for item in joining)
-        return joining
+        return self._begin(joining) if joining else []
 
     async def _start(self, items: Sequence[WorkItem]) -> StartedBatch:
         """Build the trie of a batch."""
@@ -618,8 +661,9 @@ class Batcher:
         try:
             while request is not None:
                 label, encoders = items[0].label, sorted(request.encoders)
-                job = ScoreJob(label, request.trie, request.models, encoders, request.surface)
-                scores = await run_within(self._pool.timeout_s, worker.score(job))
+                overtakes = not items[0].is_long
+                job = ScoreJob(label, request.trie, request.models, encoders, request.surface, overtakes)
+                scores = await run_within(self._pool.timeout_s, score_while_needed(worker, job, items))
                 if first is None:
                     first = scores
                     self._pool.record_success()
@@ -637,6 +681,26 @@ class Batcher:
                 queue = PhaseTiming(QUEUE, item.queued_at, began_at - item.queued_at)
                 item.future.set_result(ItemScores(batch.part(index), scored, queue))
         self._on_scored(items, scored)
+
+
+async def score_while_needed(worker: Worker, job: ScoreJob, items: Sequence[WorkItem]) -> WorkerScores:
+    """Have a worker score a job until the last of its items is finished, if that is earlier.
+
+    Raises:
+        Unavailable: all items are finished: their callers have gone, or their deadlines have passed.
+    """
+    scoring = asyncio.ensure_future(worker.score(job))
+    needed = asyncio.ensure_future(asyncio.wait([item.future for item in items]))
+    try:
+        await asyncio.wait((scoring, needed), return_when=asyncio.FIRST_COMPLETED)
+        if not scoring.done():
+            scoring.cancel()
+            await asyncio.wait((scoring,))  # a worker that does not even end its step hangs
+            raise abandoned_error()
+        return scoring.result()
+    finally:
+        scoring.cancel()
+        needed.cancel()
 
 
 FALLBACK_SHARE, FALLBACK_BOUNDS_S = 0.2, (0.03, 0.25)
