@@ -20,6 +20,7 @@ import asyncio
 import functools
 import heapq
 import itertools
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
@@ -35,7 +36,7 @@ from rescorer.runtime import ContextWords
 from rescorer.scoring.batch import Batch, Part, ScoredPart, ScoreRequest, split
 from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker
-from rescorer.service.engine.admission import NO_WORK, Admission, Quota, Work
+from rescorer.service.engine.admission import NO_WORK, Admission, Pace, Quota, Work
 from rescorer.service.metrics import Metrics
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.tracing import QUEUE, PhaseTiming, run_timed, timings_from_seconds
@@ -143,10 +144,14 @@ class FairQueue(Generic[Item]):
             firsts, key=lambda kind: (firsts[kind].tag, firsts[kind].entries[kind][0].number), default=None
         )
 
-    def cost_before(
-        self, client: Hashable, work: Work, expected: Mapping[Hashable, Work] | None = None
-    ) -> float:
-        """Predict the cost of everything that will be served before the last of some new items.
+    def costs_before(
+        self,
+        client: Hashable,
+        work: Work,
+        expected: Mapping[Hashable, Work] | None = None,
+        overtaken: float = math.inf,
+    ) -> dict[Hashable, float]:
+        """Predict the cost, by client, of everything that will be served before the last of some new items.
 
         This counts the client's own earlier items, and the items of every other client whose tags come before
         the tag of the last new item. If all items of a client cost the same and nothing else arrives, the
@@ -155,15 +160,19 @@ class FairQueue(Generic[Item]):
         Args:
             work: the new items. All but the last are included in the result.
             expected: work that clients will add before the new items.
+            overtaken: the first item of another client does not count if it costs more than this.
         """
         expected = expected or {}
         own = self._work_of(client, expected)
         first_items_cost = work.cost * (work.items - 1) / work.items if work.items else 0.0
-        before = own.cost + first_items_cost
-        due = self._tag_of(client) + before
+        costs: dict[Hashable, float] = {client: own.cost + first_items_cost}
+        due = self._tag_of(client) + costs[client]
         for other in (self._busy.keys() | expected.keys()) - {client}:
-            before += self._work_of(other, expected).due_within(due - self._tag_of(other))
-        return before
+            theirs = self._work_of(other, expected)
+            if cost := theirs.due_within(due - self._tag_of(other)):
+                first = theirs.cost / theirs.items
+                costs[other] = cost - first * (first > overtaken)
+        return costs
 
     def _work_of(self, client: Hashable, expected: Mapping[Hashable, Work]) -> Work:
         flow = self._busy.get(client)
@@ -247,6 +256,10 @@ class FairQueue(Generic[Item]):
             del self._busy[flow.client]
 
 
+URGENT = ("urgent",)
+"""Stands for the clients of urgent items in a prediction."""
+
+
 class TwoLevelQueue(Generic[Item]):
     """A queue of urgent and normal items, each level fair to all clients; see ``FairQueue``."""
 
@@ -278,12 +291,20 @@ class TwoLevelQueue(Generic[Item]):
         """Remove and return the next items if they are of this kind; see ``FairQueue.take_more``."""
         return self._take_by(lambda level: level.take_more(kind, budget))
 
-    def cost_before(
-        self, client: Hashable, work: Work, expected: Mapping[Hashable, Work] | None = None
-    ) -> float:
-        """Predict the cost of everything that precedes the last of some new normal items."""
-        before = self._normal.cost_before(client, work, expected)
-        return before + min(self._urgent.waiting_cost, before + work.cost)
+    def costs_before(
+        self,
+        client: Hashable,
+        work: Work,
+        expected: Mapping[Hashable, Work] | None = None,
+        overtaken: float = math.inf,
+    ) -> dict[Hashable, float]:
+        """Predict the cost of everything that precedes the last of some new normal items, by client.
+
+        The cost of urgent items is that of ``URGENT``.
+        """
+        costs = self._normal.costs_before(client, work, expected, overtaken)
+        urgent = min(self._urgent.waiting_cost, sum(costs.values()) + work.cost)
+        return {**costs, URGENT: urgent} if urgent else costs
 
     def _take_by(self, take: Callable[[FairQueue[Item]], list[Item]]) -> list[Item]:
         level = self._next_level()
@@ -431,6 +452,7 @@ class WorkItem:
             return "scored"
         return "expired" if isinstance(error, DeadlineExceeded) else "failed"
 
+    client: Hashable = ""
     is_long: bool = False
     """Whether short items may overtake this one while it is scored."""
 
@@ -468,7 +490,7 @@ class Batcher:
         offloader: builds the tries.
         max_batch_tokens: largest batch, in tokens; an item that has more is a batch by itself.
         wait_ms: how long a batch waits for more items before it is taken from the queue.
-        on_scored: called for each batch that was scored.
+        on_scored: called for each batch that was scored, with the seconds that this took.
         on_failed: called for each batch that failed.
     """
 
@@ -478,15 +500,16 @@ class Batcher:
         offloader: Offloader,
         max_batch_tokens: int,
         wait_ms: float = 0.0,
-        on_scored: Callable[[Sequence[WorkItem], ScoredBatch], None] = lambda items, batch: None,
+        on_scored: Callable[[Sequence[WorkItem], ScoredBatch, float], None] = lambda *_: None,
         on_failed: Callable[[], None] = lambda: None,
     ) -> None:
         self._pool, self._offloader = pool, offloader
         self._max_batch_tokens, self._wait_s = max_batch_tokens, wait_ms / 1e3
-        self._long_tokens = LONG_SHARE * max_batch_tokens
+        self.long_tokens = LONG_SHARE * max_batch_tokens
+        """Cost above which an item is long."""
         self._on_scored, self._on_failed = on_scored, on_failed
         self._queue: TwoLevelQueue[WorkItem] = TwoLevelQueue(WorkItem.is_finished)
-        self._cost_in_batches = {False: 0, True: 0}  # of short and of long items
+        self._in_batches: Counter[tuple[Hashable, bool]] = Counter()  # cost by client, of long or short items
         self._changed = asyncio.Event()  # set when a lane may find something to do
         self._lanes: list[asyncio.Task[None]] = []
 
@@ -507,7 +530,7 @@ class Batcher:
 
     def put(self, item: WorkItem, client: Hashable, *, urgent: bool = False) -> None:
         """Queue an item; ``item.future`` will receive its scores or an error."""
-        item.is_long = item.cost > self._long_tokens
+        item.client, item.is_long = client, item.cost > self.long_tokens
         item.leave_queue = self._queue.put(item, item.cost, client=client, kind=item.kind, urgent=urgent)
         self._changed.set()
 
@@ -518,11 +541,20 @@ class Batcher:
                 item.future.cancel()
                 item.leave_queue()
 
-    def cost_before(
+    def costs_before(
         self, client: Hashable, work: Work, expected: Mapping[Hashable, Work] | None = None
-    ) -> float:
-        """Predict the cost of what is scored before the last of some new items; see ``FairQueue``."""
-        return sum(self._cost_in_batches.values()) + self._queue.cost_before(client, work, expected)
+    ) -> Mapping[Hashable, float]:
+        """Predict the cost of what is scored before the last of some new items, by client; see ``FairQueue``.
+
+        Short items need not wait for long ones that are being scored, or would be next.
+        """
+        is_short = work.cost <= self.long_tokens * work.items
+        overtaken = self.long_tokens if is_short else math.inf
+        costs = Counter(self._queue.costs_before(client, work, expected, overtaken))
+        for (other, is_long), cost in self._in_batches.items():
+            if not (is_short and is_long):
+                costs[other] += cost
+        return costs
 
     async def _run_lane(self, next_batch: Callable[[], Awaitable[list[WorkItem]]]) -> None:
         while True:
@@ -534,7 +566,9 @@ class Batcher:
                 for item in items:
                     item.fail(ScoringError("a batch failed unexpectedly"))
             finally:
-                self._cost_in_batches[items[0].is_long] -= sum(item.cost for item in items)
+                for item in items:
+                    self._in_batches[item.client, item.is_long] -= item.cost
+                self._in_batches = +self._in_batches  # without zeros
                 self._changed.set()
             # Let the lane that now has the worker fill up its batch first.
             await asyncio.sleep(0)
@@ -565,7 +599,8 @@ class Batcher:
                 return self._begin(items)
 
     def _begin(self, items: list[WorkItem]) -> list[WorkItem]:
-        self._cost_in_batches[items[0].is_long] += sum(item.cost for item in items)
+        for item in items:
+            self._in_batches[item.client, item.is_long] += item.cost
         self._changed.set()  # the next item may be of another kind
         return items
 
@@ -680,7 +715,7 @@ class Batcher:
             if not item.future.done():
                 queue = PhaseTiming(QUEUE, item.queued_at, began_at - item.queued_at)
                 item.future.set_result(ItemScores(batch.part(index), scored, queue))
-        self._on_scored(items, scored)
+        self._on_scored(items, scored, time.perf_counter() - began_at)
 
 
 async def score_while_needed(worker: Worker, job: ScoreJob, items: Sequence[WorkItem]) -> WorkerScores:
@@ -877,8 +912,9 @@ class ScoringEngine:
             self._record_batch,
             metrics.failed_batches.inc,
         )
-        self.admission = create_admission(settings, self.batcher)
-        self.late_admission = create_admission(settings, self.batcher)
+        self._pool, self._pace = pool, Pace()
+        self.admission = self._create_admission(settings)
+        self.late_admission = self._create_admission(settings)
         """Admits refused calls whose caller permits a fallback."""
         self.dispatcher = Dispatcher(self.batcher, settings.max_batch_tokens, metrics.record_item)
 
@@ -887,8 +923,11 @@ class ScoringEngine:
         await self.batcher.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _record_batch(self, items: Sequence[WorkItem], scored: ScoredBatch) -> None:
-        self.admission.throughput.record(sum(item.cost for item in items))
+    def _record_batch(self, items: Sequence[WorkItem], scored: ScoredBatch, seconds: float) -> None:
+        tokens = Counter[Hashable]()
+        for item in items:
+            tokens[item.client] += item.cost
+        self._pace.record(tokens, seconds / len(self._pool.workers))
         self._metrics.record_batch(
             items[0].label,
             items=len(items),
@@ -898,12 +937,20 @@ class ScoringEngine:
             timings=scored.timings,
         )
 
+    def _create_admission(self, settings: ServiceSettings) -> Admission:
+        max_tokens = settings.max_in_flight_tokens
+        return Admission(
+            Quota("lists", settings.max_in_flight_lists, settings.max_client_lists),
+            Quota("tokens", max_tokens, int(CLIENT_SHARE * max_tokens)),
+            # After less than a quarter of a batch per worker, the pace does not tell how long a list takes.
+            settings.max_batch_tokens // 4 * max(1, settings.workers),
+            self.batcher.costs_before,
+            self._pace,
+            max_item_tokens=settings.max_batch_tokens,
+            is_idle=lambda: self._pool.n_idle > 0 and not self.batcher.n_waiting,
+            on_starved=self._record_starved,
+        )
 
-def create_admission(settings: ServiceSettings, batcher: Batcher) -> Admission:
-    return Admission(
-        Quota("lists", settings.max_in_flight_lists, settings.max_client_lists),
-        Quota("tokens", settings.max_in_flight_tokens, int(CLIENT_SHARE * settings.max_in_flight_tokens)),
-        # After less than a quarter of a batch per worker, throughput does not predict how long a list takes.
-        settings.max_batch_tokens // 4 * max(1, settings.workers),
-        batcher.cost_before,
-    )
+    def _record_starved(self, client: Hashable) -> None:
+        log.warning("a client is refused again and again although a worker is idle", client=str(client))
+        self._metrics.starved_clients.inc()
