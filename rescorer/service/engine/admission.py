@@ -831,7 +831,7 @@ class Admission:
         return ""
 
     def _predict(self, client: Hashable, work: Work) -> tuple[float, float]:
-        """Predict the tokens that are scored before new items, and the time until the last of these is scored.
+        """Predict the tokens that are scored before new items, and the time until the last one is scored.
 
         No more tokens are predicted than the server holds.
         """
