@@ -18,7 +18,7 @@ from rescorer.protocol import messages
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceServicer
 from rescorer.ranking import Ranking
-from rescorer.runtime import Phase, phase
+from rescorer.runtime import Phase, pause, phase
 from rescorer.scoring.batch import score_words
 from rescorer.scoring.components import BoundOptions, PreparedList
 from rescorer.scoring.options import RescoreOptions, Weighting
@@ -214,6 +214,7 @@ def write_response(
     remaining_outcomes = iter(outcomes)
     for index, (message, prepared) in enumerate(zip(request.lists, prepared_request.lists, strict=True)):
         error: Exception | None
+        pause()
         if not isinstance(prepared, PreparedList):
             error = prepared
         elif (error := (outcome := next(remaining_outcomes)).error) is None:

@@ -34,6 +34,7 @@ from rescorer.models.bundle import Bundle
 from rescorer.phrases import check_set_names
 from rescorer.protocol.messages import MAX_TEXT_CHARS
 from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.runtime import pause
 from rescorer.scoring.batch import count_distinct
 from rescorer.scoring.components import BoundOptions, Outline, PreparedList
 from rescorer.scoring.ranker import ListRanker
@@ -214,6 +215,7 @@ class RequestBudget:
             LimitExceeded: the list costs too much alone.
             RequestTooCostly: all lists so far cost too much together.
         """
+        pause()
         self._of_list += amount
         if self._of_list > self._limit:
             message = self._alone.format(amount=self._of_list, what=what)

@@ -32,7 +32,7 @@ import structlog
 
 from rescorer.errors import DeadlineExceeded, ScoringError, Unavailable
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.runtime import ContextWords
+from rescorer.runtime import ContextWords, pausing
 from rescorer.scoring.batch import Batch, Part, ScoredPart, ScoreRequest, split
 from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker
@@ -333,9 +333,19 @@ class LargeJob:
     function: Callable[[], Any]
     result: asyncio.Future[tuple[Any, list[PhaseTiming]]]
 
+    def run(self) -> tuple[Any, list[PhaseTiming]]:
+        with pausing(self._check):
+            return run_timed(self.function)
+
+    def _check(self) -> None:
+        if self.result.done():
+            raise Unavailable("the caller has gone")
+
 
 class Offloader:
     """Run the jobs of calls and batches without blocking the event loop for long.
+
+    A large job whose call was cancelled, or is past its deadline, ends at its next ``pause``.
 
     Large jobs wait in a fair queue, so that a client with many of them does not delay other clients' jobs.
 
@@ -374,7 +384,7 @@ class Offloader:
         while self._n_idle and (jobs := self._queue.take(0)):
             (job,) = jobs
             self._n_idle -= 1
-            running = asyncio.get_running_loop().run_in_executor(self._threads, run_timed, job.function)
+            running = asyncio.get_running_loop().run_in_executor(self._threads, job.run)
             running.add_done_callback(lambda done, job=job: self._finish(job, done))  # type: ignore[misc]
 
     def _finish(self, job: LargeJob, done: asyncio.Future[tuple[Any, list[PhaseTiming]]]) -> None:
