@@ -351,6 +351,25 @@ def find_read(trie: HypothesisTrie, unread: Sequence[np.ndarray]) -> tuple[np.nd
     return np.flatnonzero(is_read), np.cumsum(is_read) - 1
 
 
+STEP_WORDS = {"cpu": 1024, "cuda": 65_536}
+"""Number of words whose inputs are projected in one step."""
+
+
+def project_words(network: StepNetwork, ids: Tensor) -> Tensor:
+    """The inputs of distinct words, (W, I): one projection per word."""
+    size = STEP_WORDS[ids.device.type]
+    if len(ids) <= size:
+        return network.inputs(ids)
+    inputs: Tensor | None = None
+    for begin in range(0, len(ids), size):
+        pause()
+        step = network.inputs(ids[begin : begin + size])
+        inputs = step.new_empty(len(ids), step.shape[1]) if inputs is None else inputs
+        inputs[begin : begin + size] = step
+    assert inputs is not None
+    return inputs
+
+
 def read_recurrently(
     network: StepNetwork,
     trie: HypothesisTrie,
@@ -385,7 +404,7 @@ def read_recurrently(
         n_known, after = [0] * len(contexts), read_start()
     unread = [context[n:] for context, n in zip(trie.contexts, n_known, strict=True)]
     read, place = find_read(trie, unread)
-    inputs = network.inputs(to_device(ids[read], device))  # (W, I): one projection per distinct word
+    inputs = project_words(network, to_device(ids[read], device))
     if any(map(len, contexts)):
         sequences = [place[words] for words in unread]
         after = read_sequences(network, inputs, sequences, after, added, n_known)

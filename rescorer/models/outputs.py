@@ -431,9 +431,12 @@ class ClassFactoredSoftmax(nn.Module):
         classes, rows = classes[by_pair], rows[by_pair]
         targets = words[by_pair] - self.first_word[classes]
         sorted_out = self.word_bias.new_zeros(len(words))  # stays 0 for words that are alone in their class
-        for c, begin, end in equal_runs(classes):
+        for c, first_edge, last_edge in equal_runs(classes):
             first, last = self.class_bounds[c], self.class_bounds[c + 1]
-            if last - first > 1:
+            if last - first == 1:
+                continue
+            step = max(MIN_BLOCK_ROWS, BLOCK_SCORES["cpu"] // (last - first))
+            for begin, end in pairwise([*range(first_edge, last_edge, step), last_edge]):
                 pause()
                 distinct, positions = torch.unique_consecutive(rows[begin:end], return_inverse=True)
                 vectors = hidden.index_select(0, distinct)
