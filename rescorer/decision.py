@@ -32,6 +32,7 @@ from rapidfuzz.process import cdist
 from rescorer.consensus import build_confusion_network, find_spans
 from rescorer.errors import InvalidList, LimitExceeded
 from rescorer.ranking import TIE_DECIMALS, Ranking, posteriors
+from rescorer.runtime import pause
 from rescorer.text import Normaliser, split_units, unit_noun
 from rescorer.trie import Words
 from rescorer.types import Calibration, ConfidenceMap, DecisionRule, ErrorUnit
@@ -127,6 +128,7 @@ def distance_blocks(codes: Sequence[str]) -> Iterator[tuple[int, np.ndarray]]:
         The first row b of the block, and its distances to the hypotheses from b on, (rows, D − b) int32.
     """
     for begin in range(0, len(codes), ROWS):
+        pause()
         rows = codes[begin : begin + ROWS]
         # distances up to the hint are found without computing the whole table
         options: dict[str, Any] = {"score_hint": 31, "dtype": np.int32, "workers": 1}

@@ -23,7 +23,7 @@ from rescorer.models.network_files import CONFIG_FILE
 from rescorer.models.ngram_files import place_ngram, read_ngram, read_words
 from rescorer.models.ngrams import NgramModel, align_vocabularies
 from rescorer.ranking import Ranking
-from rescorer.runtime import Phase, phase
+from rescorer.runtime import Phase, pause, phase
 from rescorer.safe_input import Folder
 from rescorer.scoring.batch import Batch, ScoredPart, plan, score_words
 from rescorer.scoring.components import BoundOptions, PreparedList
@@ -180,6 +180,7 @@ class TrieScorer:
         return [name for name in only or self.models if (name in self.surface) == surface]
 
     def _score(self, name: str, trie: HypothesisTrie, encoders: Encoders) -> EdgeScores:
+        pause()
         model = self.models[name]
         projections = {key: one.projection for key, one in encoders.items() if one.model == name}
         if not projections:

@@ -1,4 +1,4 @@
-"""Resources of this process: its cores, its cache folder, the time of its phases, its threads and memory.
+"""Resources of this process: its cores, its cache folder, the time and pauses of its work, threads, memory.
 
 Code marks its phases with ``phase(...)``; the marks cost next to nothing unless a ``Stopwatch`` is running.
 Phases can be nested. Time spent in an inner phase does not count towards the outer one, so the times of all
@@ -201,6 +201,30 @@ def count_context_words(needed: int, recalled: int) -> None:
     if counts is not None:
         counts.needed += needed
         counts.recalled += recalled
+
+
+def pause() -> None:
+    """End a bounded step of long work, such as a level of a trie, a chunk, or a hypothesis of a list.
+
+    Whoever runs the work may act here: abandon it by raising an error, or use the thread for something short.
+    Nothing happens unless ``pausing`` is in effect, at next to no cost.
+    """
+    act = _on_pause.get()
+    if act is not None:
+        act()
+
+
+@contextmanager
+def pausing(act: Callable[[], object]) -> Iterator[None]:
+    """Call ``act`` in each ``pause`` of the current thread while the ``with`` block runs."""
+    token = _on_pause.set(act)
+    try:
+        yield
+    finally:
+        _on_pause.reset(token)
+
+
+_on_pause: ContextVar[Callable[[], object] | None] = ContextVar("on_pause", default=None)
 
 
 _chosen = 0

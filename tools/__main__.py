@@ -130,6 +130,40 @@ def fuzz(
 
 
 @app.command()
+def fairness(
+    lists: ListsArgument,
+    bundle: BundleOption,
+    weights: WeightsOption = "default",
+    floods: Annotated[
+        str, typer.Option(help="Kinds of floods, separated by commas; empty: all of them.")
+    ] = "",
+    seconds: Annotated[float, typer.Option(min=1, help="Duration of each stage, two per flood.")] = 10.0,
+    hypotheses: HypothesesOption = DEFAULT_MAX_HYPOTHESES,
+    serve: ServeOption = "--workers 1",
+    log: LogOption = None,
+    limit_s: LimitOption = 3600.0,
+    seed: SeedOption = 1,
+    as_json: JsonOption = False,
+    format_: FormatOption = None,
+) -> None:
+    """Flood a server in several ways; check that ten polite callers hardly notice.
+
+    Example: python -m tools fairness demo/lists.jsonl.gz --bundle models/starter/1 --floods long,small
+
+    Polite callers may wait three times as long as they do alone (p99), and all of them must be answered. Work
+    whose callers have gone must end soon, and so must a server that is asked to stop.
+    """
+    from rescorer.errors import ConfigError
+    from tools.fairness import FLOODS, FairnessPlan, run_fairness
+
+    names = tuple(floods.split(",")) if floods else tuple(FLOODS)
+    if unknown := sorted(set(names) - FLOODS.keys()):
+        raise ConfigError(f"--floods: {unknown[0]} is unknown; expected some of {', '.join(FLOODS)}")
+    plan = FairnessPlan(names, seconds, limit_s, seed, tuple(serve.split()), log)
+    print_report(run_fairness(bundle, read_short_lists(lists, hypotheses, format_), weights, plan), as_json)
+
+
+@app.command()
 def soak(
     lists: ListsArgument,
     bundle: BundleOption,

@@ -26,7 +26,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import (
+    AbstractContextManager,
+    AsyncExitStack,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import asdict, dataclass, field, replace
 from itertools import cycle, islice
 from pathlib import Path
@@ -71,6 +78,10 @@ class ClientConfig:
     """Niceness of the client process; higher values leave the processors to the server."""
     check_health: bool = False
     """Whether to call the health service too, once per ``HEALTH_INTERVAL_S``."""
+    delay_s: float = 0.0
+    """Time before the first call, which is not part of the duration."""
+    connections: int = 1
+    """Number of connections, which calls use in turn. To a server without logins, each is a client."""
 
 
 @dataclass(slots=True)
@@ -102,16 +113,23 @@ async def run_client(config: ClientConfig, on_connected: Callable[[], object] = 
     messages = [base64.b64decode(message) for message in config.messages]
     rng = random.Random(config.seed)
     options = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1))
-    async with grpc.aio.insecure_channel(config.target, options=options) as channel:
-        await channel.channel_ready()
+    async with AsyncExitStack() as stack:
+        channels = [
+            await stack.enter_async_context(grpc.aio.insecure_channel(config.target, options=options))
+            for _ in range(config.connections)
+        ]
+        await asyncio.gather(*(channel.channel_ready() for channel in channels))
         on_connected()
-        rescore: Any = channel.unary_unary(RESCORE_METHOD)
+        await asyncio.sleep(config.delay_s)
+        methods: Any = cycle([channel.unary_unary(RESCORE_METHOD) for channel in channels])
         start, started_calls, start_cpu = time.perf_counter(), 0, time.process_time()
-        tasks = [asyncio.create_task(measure_health(channel, config, result))] if config.check_health else []
+        tasks = []
+        if config.check_health:
+            tasks.append(asyncio.create_task(measure_health(channels[0], config, result)))
 
         async def send_call(due: float) -> None:
             result.late_ms.append((time.perf_counter() - due) * 1e3)
-            code = await wait_for_code(rescore(rng.choice(messages), timeout=config.deadline_s))
+            code = await wait_for_code(next(methods)(rng.choice(messages), timeout=config.deadline_s))
             latency_ms = (time.perf_counter() - due) * 1e3
             result.codes[code] = result.codes.get(code, 0) + 1
             if code == "OK":

@@ -63,7 +63,7 @@ from rescorer.models.outputs import ClassFactoredSoftmax, FullSoftmax, MixtureOf
 from rescorer.models.transformer import TransformerNetwork
 from rescorer.models.tree_attention import build_prefix_tree, tree_vectors
 from rescorer.models.tree_softmax import TreeSoftmax
-from rescorer.runtime import Phase, count_context_words, phase
+from rescorer.runtime import Phase, count_context_words, pause, phase
 from rescorer.safe_input import Folder, descriptor_path
 from rescorer.trie import SENTENCE_END, EdgeScores, HypothesisTrie, Words, sort_by_length
 
@@ -321,6 +321,7 @@ def read_sequences(
     index = None if is_sorted else torch.from_numpy(order).to(inputs.device)
     after = before if index is None else tuple(part.index_select(0, index) for part in before)
     for position_now, found in enumerate(by_position):
+        pause()
         n = len(found)
         gates = inputs.index_select(0, found)  # many times as fast as inputs[...]
         if added is not None:
@@ -348,6 +349,25 @@ def find_read(trie: HypothesisTrie, unread: Sequence[np.ndarray]) -> tuple[np.nd
     for words in unread:
         is_read[words] = True
     return np.flatnonzero(is_read), np.cumsum(is_read) - 1
+
+
+STEP_WORDS = {"cpu": 1024, "cuda": 65_536}
+"""Number of words whose inputs are projected in one step."""
+
+
+def project_words(network: StepNetwork, ids: Tensor) -> Tensor:
+    """The inputs of distinct words, (W, I): one projection per word."""
+    size = STEP_WORDS[ids.device.type]
+    if len(ids) <= size:
+        return network.inputs(ids)
+    inputs: Tensor | None = None
+    for begin in range(0, len(ids), size):
+        pause()
+        step = network.inputs(ids[begin : begin + size])
+        inputs = step.new_empty(len(ids), step.shape[1]) if inputs is None else inputs
+        inputs[begin : begin + size] = step
+    assert inputs is not None
+    return inputs
 
 
 def read_recurrently(
@@ -384,7 +404,7 @@ def read_recurrently(
         n_known, after = [0] * len(contexts), read_start()
     unread = [context[n:] for context, n in zip(trie.contexts, n_known, strict=True)]
     read, place = find_read(trie, unread)
-    inputs = network.inputs(to_device(ids[read], device))  # (W, I): one projection per distinct word
+    inputs = project_words(network, to_device(ids[read], device))
     if any(map(len, contexts)):
         sequences = [place[words] for words in unread]
         after = read_sequences(network, inputs, sequences, after, added, n_known)
@@ -395,6 +415,7 @@ def read_recurrently(
     rows_above = to_device(trie.parent_in_level, device).split(sizes)
     words = to_device(place[trie.node_word], device).split(sizes)
     for rows, word, level in zip(rows_above[1:], words[1:], trie.levels(), strict=True):
+        pause()
         gates = inputs.index_select(0, word)  # many times as fast as inputs[...]
         if added is not None:
             gates += added.at_level(level)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rescorer.models.kernels import linear
+from rescorer.runtime import pause
 
 
 class OutputLayer(Protocol):
@@ -80,6 +81,7 @@ def row_blocks(rows: Tensor, n_rows: int, size: int) -> Iterator[tuple[slice, Te
     bounds = torch.searchsorted(rows[by_row], starts).tolist()
     for number, (first, last) in enumerate(pairwise(bounds)):
         if first < last:
+            pause()
             begin, edges = number * size, by_row[first:last]
             yield slice(begin, begin + size), edges, rows[edges] - begin
 
@@ -337,6 +339,7 @@ def within_class_log_probs(
     edge_ranges = torch.searchsorted(rows, row_ranges).tolist()
     sorted_out = bias.new_zeros(len(targets))  # stays 0 for words that are alone in their class
     for (begin, end, width), (first, last) in zip(products, edge_ranges, strict=True):
+        pause()
         columns = torch.arange(width, device=device)
         ids = (first_words[begin:end, None] + columns).clamp_(max=len(bias) - 1)  # (B, W)
         vectors = chunks.vectors[begin * CHUNK_ROWS : end * CHUNK_ROWS].view(end - begin, CHUNK_ROWS, -1)
@@ -428,9 +431,13 @@ class ClassFactoredSoftmax(nn.Module):
         classes, rows = classes[by_pair], rows[by_pair]
         targets = words[by_pair] - self.first_word[classes]
         sorted_out = self.word_bias.new_zeros(len(words))  # stays 0 for words that are alone in their class
-        for c, begin, end in equal_runs(classes):
+        for c, first_edge, last_edge in equal_runs(classes):
             first, last = self.class_bounds[c], self.class_bounds[c + 1]
-            if last - first > 1:
+            if last - first == 1:
+                continue
+            step = max(MIN_BLOCK_ROWS, BLOCK_SCORES["cpu"] // (last - first))
+            for begin, end in pairwise([*range(first_edge, last_edge, step), last_edge]):
+                pause()
                 distinct, positions = torch.unique_consecutive(rows[begin:end], return_inverse=True)
                 vectors = hidden.index_select(0, distinct)
                 logits = linear(vectors, self.word_weight[first:last], self.word_bias[first:last])

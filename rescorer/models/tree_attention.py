@@ -28,7 +28,7 @@ from torch.nn import functional
 
 from rescorer.models.contexts import RowCache
 from rescorer.models.kernels import to_device
-from rescorer.runtime import count_context_words
+from rescorer.runtime import count_context_words, pause
 from rescorer.trie import SENTENCE_END, HypothesisTrie, Words, build_trie
 
 
@@ -400,6 +400,7 @@ class _TreeRun:
         before, after = self.keys_and_values, list[Tensor]()
         prepared: dict[int, Tensor] = {}  # masks by window
         for number, layer in enumerate(self.network.blocks):
+            pause()
             queries, keys, values = layer.attention_inputs(x, rotations)  # (n, heads, d)
             for part, tensor in enumerate((keys, values), start=2 * number):
                 path = [before[part].index_select(0, path_rows)] if before else []

@@ -26,7 +26,7 @@ from rescorer.list_checks import (
 )
 from rescorer.models.bundle import Bundle
 from rescorer.ranking import Ranking, find_empty, ranking
-from rescorer.runtime import Phase, phase
+from rescorer.runtime import Phase, pause, phase
 from rescorer.scoring.batch import ScoredPart
 from rescorer.scoring.components import (
     BoundOptions,
@@ -225,7 +225,10 @@ class ListRanker:
 
     def normalise_texts(self, texts: Sequence[str]) -> tuple[Words, ...]:
         """Return the canonical words of each text; equal texts are normalised once and share their words."""
-        words = {text: self._normalise(text) for text in dict.fromkeys(texts)}
+        words: dict[str, Words] = {}
+        for text in dict.fromkeys(texts):
+            pause()
+            words[text] = self._normalise(text)
         return tuple(map(words.__getitem__, texts))
 
     def columns(

@@ -105,6 +105,9 @@ class Metrics:
         )
         self.call_seconds = self._times("call_seconds", "Time from a call's arrival to its end.", "method")
         self.rejected_lists = self._counter("rejected_lists", "Lists refused for lack of capacity or time.")
+        self.starved_clients = self._counter(
+            "starved_clients", "Times that a client was refused ten times in a row while a worker was idle."
+        )
         self.streams = self._gauge("streams", "Open streams.")
         self.in_flight_lists = self._gauge("in_flight_lists", "Lists accepted and not yet answered.")
         self.in_flight_tokens = self._gauge(

@@ -8,6 +8,7 @@ import hashlib
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -392,6 +393,11 @@ it, a tenth of the time was spent on scanning waiting lists. A full collection r
 because gRPC leaves 60 objects (20 KB) in reference cycles for each call that it aborts."""
 
 
+SWITCH_INTERVAL_S = 0.0005
+"""Longest time for which a thread that reads a large message may keep the event loop from running, each time.
+Python's default of 5 ms is as long as a whole short call takes, which needs the interpreter lock often."""
+
+
 class Server:
     """One server in the running event loop.
 
@@ -496,6 +502,7 @@ class Server:
         gc.collect()
         gc.freeze()  # these objects stay; scanning them would stop everything for 0.1 s now and then
         gc.set_threshold(*GC_THRESHOLDS)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._serving_state.start()
         if self.shadow is not None:
             self.shadow.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -18,7 +18,7 @@ from rescorer.protocol import messages
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceServicer
 from rescorer.ranking import Ranking
-from rescorer.runtime import Phase, phase
+from rescorer.runtime import Phase, pause, phase
 from rescorer.scoring.batch import score_words
 from rescorer.scoring.components import BoundOptions, PreparedList
 from rescorer.scoring.options import RescoreOptions, Weighting
@@ -213,6 +213,7 @@ def write_response(
     remaining_outcomes = iter(outcomes)
     for index, (message, prepared) in enumerate(zip(request.lists, prepared_request.lists, strict=True)):
         error: Exception | None
+        pause()
         if not isinstance(prepared, PreparedList):
             error = prepared
         elif (error := (outcome := next(remaining_outcomes)).error) is None:
@@ -359,11 +360,11 @@ class RescorerService(RescorerServiceServicer):
         if self._settings.log_texts:
             log.info("texts", texts=list(request.texts))
         call = self._call_context(context)
-        n_tokens, admission = estimate_tokens(), self._engine.admission
+        n_tokens, admission = estimate_tokens(request.texts), self._engine.admission
         with self._models.lease(request.model) as ranker:
             async with admission.admit(call.client, 1, n_tokens, remaining_s=call.remaining_s) as ticket:
                 prepared_request = await self._run(
-                    lambda: prepare_texts(ranker, request, self._settings), n_tokens, call.client
+                    lambda: prepare_texts(ranker, request, self._settings), estimate_job(), call.client
                 )
                 response_bytes = check_text_response_size(
                     request, prepared_request.valid_lists, ranker.bundle, self._settings.max_response_bytes
@@ -430,13 +431,13 @@ class RescorerService(RescorerServiceServicer):
         """
         admission = self._engine.late_admission if late else self._engine.admission
         remaining_s = math.inf if late else call.remaining_s
-        n_tokens = estimate_tokens()
+        n_tokens = min(estimate_tokens(texts_of(request.lists)), self._settings.max_request_words)
         async with admission.admit(
             call.client, len(request.lists), n_tokens, remaining_s=remaining_s, wait=wait
         ) as ticket:
             prepared_request = await self._run(
                 lambda: prepare_lists(ranker, request, self._settings),
-                n_tokens + estimate_searches(ranker, request),
+                estimate_job() + estimate_searches(ranker, request),
                 call.client,
             )
             admission.begin_scoring(ticket, prepared_request.tokens)
@@ -484,8 +485,8 @@ class RescorerService(RescorerServiceServicer):
         )
 
 
-def estimate_tokens() -> int:
-    """Estimate the number of tokens of the current message from its size, before they are counted."""
+def estimate_job() -> int:
+    """Estimate the cost of reading the current message from its size, in tokens."""
     return current_call.get().request_bytes // BYTES_PER_TOKEN
 
 
@@ -495,6 +496,20 @@ def estimate_searches(ranker: ListRanker, request: RescoreRequest) -> int:
     It is known before anything is normalised.
     """
     return sum(component.steps_by_size(request) for component in ranker.components) // STEPS_PER_TOKEN
+
+
+def estimate_tokens(texts: Iterable[str]) -> int:
+    """Estimate the number of tokens of texts and contexts, in the unit of ``count_tokens``, before that.
+
+    Texts in scripts without spaces are read in pieces, so they are estimated by their length.
+    """
+    return sum(max(text.count(" ") + 2, len(text) // BYTES_PER_TOKEN) for text in texts)
+
+
+def texts_of(lists: Iterable[pb.NBestList]) -> Iterator[str]:
+    for nbest in lists:
+        yield nbest.context
+        yield from (hypothesis.text for hypothesis in nbest.hypotheses)
 
 
 def make_timing(outcomes: list[ListOutcome], arrived_at: float, timings: list[PhaseTiming]) -> pb.Timing:

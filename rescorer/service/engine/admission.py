@@ -18,10 +18,12 @@ import asyncio
 import math
 import random
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
+from statistics import median
 from typing import NamedTuple, TypeVar
 
 from google.protobuf.struct_pb2 import Value
@@ -32,6 +34,7 @@ from rescorer.models.bundle import Bundle
 from rescorer.phrases import check_set_names
 from rescorer.protocol.messages import MAX_TEXT_CHARS
 from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.runtime import pause
 from rescorer.scoring.batch import count_distinct
 from rescorer.scoring.components import BoundOptions, Outline, PreparedList
 from rescorer.scoring.ranker import ListRanker
@@ -215,6 +218,7 @@ class RequestBudget:
             LimitExceeded: the list costs too much alone.
             RequestTooCostly: all lists so far cost too much together.
         """
+        pause()
         self._of_list += amount
         if self._of_list > self._limit:
             message = self._alone.format(amount=self._of_list, what=what)
@@ -620,8 +624,6 @@ NO_WORK = Work()
 
 REFUSED_MEMORY_S = 10.0
 """Time after a refusal for which other clients have to leave capacity for the refused client."""
-AVERAGING_TIME_S = 2.0
-"""Time constant of the moving average of the throughput."""
 USABLE_DEADLINE_SHARE = 2 / 3
 """Largest predicted scoring time, as a share of the time to the deadline. Predictions are uncertain, and a
 call that misses its deadline has delayed others for nothing. Under overload, every admitted call takes about
@@ -630,47 +632,78 @@ RETRY_BOUNDS_S = (0.05, 5.0)
 """Least and greatest time after which a refused caller should try again."""
 
 
-class Throughput:
-    """Estimate the amount scored per second: a moving average over the time in which there is work.
+STARVED_REFUSALS = 10
+"""A client that is refused this many times in a row, each time while a worker is idle, is starved."""
+RECENT_BATCHES = 31
+"""Number of batches of a client from which its pace follows."""
+LEAST_TOKENS = 256
+"""Batches with fewer tokens take as long as one with this many; see ``Pace``."""
+MAX_PACES = 1024
+"""Number of clients whose paces are remembered."""
 
-    Large amounts count more than small ones. Under load, batches are large and more efficient, while the time
-    of a list of a few words hardly depends on the throughput.
 
-    Args:
-        clock: returns the time in seconds.
+class Pace:
+    """Seconds per token of each client's batches, in the unit in which the queue counts costs.
+
+    A client's pace is the median of its recent batches, in which large ones count more: under load, batches
+    are large and more efficient, while the time of a list of a few words hardly depends on the pace. What one
+    client sends affects the predictions for others only as far as it is scored before their lists. Clients
+    that are not known yet get the median of the known ones.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._weighted_amount = self._weighted_s = 0.0
-        self._since: float | None = None
+    def __init__(self) -> None:
+        self._recent: dict[Hashable, deque[tuple[float, int]]] = {}  # (pace, tokens); latest client last
+        self._paces: dict[Hashable, float] = {}
+        self._typical: float | None = 0.0  # None: to be computed again
 
-    def mark_busy(self) -> None:
-        """Record that there is work from now on, if there was none."""
-        if self._since is None:
-            self._since = self._clock()
+    def record(self, tokens: Mapping[Hashable, int], seconds: float) -> None:
+        """Record a scored batch.
 
-    def mark_idle(self) -> None:
-        """Record that there is no work now."""
-        self._since = None
+        Args:
+            tokens: the batch's tokens by client.
+            seconds: how long it kept the workers busy: the time of one of them, divided by their number.
+        """
+        pace = seconds / max(LEAST_TOKENS, sum(tokens.values()))
+        for client, count in tokens.items():
+            recent = self._recent.pop(client, None) or deque(maxlen=RECENT_BATCHES)
+            self._recent[client] = recent
+            recent.append((pace, count))
+            self._paces[client] = weighted_median(recent)
+        while len(self._recent) > MAX_PACES:
+            del self._recent[oldest := next(iter(self._recent))]
+            del self._paces[oldest]
+        self._typical = None
 
-    def record(self, amount: float) -> None:
-        """Record an amount that was scored since the previous call, or since the work began."""
-        now = self._clock()
-        seconds = now - (now if self._since is None else self._since)
-        decay = math.exp(-seconds / AVERAGING_TIME_S)
-        self._weighted_amount = self._weighted_amount * decay + amount * amount
-        self._weighted_s = self._weighted_s * decay + amount * seconds
-        self._since = now
-
-    def seconds_for(self, amount: float) -> float:
-        """Predict how long an amount will take; 0 before anything is recorded."""
-        return amount * self._weighted_s / self._weighted_amount if self._weighted_amount else 0.0
+    def seconds_for(self, costs: Mapping[Hashable, float]) -> float:
+        """Predict how long some tokens will take, by their clients; 0 before anything is recorded."""
+        if self._typical is None:
+            self._typical = median(self._paces.values())
+        return sum(cost * self._paces.get(client, self._typical) for client, cost in costs.items())
 
 
-CostBefore = Callable[[Hashable, Work, Mapping[Hashable, Work]], float]
-"""Predicts the cost of everything that is scored before the last of some new items of a client. The last
-argument is work that clients will add before these items."""
+def weighted_median(values: Iterable[tuple[float, int]]) -> float:
+    """Return the smallest of some weighted values up to which there is half of the weight.
+
+    >>> weighted_median([(3.0, 1), (1.0, 1), (2.0, 5)])
+    2.0
+    """
+    ordered, weights = zip(*sorted(values), strict=True)
+    half = sum(weights) / 2
+    return next(value for value, total in zip(ordered, accumulate(weights), strict=True) if total >= half)
+
+
+CostsBefore = Callable[[Hashable, Work, Mapping[Hashable, Work]], Mapping[Hashable, float]]
+"""Predicts the cost, by client, of everything that is scored before the last of some new items of a client.
+The last argument is work that clients will add before these items."""
+
+
+class Refusals(NamedTuple):
+    """The latest refusals of a client."""
+
+    at: float
+    """Time of the last one, in ``time.monotonic`` seconds."""
+    while_idle: int
+    """How many in a row there were while a worker was idle."""
 
 
 @dataclass(eq=False, slots=True)
@@ -680,12 +713,14 @@ class Ticket:
     client: Hashable
     lists: int
     tokens: int
+    items: int
+    """Number of parts in which the lists will be scored, as far as it is known."""
     is_expected: bool = False
     """True until the work of the call is put into the queue."""
 
     @property
     def work(self) -> Work:
-        return Work(self.tokens, self.lists)
+        return Work(self.tokens, self.items)
 
 
 class Admission:
@@ -695,8 +730,11 @@ class Admission:
         lists: quota of lists in flight.
         tokens: quota of tokens in flight.
         min_tokens: if fewer tokens than this precede a call, its deadline is no reason to refuse it.
-        cost_before: predicts, from the queue, the number of tokens that are scored before a call.
-        throughput: estimate of the tokens scored per second.
+        costs_before: predicts, from the queue, the tokens that are scored before a call.
+        pace: predicts how long tokens take.
+        max_item_tokens: longer lists are scored in parts of at most this many tokens.
+        is_idle: whether a worker has nothing to do.
+        on_starved: called with a client that is refused again and again although workers are idle.
     """
 
     def __init__(
@@ -704,15 +742,19 @@ class Admission:
         lists: Quota,
         tokens: Quota,
         min_tokens: int,
-        cost_before: CostBefore,
-        throughput: Throughput | None = None,
+        costs_before: CostsBefore,
+        pace: Pace,
+        *,
+        max_item_tokens: float = math.inf,
+        is_idle: Callable[[], bool] = lambda: False,
+        on_starved: Callable[[Hashable], None] = lambda client: None,
     ) -> None:
         self.lists, self.tokens = lists, tokens
-        self.throughput = throughput or Throughput()
-        self._min_tokens, self._cost_before = min_tokens, cost_before
+        self._min_tokens, self._costs_before, self._pace = min_tokens, costs_before, pace
+        self._max_item_tokens, self._is_idle, self._on_starved = max_item_tokens, is_idle, on_starved
         self._expected: dict[Hashable, Work] = {}
         """Work of admitted calls that are being prepared, by client."""
-        self._refused_at: dict[Hashable, float] = {}  # by client, oldest first
+        self._refusals: dict[Hashable, Refusals] = {}  # by client, oldest first
         self._waiting: list[asyncio.Future[None]] = []  # calls that wait for capacity, longest wait first
         self._reserving: Ticket | None = None
         """The waiting call for which capacity is kept free. Otherwise small calls would take it all."""
@@ -737,13 +779,14 @@ class Admission:
         Raises:
             Overloaded: there is no capacity, or the deadline would probably be missed.
         """
-        ticket = Ticket(client, lists, tokens)
+        ticket = Ticket(client, lists, tokens, max(lists, math.ceil(tokens / self._max_item_tokens)))
         if wait:
             await self._wait_for_capacity(ticket)
         elif reason := self._reason_to_refuse(ticket, remaining_s):
             self._remember_refused(client)
             raise Overloaded(f"{reason}; try again later", retry_after_s=self.retry_after_s(client))
-        self.throughput.mark_busy()
+        if (refusals := self._refusals.get(client)) is not None:
+            self._refusals[client] = refusals._replace(while_idle=0)
         self.lists.add(client, lists)
         self.tokens.add(client, tokens)
         ticket.is_expected = True
@@ -754,8 +797,6 @@ class Admission:
             self._stop_expecting(ticket)
             self.lists.add(client, -ticket.lists)
             self.tokens.add(client, -ticket.tokens)
-            if not self.lists.held and not self.tokens.held:
-                self.throughput.mark_idle()
             self._wake_waiting()
 
     def begin_scoring(self, ticket: Ticket, tokens: int) -> None:
@@ -773,27 +814,40 @@ class Admission:
 
         By then the work that the client has in flight should be scored.
         """
-        wait_s = self.throughput.seconds_for(self._cost_before(client, NO_WORK, self._expected))
+        wait_s = self._predict(client, NO_WORK)[1]
         low, high = RETRY_BOUNDS_S
         return min(max(wait_s, low), high) * random.uniform(0.8, 1.2)
 
     def _reason_to_refuse(self, ticket: Ticket, remaining_s: float) -> str:
         client, first = ticket.client, self._reserving
         shared = self._has_other_clients(client)
-        reserved = NO_WORK if first is None or first is ticket else first.work
+        reserved = None if first is ticket else first
         for quota, amount, reserved_amount in (
-            (self.lists, ticket.lists, reserved.items),
-            (self.tokens, ticket.tokens, reserved.cost),
+            (self.lists, ticket.lists, 0 if reserved is None else reserved.lists),
+            (self.tokens, ticket.tokens, 0 if reserved is None else reserved.tokens),
         ):
             if reason := quota.reason_to_refuse(client, amount, shared=shared, reserved=reserved_amount):
                 return reason
         if remaining_s == math.inf:
             return ""
-        tokens_before = self._cost_before(ticket.client, ticket.work, self._expected)
-        wait_s = self.throughput.seconds_for(tokens_before + ticket.tokens)
+        tokens_before, wait_s = self._predict(client, ticket.work)
         if tokens_before >= self._min_tokens and wait_s > USABLE_DEADLINE_SHARE * remaining_s:
             return f"an answer would take about {wait_s:.2f} s, but the deadline is in {remaining_s:.2f} s"
         return ""
+
+    def _predict(self, client: Hashable, work: Work) -> tuple[float, float]:
+        """Predict the tokens that are scored before new items, and the time until the last one is scored.
+
+        No more tokens are predicted than the server holds.
+        """
+        costs = dict(self._costs_before(client, work, self._expected))
+        last = work.cost / work.items if work.items else work.cost
+        first = min(costs.get(client, 0.0), work.cost - last)  # the new items before it
+        held, before = self.tokens.held + first, sum(costs.values())
+        if before > held:
+            costs = {other: cost * held / before for other, cost in costs.items()}
+        costs[client] = costs.get(client, 0.0) + last
+        return min(before, held) - first, self._pace.seconds_for(costs)
 
     async def _wait_for_capacity(self, ticket: Ticket) -> None:
         """Wait until there is capacity for a call; meanwhile other clients have to leave some of it.
@@ -825,21 +879,24 @@ class Admission:
     def _stop_expecting(self, ticket: Ticket) -> None:
         if ticket.is_expected:
             ticket.is_expected = False
-            expected = self._expected.pop(ticket.client).plus(-ticket.tokens, -ticket.lists)
+            expected = self._expected.pop(ticket.client).plus(-ticket.tokens, -ticket.items)
             if expected != NO_WORK:
                 self._expected[ticket.client] = expected
 
     def _remember_refused(self, client: Hashable) -> None:
-        self._refused_at.pop(client, None)  # reinsert at the end, so that the oldest come first
-        self._refused_at[client] = time.monotonic()
+        former = self._refusals.pop(client, None)  # reinsert at the end, so that the oldest come first
+        count = (former.while_idle if former else 0) + 1 if self._is_idle() else 0
+        self._refusals[client] = Refusals(time.monotonic(), count)
+        if count and count % STARVED_REFUSALS == 0:
+            self._on_starved(client)
 
     def _has_other_clients(self, client: Hashable) -> bool:
         """Whether another client has lists in flight or was refused recently."""
         now = time.monotonic()
-        refused_at = self._refused_at
-        while refused_at and now - refused_at[oldest := next(iter(refused_at))] > REFUSED_MEMORY_S:
-            del refused_at[oldest]
-        return self.lists.has_others(client) or has_other_keys(refused_at, client)
+        refusals = self._refusals
+        while refusals and now - refusals[oldest := next(iter(refusals))].at > REFUSED_MEMORY_S:
+            del refusals[oldest]
+        return self.lists.has_others(client) or has_other_keys(refusals, client)
 
 
 DECAY = 0.9

@@ -20,9 +20,10 @@ import asyncio
 import functools
 import heapq
 import itertools
+import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -31,15 +32,15 @@ import structlog
 
 from rescorer.errors import DeadlineExceeded, ScoringError, Unavailable
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.runtime import ContextWords
+from rescorer.runtime import ContextWords, pausing
 from rescorer.scoring.batch import Batch, Part, ScoredPart, ScoreRequest, split
 from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker
-from rescorer.service.engine.admission import NO_WORK, Admission, Quota, Work
+from rescorer.service.engine.admission import NO_WORK, Admission, Pace, Quota, Work
 from rescorer.service.metrics import Metrics
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.tracing import QUEUE, PhaseTiming, run_timed, timings_from_seconds
-from rescorer.service.workers.frames import ScoreJob, WorkerScores
+from rescorer.service.workers.frames import ScoreJob, WorkerLost, WorkerScores, abandoned_error
 from rescorer.service.workers.pool import Worker, WorkerPool, run_within
 
 log = structlog.get_logger()
@@ -143,10 +144,14 @@ class FairQueue(Generic[Item]):
             firsts, key=lambda kind: (firsts[kind].tag, firsts[kind].entries[kind][0].number), default=None
         )
 
-    def cost_before(
-        self, client: Hashable, work: Work, expected: Mapping[Hashable, Work] | None = None
-    ) -> float:
-        """Predict the cost of everything that will be served before the last of some new items.
+    def costs_before(
+        self,
+        client: Hashable,
+        work: Work,
+        expected: Mapping[Hashable, Work] | None = None,
+        overtaken: float = math.inf,
+    ) -> dict[Hashable, float]:
+        """Predict the cost, by client, of everything that will be served before the last of some new items.
 
         This counts the client's own earlier items, and the items of every other client whose tags come before
         the tag of the last new item. If all items of a client cost the same and nothing else arrives, the
@@ -155,15 +160,19 @@ class FairQueue(Generic[Item]):
         Args:
             work: the new items. All but the last are included in the result.
             expected: work that clients will add before the new items.
+            overtaken: the first item of another client does not count if it costs more than this.
         """
         expected = expected or {}
         own = self._work_of(client, expected)
         first_items_cost = work.cost * (work.items - 1) / work.items if work.items else 0.0
-        before = own.cost + first_items_cost
-        due = self._tag_of(client) + before
+        costs: dict[Hashable, float] = {client: own.cost + first_items_cost}
+        due = self._tag_of(client) + costs[client]
         for other in (self._busy.keys() | expected.keys()) - {client}:
-            before += self._work_of(other, expected).due_within(due - self._tag_of(other))
-        return before
+            theirs = self._work_of(other, expected)
+            if cost := theirs.due_within(due - self._tag_of(other)):
+                first = theirs.cost / theirs.items
+                costs[other] = cost - first * (first > overtaken)
+        return costs
 
     def _work_of(self, client: Hashable, expected: Mapping[Hashable, Work]) -> Work:
         flow = self._busy.get(client)
@@ -247,6 +256,10 @@ class FairQueue(Generic[Item]):
             del self._busy[flow.client]
 
 
+URGENT = ("urgent",)
+"""Stands for the clients of urgent items in a prediction."""
+
+
 class TwoLevelQueue(Generic[Item]):
     """A queue of urgent and normal items, each level fair to all clients; see ``FairQueue``."""
 
@@ -266,6 +279,10 @@ class TwoLevelQueue(Generic[Item]):
         level = self._urgent if urgent else self._normal
         return level.put(item, cost, client=client, kind=kind)
 
+    def next_kind(self) -> Any:
+        """Return the kind of the next item; None if nothing is waiting."""
+        return self._next_level().next_kind()
+
     def take(self, budget: int) -> list[Item]:
         """Remove and return the next items, all of one kind and level; see ``FairQueue.take``."""
         return self._take_by(lambda level: level.take(budget))
@@ -274,25 +291,35 @@ class TwoLevelQueue(Generic[Item]):
         """Remove and return the next items if they are of this kind; see ``FairQueue.take_more``."""
         return self._take_by(lambda level: level.take_more(kind, budget))
 
-    def cost_before(
-        self, client: Hashable, work: Work, expected: Mapping[Hashable, Work] | None = None
-    ) -> float:
-        """Predict the cost of everything that precedes the last of some new normal items."""
-        before = self._normal.cost_before(client, work, expected)
-        return before + min(self._urgent.waiting_cost, before + work.cost)
+    def costs_before(
+        self,
+        client: Hashable,
+        work: Work,
+        expected: Mapping[Hashable, Work] | None = None,
+        overtaken: float = math.inf,
+    ) -> dict[Hashable, float]:
+        """Predict the cost of everything that precedes the last of some new normal items, by client.
+
+        The cost of urgent items is that of ``URGENT``.
+        """
+        costs = self._normal.costs_before(client, work, expected, overtaken)
+        urgent = min(self._urgent.waiting_cost, sum(costs.values()) + work.cost)
+        return {**costs, URGENT: urgent} if urgent else costs
 
     def _take_by(self, take: Callable[[FairQueue[Item]], list[Item]]) -> list[Item]:
-        has_urgent, has_normal = (level.next_kind() is not None for level in (self._urgent, self._normal))
-        is_urgent = has_urgent and (self._urgent_lead <= 0 or not has_normal)
-        level = self._urgent if is_urgent else self._normal
+        level = self._next_level()
+        both_wait = all(level.next_kind() is not None for level in (self._urgent, self._normal))
         taken_before = level.taken_cost
         items = take(level)
-        if has_urgent and has_normal:
-            cost = level.taken_cost - taken_before
-            self._urgent_lead += cost if is_urgent else -cost
-        else:
+        cost = level.taken_cost - taken_before
+        self._urgent_lead += cost if level is self._urgent else -cost
+        if not both_wait:
             self._urgent_lead = 0
         return items
+
+    def _next_level(self) -> FairQueue[Item]:
+        has_urgent, has_normal = (level.next_kind() is not None for level in (self._urgent, self._normal))
+        return self._urgent if has_urgent and (self._urgent_lead <= 0 or not has_normal) else self._normal
 
 
 SMALL_TOKENS = 4096
@@ -306,9 +333,19 @@ class LargeJob:
     function: Callable[[], Any]
     result: asyncio.Future[tuple[Any, list[PhaseTiming]]]
 
+    def run(self) -> tuple[Any, list[PhaseTiming]]:
+        with pausing(self._check):
+            return run_timed(self.function)
+
+    def _check(self) -> None:
+        if self.result.done():
+            raise Unavailable("the caller has gone")
+
 
 class Offloader:
     """Run the jobs of calls and batches without blocking the event loop for long.
+
+    A large job whose call was cancelled, or is past its deadline, ends at its next ``pause``.
 
     Large jobs wait in a fair queue, so that a client with many of them does not delay other clients' jobs.
 
@@ -347,7 +384,7 @@ class Offloader:
         while self._n_idle and (jobs := self._queue.take(0)):
             (job,) = jobs
             self._n_idle -= 1
-            running = asyncio.get_running_loop().run_in_executor(self._threads, run_timed, job.function)
+            running = asyncio.get_running_loop().run_in_executor(self._threads, job.run)
             running.add_done_callback(lambda done, job=job: self._finish(job, done))  # type: ignore[misc]
 
     def _finish(self, job: LargeJob, done: asyncio.Future[tuple[Any, list[PhaseTiming]]]) -> None:
@@ -379,6 +416,14 @@ class ItemScores(NamedTuple):
     scored: ScoredBatch
     queue: PhaseTiming
     """Time in the queue, until scoring of the batch began."""
+
+
+class Kind(NamedTuple):
+    """What items of one batch have in common."""
+
+    label: str
+    models: tuple[str, ...]
+    is_long: bool
 
 
 @dataclass(eq=False, slots=True)
@@ -417,10 +462,14 @@ class WorkItem:
             return "scored"
         return "expired" if isinstance(error, DeadlineExceeded) else "failed"
 
+    client: Hashable = ""
+    is_long: bool = False
+    """Whether short items may overtake this one while it is scored."""
+
     @property
-    def kind(self) -> tuple[str, tuple[str, ...]]:
-        """Bundle and models; only items of the same kind can be scored together."""
-        return self.label, self.models
+    def kind(self) -> Kind:
+        """Only items of the same kind are scored together; otherwise short ones would wait for long ones."""
+        return Kind(self.label, self.models, self.is_long)
 
     def is_finished(self) -> bool:
         """Whether the item is scored, failed or cancelled. First lets an item past its deadline fail."""
@@ -437,7 +486,8 @@ class WorkItem:
 
 
 LANES_PER_WORKER = 2
-
+LONG_SHARE = 1 / 4
+"""An item that costs more than this share of a batch is long."""
 
 StartedBatch = tuple[Batch, ScoreRequest, list[PhaseTiming]]
 """A batch whose trie has been built, its first request, and the timings of building."""
@@ -450,7 +500,7 @@ class Batcher:
         offloader: builds the tries.
         max_batch_tokens: largest batch, in tokens; an item that has more is a batch by itself.
         wait_ms: how long a batch waits for more items before it is taken from the queue.
-        on_scored: called for each batch that was scored.
+        on_scored: called for each batch that was scored, with the seconds that this took.
         on_failed: called for each batch that failed.
     """
 
@@ -460,20 +510,23 @@ class Batcher:
         offloader: Offloader,
         max_batch_tokens: int,
         wait_ms: float = 0.0,
-        on_scored: Callable[[Sequence[WorkItem], ScoredBatch], None] = lambda items, batch: None,
+        on_scored: Callable[[Sequence[WorkItem], ScoredBatch, float], None] = lambda *_: None,
         on_failed: Callable[[], None] = lambda: None,
     ) -> None:
         self._pool, self._offloader = pool, offloader
         self._max_batch_tokens, self._wait_s = max_batch_tokens, wait_ms / 1e3
+        self.long_tokens = LONG_SHARE * max_batch_tokens
+        """Cost above which an item is long."""
         self._on_scored, self._on_failed = on_scored, on_failed
         self._queue: TwoLevelQueue[WorkItem] = TwoLevelQueue(WorkItem.is_finished)
-        self._cost_in_batches = 0
-        self._arrival = asyncio.Event()
+        self._in_batches: Counter[tuple[Hashable, bool]] = Counter()  # cost by client, of long or short items
+        self._changed = asyncio.Event()  # set when a lane may find something to do
         self._lanes: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        n_lanes = LANES_PER_WORKER * len(self._pool.workers)
-        self._lanes = [asyncio.create_task(self._run_lane()) for _ in range(n_lanes)]
+        n_workers = len(self._pool.workers)
+        lanes = [self._next_batch] * LANES_PER_WORKER * n_workers + [self._next_overtaking] * n_workers
+        self._lanes = [asyncio.create_task(self._run_lane(next_batch)) for next_batch in lanes]
 
     async def stop(self) -> None:
         for lane in self._lanes:
@@ -487,8 +540,9 @@ class Batcher:
 
     def put(self, item: WorkItem, client: Hashable, *, urgent: bool = False) -> None:
         """Queue an item; ``item.future`` will receive its scores or an error."""
+        item.client, item.is_long = client, item.cost > self.long_tokens
         item.leave_queue = self._queue.put(item, item.cost, client=client, kind=item.kind, urgent=urgent)
-        self._arrival.set()
+        self._changed.set()
 
     def cancel(self, items: Sequence[WorkItem]) -> None:
         """Cancel the items that are not finished."""
@@ -497,15 +551,24 @@ class Batcher:
                 item.future.cancel()
                 item.leave_queue()
 
-    def cost_before(
+    def costs_before(
         self, client: Hashable, work: Work, expected: Mapping[Hashable, Work] | None = None
-    ) -> float:
-        """Predict the cost of what is scored before the last of some new items; see ``FairQueue``."""
-        return self._cost_in_batches + self._queue.cost_before(client, work, expected)
+    ) -> Mapping[Hashable, float]:
+        """Predict the cost of what is scored before the last of some new items, by client; see ``FairQueue``.
 
-    async def _run_lane(self) -> None:
+        Short items need not wait for long ones that are being scored, or would be next.
+        """
+        is_short = work.cost <= self.long_tokens * work.items
+        overtaken = self.long_tokens if is_short else math.inf
+        costs = Counter(self._queue.costs_before(client, work, expected, overtaken))
+        for (other, is_long), cost in self._in_batches.items():
+            if not (is_short and is_long):
+                costs[other] += cost
+        return costs
+
+    async def _run_lane(self, next_batch: Callable[[], Awaitable[list[WorkItem]]]) -> None:
         while True:
-            items = await self._next_batch()
+            items = await next_batch()
             try:
                 await self._serve(items)
             except Exception as error:  # if the lane ended, later items would wait for ever
@@ -513,7 +576,10 @@ class Batcher:
                 for item in items:
                     item.fail(ScoringError("a batch failed unexpectedly"))
             finally:
-                self._cost_in_batches -= sum(item.cost for item in items)
+                for item in items:
+                    self._in_batches[item.client, item.is_long] -= item.cost
+                self._in_batches = +self._in_batches  # without zeros
+                self._changed.set()
             # Let the lane that now has the worker fill up its batch first.
             await asyncio.sleep(0)
 
@@ -521,13 +587,32 @@ class Batcher:
         """Wait for items and take those of the next batch."""
         while True:
             while not len(self._queue):
-                self._arrival.clear()
-                await self._arrival.wait()
+                self._changed.clear()
+                await self._changed.wait()
             if self._wait_s:
                 await asyncio.sleep(self._wait_s)
             if items := self._queue.take(self._max_batch_tokens):  # empty if all were finished
-                self._cost_in_batches += sum(item.cost for item in items)
-                return items
+                return self._begin(items)
+
+    async def _next_overtaking(self) -> list[WorkItem]:
+        """Wait until short items are next and may overtake a long batch, and take them.
+
+        Other lanes take them too. But when the batches of these are long, one is being scored, and another
+        waits for its end.
+        """
+        while True:
+            kind = self._queue.next_kind() if self._pool.n_overtakable else None
+            if kind is None or kind.is_long:
+                self._changed.clear()
+                await self._changed.wait()
+            elif items := self._queue.take(self._max_batch_tokens):
+                return self._begin(items)
+
+    def _begin(self, items: list[WorkItem]) -> list[WorkItem]:
+        for item in items:
+            self._in_batches[item.client, item.is_long] += item.cost
+        self._changed.set()  # the next item may be of another kind
+        return items
 
     async def _serve(self, items: list[WorkItem]) -> None:
         """Score a batch, with items that join it; if that fails, score each item individually, once."""
@@ -546,7 +631,7 @@ class Batcher:
         while remaining:
             try:
                 # Keep the worker for all items: otherwise each of them would wait for its turn.
-                async with self._pool.acquire() as worker:
+                async with self._pool.acquire(long=items[0].is_long) as worker:
                     while remaining and worker.alive:
                         item = remaining.popleft()
                         if not item.is_finished() and (error := await self._try_to_score(worker, [item])):
@@ -564,7 +649,8 @@ class Batcher:
         unfinished = [item for item in items if not item.is_finished()]
         started = await self._start(unfinished)
         try:
-            async with self._pool.acquire() as worker:
+            async with self._pool.acquire(long=items[0].is_long) as worker:
+                self._changed.set()  # if this batch is long, short ones may overtake it
                 batch = [item for item in unfinished if not item.is_finished()]
                 joining = self._take_compatible(batch)
                 items += joining
@@ -586,6 +672,9 @@ class Batcher:
         try:
             await self._score(worker, items, started or await self._start(items))
         except Exception as error:
+            is_fault = isinstance(error, WorkerLost | TimeoutError)
+            if not is_fault and all(item.future.done() for item in items):
+                return None  # it was abandoned
             await self._pool.check(worker, error)
             return error
         return None
@@ -596,8 +685,7 @@ class Batcher:
             return []
         budget = self._max_batch_tokens - sum(item.cost for item in items)
         joining = self._queue.take_more(items[0].kind, budget)
-        self._cost_in_batches += sum(item.cost for item in joining)
-        return joining
+        return self._begin(joining) if joining else []
 
     async def _start(self, items: Sequence[WorkItem]) -> StartedBatch:
         """Build the trie of a batch."""
@@ -618,8 +706,9 @@ class Batcher:
         try:
             while request is not None:
                 label, encoders = items[0].label, sorted(request.encoders)
-                job = ScoreJob(label, request.trie, request.models, encoders, request.surface)
-                scores = await run_within(self._pool.timeout_s, worker.score(job))
+                overtakes = not items[0].is_long
+                job = ScoreJob(label, request.trie, request.models, encoders, request.surface, overtakes)
+                scores = await run_within(self._pool.timeout_s, score_while_needed(worker, job, items))
                 if first is None:
                     first = scores
                     self._pool.record_success()
@@ -636,7 +725,27 @@ class Batcher:
             if not item.future.done():
                 queue = PhaseTiming(QUEUE, item.queued_at, began_at - item.queued_at)
                 item.future.set_result(ItemScores(batch.part(index), scored, queue))
-        self._on_scored(items, scored)
+        self._on_scored(items, scored, time.perf_counter() - began_at)
+
+
+async def score_while_needed(worker: Worker, job: ScoreJob, items: Sequence[WorkItem]) -> WorkerScores:
+    """Have a worker score a job until the last of its items is finished, if that is earlier.
+
+    Raises:
+        Unavailable: all items are finished: their callers have gone, or their deadlines have passed.
+    """
+    scoring = asyncio.ensure_future(worker.score(job))
+    needed = asyncio.ensure_future(asyncio.wait([item.future for item in items]))
+    try:
+        await asyncio.wait((scoring, needed), return_when=asyncio.FIRST_COMPLETED)
+        if not scoring.done():
+            scoring.cancel()
+            await asyncio.wait((scoring,))  # a worker that does not even end its step hangs
+            raise abandoned_error()
+        return scoring.result()
+    finally:
+        scoring.cancel()
+        needed.cancel()
 
 
 FALLBACK_SHARE, FALLBACK_BOUNDS_S = 0.2, (0.03, 0.25)
@@ -813,8 +922,9 @@ class ScoringEngine:
             self._record_batch,
             metrics.failed_batches.inc,
         )
-        self.admission = create_admission(settings, self.batcher)
-        self.late_admission = create_admission(settings, self.batcher)
+        self._pool, self._pace = pool, Pace()
+        self.admission = self._create_admission(settings)
+        self.late_admission = self._create_admission(settings)
         """Admits refused calls whose caller permits a fallback."""
         self.dispatcher = Dispatcher(self.batcher, settings.max_batch_tokens, metrics.record_item)
 
@@ -823,8 +933,11 @@ class ScoringEngine:
         await self.batcher.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _record_batch(self, items: Sequence[WorkItem], scored: ScoredBatch) -> None:
-        self.admission.throughput.record(sum(item.cost for item in items))
+    def _record_batch(self, items: Sequence[WorkItem], scored: ScoredBatch, seconds: float) -> None:
+        tokens = Counter[Hashable]()
+        for item in items:
+            tokens[item.client] += item.cost
+        self._pace.record(tokens, seconds / len(self._pool.workers))
         self._metrics.record_batch(
             items[0].label,
             items=len(items),
@@ -834,12 +947,20 @@ class ScoringEngine:
             timings=scored.timings,
         )
 
+    def _create_admission(self, settings: ServiceSettings) -> Admission:
+        max_tokens = settings.max_in_flight_tokens
+        return Admission(
+            Quota("lists", settings.max_in_flight_lists, settings.max_client_lists),
+            Quota("tokens", max_tokens, int(CLIENT_SHARE * max_tokens)),
+            # After less than a quarter of a batch per worker, the pace does not tell how long a list takes.
+            settings.max_batch_tokens // 4 * max(1, settings.workers),
+            self.batcher.costs_before,
+            self._pace,
+            max_item_tokens=settings.max_batch_tokens,
+            is_idle=lambda: self._pool.n_idle > 0 and not self.batcher.n_waiting,
+            on_starved=self._record_starved,
+        )
 
-def create_admission(settings: ServiceSettings, batcher: Batcher) -> Admission:
-    return Admission(
-        Quota("lists", settings.max_in_flight_lists, settings.max_client_lists),
-        Quota("tokens", settings.max_in_flight_tokens, int(CLIENT_SHARE * settings.max_in_flight_tokens)),
-        # After less than a quarter of a batch per worker, throughput does not predict how long a list takes.
-        settings.max_batch_tokens // 4 * max(1, settings.workers),
-        batcher.cost_before,
-    )
+    def _record_starved(self, client: Hashable) -> None:
+        log.warning("a client is refused again and again although a worker is idle", client=str(client))
+        self._metrics.starved_clients.inc()

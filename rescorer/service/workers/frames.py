@@ -5,7 +5,8 @@
 The header is a JSON object. Its entry ``arrays`` lists the name, type and shape of each array; the body holds
 the arrays in the same order, each aligned to 8 bytes. Nothing is pickled.
 
-A request says in its header what to ``do``, and has an ``id``, which the reply repeats.
+A request says in its header what to ``do``, and has an ``id``, which the reply repeats. A request to
+``cancel`` names the id of another one, whose result nobody needs any more, and has no reply of its own.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ PREFIX = struct.Struct("<4sIQ")
 MAGIC = b"RSF1"
 MAX_FRAME_BYTES = 1 << 32
 """Largest frame in bytes, without its prefix."""
+SCORE, CANCEL = "score", "cancel"
+"""Operations of requests, which other modules name themselves: only scoring can be cancelled."""
 HAS_WORKED = 0
 """Id of the frame by which a process reports that it has done some work; this frame answers no request."""
 UNEXPECTED_ERROR = "unexpected error in a process of the server; its log has the details"
@@ -148,6 +151,10 @@ class WorkerLost(Unavailable):
     """A process has exited or was terminated; the request may be sent to another process."""
 
 
+def abandoned_error() -> Unavailable:
+    return Unavailable("nobody waits for these scores any more")
+
+
 def load_timeout_error(label: str, timeout_s: float) -> BundleError:
     return BundleError(f"{label}: was not loaded within the {timeout_s:g} s of load_timeout_s")
 
@@ -171,6 +178,9 @@ class Peer:
     async def ask(self, header: dict[str, Any], arrays: Arrays | None = None) -> Frame:
         """Send a request and return the reply.
 
+        If this is cancelled, the process is asked to abandon a request to score, and is waited for: it ends
+        its step first, and another request would have to wait as well.
+
         Raises:
             WorkerLost: the process exited before it replied.
             RescorerError: the process replied with this error.
@@ -183,9 +193,14 @@ class Peer:
         try:
             self._writer.write(pack({**header, "id": request_id}, arrays))
             await self._writer.drain()
-            frame = await reply
+            frame = await asyncio.shield(reply)
         except ConnectionError:
             raise WorkerLost("a process has died") from None
+        except asyncio.CancelledError:
+            if header["do"] == SCORE and self.alive:
+                self._writer.write(pack({"do": CANCEL, "id": request_id}))
+                await asyncio.wait((reply,))
+            raise
         finally:
             self._pending.pop(request_id, None)
         if error := error_from_header(frame.header):
@@ -267,16 +282,21 @@ async def answer_requests(
 ) -> set[asyncio.Task[None]]:
     """Answer the requests of a peer until it disconnects, and return the tasks of unanswered requests.
 
+    Scoring that nobody waits for any more is cancelled.
+
     Args:
         perform: carries out a request, and returns the header and the arrays of the reply. Each request is
             carried out as soon as it arrives, even if earlier ones are not answered yet.
     """
     unanswered: set[asyncio.Task[None]] = set()
+    scoring: dict[int, asyncio.Task[None]] = {}
 
     async def answer(frame: Frame) -> None:
         arrays: Arrays = {}
         try:
             header, arrays = await perform(frame)
+        except asyncio.CancelledError:
+            header = error_header(abandoned_error())
         except Exception as error:
             header = error_header(error)
         writer.write(pack({**header, "id": frame.header["id"]}, arrays))
@@ -285,8 +305,19 @@ async def answer_requests(
 
     with suppress(asyncio.IncompleteReadError, OSError, ValueError):  # disconnected, or an invalid frame
         while True:
-            unanswered.add(task := asyncio.create_task(answer(await read_frame(reader))))
+            frame = await read_frame(reader)
+            operation, request_id = frame.header["do"], frame.header["id"]
+            if operation == CANCEL:
+                if request_id in scoring:
+                    scoring[request_id].cancel()
+                continue
+            unanswered.add(task := asyncio.create_task(answer(frame)))
             task.add_done_callback(unanswered.discard)
+            if operation == SCORE:
+                scoring[request_id] = task
+                task.add_done_callback(lambda _, request_id=request_id: scoring.pop(request_id, None))  # type: ignore[misc]
+    for task in scoring.values():
+        task.cancel()
     return unanswered
 
 
@@ -406,17 +437,20 @@ class ScoreJob(NamedTuple):
     """Names of rerankers of the bundle, for each of which the words are encoded."""
     surface: bool = False
     """Whether the trie holds texts as they are written; see ``ScoreRequest``."""
+    overtakes: bool = False
+    """Whether the trie may be scored between two steps of scoring another one."""
 
     def pack(self) -> tuple[dict[str, Any], Arrays]:
         """Return the header and the arrays of the request."""
-        header = {"do": "score", "label": self.label, "models": [*self.models], "encoders": [*self.encoders]}
-        return header | {"surface": self.surface}, pack_trie(self.trie)
+        header = {"do": SCORE, "label": self.label, "models": [*self.models], "encoders": [*self.encoders]}
+        return header | {"surface": self.surface, "overtakes": self.overtakes}, pack_trie(self.trie)
 
     @classmethod
     def unpack(cls, frame: Frame) -> ScoreJob:
         header = frame.header
         trie, surface = unpack_trie(frame.arrays), header.get("surface", False)
-        return cls(header["label"], trie, header["models"], header["encoders"], surface)
+        overtakes = header.get("overtakes", False)
+        return cls(header["label"], trie, header["models"], header["encoders"], surface, overtakes)
 
 
 class WorkerScores(NamedTuple):

@@ -17,25 +17,43 @@ that kills the process that loads it harms no other.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import json
 import os
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rescorer.errors import BundleError, ScoringError, Unavailable
 from rescorer.pipeline import TrieScorer
-from rescorer.runtime import ContextWords, Stopwatch, keep_freed_memory, release_freed_memory, use_threads
+from rescorer.runtime import (
+    ContextWords,
+    Stopwatch,
+    keep_freed_memory,
+    pausing,
+    release_freed_memory,
+    use_threads,
+)
 from rescorer.service.logs import use_parents_stderr
 from rescorer.service.tracing import seconds_of
 from rescorer.service.workers import frames
-from rescorer.service.workers.frames import Arrays, Frame, MachineSettings, ScoreJob, WorkerLost, WorkerScores
+from rescorer.service.workers.frames import (
+    Arrays,
+    Frame,
+    MachineSettings,
+    ScoreJob,
+    WorkerLost,
+    WorkerScores,
+    abandoned_error,
+)
 from rescorer.service.workers.pool import ProcessWorker
 from rescorer.signals import ignore_group_signals
 from rescorer.trie import HypothesisTrie, build_trie
@@ -95,8 +113,11 @@ class LoadedModels:
         self._scorers.pop(label, None)
         release_freed_memory()
 
-    def score(self, job: ScoreJob) -> WorkerScores:
+    def score(self, job: ScoreJob, on_pause: Callable[[], object] = lambda: None) -> WorkerScores:
         """Score the edges of a trie.
+
+        Args:
+            on_pause: called between the steps of scoring; if it raises an error, scoring ends with it.
 
         Raises:
             ScoringError: a score is not finite.
@@ -107,7 +128,7 @@ class LoadedModels:
             raise Unavailable(f"{job.label} is not loaded")
         encoders = {name: scorer.encoders[name] for name in job.encoders}
         stopwatch, context_words, device_bytes = Stopwatch(), ContextWords(), dict[str, int]()
-        with stopwatch.running(), context_words.counting():
+        with stopwatch.running(), context_words.counting(), pausing(on_pause):
             scores = scorer.score(job.trie, job.models, encoders, surface=job.surface)
         if self._device != "cpu":
             from rescorer.models.kernels import memory_bytes
@@ -119,6 +140,81 @@ class LoadedModels:
         """Check the device by scoring a tiny trie with every model; raises its error if it does not work."""
         for scorer in list(self._scorers.values()):
             score_all(scorer, WARM_UP)
+
+
+@dataclass(eq=False, slots=True)
+class Turn:
+    """A job that waits to be scored or is being scored, and the future that receives its result."""
+
+    job: ScoreJob
+    result: concurrent.futures.Future[WorkerScores] = field(default_factory=concurrent.futures.Future)
+    is_abandoned: bool = False
+
+
+class ScoringThread:
+    """The thread of a worker that scores: one trie at a time, but short ones between the steps of a long one.
+
+    Whatever overtakes gets at most half of the time. So a long trie takes at most twice as long, however many
+    short ones arrive, and a short one waits for a step and for as long as the previous short one took.
+
+    Args:
+        clock: returns the time in seconds.
+    """
+
+    def __init__(self, models: LoadedModels, clock: Callable[[], float] = time.monotonic) -> None:
+        self.thread = ThreadPoolExecutor(1, "scoring")
+        self._models, self._clock = models, clock
+        self._waiting: deque[Turn] = deque()
+        self._next_pause = 0.0
+
+    async def score(self, job: ScoreJob) -> WorkerScores:
+        """Score a trie in the thread; raises like ``LoadedModels.score``.
+
+        If this is cancelled, it ends as soon as the thread has ended a step.
+        """
+        turn = Turn(job)
+        self._waiting.append(turn)
+        self.thread.submit(self._take_turn)
+        result = asyncio.wrap_future(turn.result)
+        try:
+            return await asyncio.shield(result)
+        except asyncio.CancelledError:
+            turn.is_abandoned = True
+            await asyncio.wait((result,))  # else the next job would seem to be late
+            raise
+
+    def close(self) -> None:
+        """Score nothing more; waiting jobs are cancelled."""
+        self.thread.shutdown(wait=False, cancel_futures=True)
+        for turn in list(self._waiting):
+            turn.result.cancel()
+
+    def _take_turn(self) -> None:
+        """Score the next trie, unless it was scored between the steps of another one."""
+        if self._waiting:
+            self._score(self._waiting.popleft())
+
+    def _pause(self, turn: Turn) -> None:
+        """Act between two steps of scoring a trie."""
+        if turn.is_abandoned:
+            raise abandoned_error()
+        if turn.job.overtakes or not self._waiting or (began := self._clock()) < self._next_pause:
+            return
+        for other in list(self._waiting):
+            if other.job.overtakes:
+                self._waiting.remove(other)
+                self._score(other)
+                self._next_pause = 2 * self._clock() - began
+                return
+
+    def _score(self, turn: Turn) -> None:
+        if not turn.result.set_running_or_notify_cancel():
+            return
+        try:
+            self._pause(turn)
+            turn.result.set_result(self._models.score(turn.job, partial(self._pause, turn)))
+        except BaseException as error:
+            turn.result.set_exception(error)
 
 
 class SharedModels:
@@ -152,7 +248,7 @@ class SharedModels:
         """Time and error of the latest failure to load a bundle, by label."""
         self._watching: set[asyncio.Task[None]] = set()
         self._changing, self._turn = asyncio.Lock(), asyncio.Lock()  # to change bundles; to use models
-        self._loading, self._scoring = ThreadPoolExecutor(1, "loading"), ThreadPoolExecutor(1, "scoring")
+        self._loading, self._scoring = ThreadPoolExecutor(1, "loading"), ScoringThread(models)
 
     @property
     def labels(self) -> set[str]:
@@ -195,7 +291,7 @@ class SharedModels:
                 if child := self._children.pop(label, None):
                     await child.stop()
                 else:
-                    await run_in(self._scoring, self._models.unload, label)
+                    await run_in(self._scoring.thread, self._models.unload, label)
 
     async def unload_all(self, client: object) -> None:
         """Unload all bundles of a client."""
@@ -203,12 +299,10 @@ class SharedModels:
             await self.unload(client, label)
 
     async def score(self, job: ScoreJob) -> WorkerScores:
-        """Score a trie as ``LoadedModels.score`` does."""
-        async with self._turn:
-            if child := self._children.get(job.label):
-                result = await child.score(job)
-            else:
-                result = await run_in(self._scoring, self._models.score, job)
+        """Score a trie as ``LoadedModels.score`` does. If this is cancelled, scoring ends after its step."""
+        async with nullcontext() if job.overtakes else self._turn:
+            child = self._children.get(job.label)
+            result = await (child.score(job) if child else self._scoring.score(job))
         if not self._has_scored:
             self._has_scored = True
             self._on_first_score()
@@ -217,14 +311,14 @@ class SharedModels:
     async def probe(self) -> None:
         """Check the device by scoring a tiny trie with every model; raises its error if it does not work."""
         async with self._turn:
-            await run_in(self._scoring, self._models.probe)
+            await run_in(self._scoring.thread, self._models.probe)
             for child in self._children.values():
                 await child.probe()
 
     def close(self) -> None:
         """Load and score nothing more; waiting jobs are cancelled."""
-        for threads in (self._loading, self._scoring):
-            threads.shutdown(wait=False, cancel_futures=True)
+        self._loading.shutdown(wait=False, cancel_futures=True)
+        self._scoring.close()
 
     async def _load_first(self, label: str, folder: Path, began_at: float, in_child: bool) -> int:
         """Load a bundle that is not in memory; if that fails, it fails for all clients who waited for it."""

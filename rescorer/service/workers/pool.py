@@ -16,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import structlog
 
@@ -362,8 +362,19 @@ class WorkerGroup:
             await member.stop()
 
 
+class Loan(NamedTuple):
+    """A worker that is lent to a batch."""
+
+    worker: Worker | None
+    """None: there will be no more workers."""
+    is_busy: bool = False
+    """Whether the worker is scoring a long batch, which this batch may overtake."""
+
+
 class IdleWorkers:
-    """Queue of idle workers, first come, first served. It has None when there will be no more workers.
+    """Queue of workers, first come, first served. It has None when there will be no more workers.
+
+    Workers that score a long batch are in the queue too, for short batches only, until one overtakes.
 
     ``asyncio.Queue`` is not fair: a caller that arrives while another is being woken up for an item takes
     that item. With ``asyncio.Queue``, batches waited for minutes under a steady load.
@@ -371,37 +382,68 @@ class IdleWorkers:
 
     def __init__(self) -> None:
         self._free: deque[Worker | None] = deque()  # empty while any caller waits
-        self._waiting: deque[asyncio.Future[Worker | None]] = deque()
+        self._busy: deque[Worker] = deque()  # empty while any caller waits for a short batch
+        self._waiting: deque[tuple[asyncio.Future[Loan], bool]] = deque()
 
     def __len__(self) -> int:
         return len(self._free)
 
+    @property
+    def n_busy(self) -> int:
+        """Number of workers whose long batch a short one may overtake now."""
+        return len(self._busy)
+
     def put(self, worker: Worker | None) -> None:
-        while self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(worker)
-                return
-        self._free.append(worker)
+        if not self._lend(Loan(worker)):
+            self._free.append(worker)
+
+    def put_busy(self, worker: Worker) -> None:
+        """Let a short batch overtake the long one that a worker is scoring."""
+        if not self._lend(Loan(worker, is_busy=True)):
+            self._busy.append(worker)
 
     def remove(self, worker: Worker) -> bool:
-        """Remove a worker; return whether it was there."""
+        """Remove an idle worker; return whether it was there."""
         if worker not in self._free:
             return False
         self._free.remove(worker)
         return True
 
-    async def get(self) -> Worker | None:
+    def remove_busy(self, worker: Worker) -> None:
+        """Let no short batch overtake on this worker any more."""
+        if worker in self._busy:
+            self._busy.remove(worker)
+
+    async def get(self, *, long: bool = False) -> Loan:
+        """Wait for a worker. For a batch that is not long, the worker may be busy with a long one."""
         if self._free:
-            return self._free.popleft()
-        waiter: asyncio.Future[Worker | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
+            return Loan(self._free.popleft())
+        if self._busy and not long:
+            return Loan(self._busy.popleft(), is_busy=True)
+        waiter: asyncio.Future[Loan] = asyncio.get_running_loop().create_future()
+        self._waiting.append((waiter, long))
         try:
             return await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                self.put(waiter.result())
+                worker, is_busy = waiter.result()
+                if worker is not None and is_busy:
+                    self.put_busy(worker)
+                else:
+                    self.put(worker)
             raise
+
+    def _lend(self, loan: Loan) -> bool:
+        """Lend a worker to the first caller that waits for such a worker; return whether there was one."""
+        for entry in list(self._waiting):
+            waiter, long = entry
+            if waiter.done():
+                self._waiting.remove(entry)
+            elif not (long and loan.is_busy):
+                self._waiting.remove(entry)
+                waiter.set_result(loan)
+                return True
+        return False
 
 
 MAX_CONSECUTIVE_LOSSES = 5
@@ -464,6 +506,7 @@ class WorkerPool:
         self._on_broken, self._on_worker_lost = on_broken, on_worker_lost
         self.timeout_s, self._load_timeout_s = timeout_s, load_timeout_s
         self._idle = IdleWorkers()
+        self._scoring_long: set[Worker] = set()
         self._is_open = False
         self._in_service: dict[Worker, float] = {}
         """Workers in service, lent or idle, each with the time at which it became ready."""
@@ -480,6 +523,11 @@ class WorkerPool:
     @property
     def n_idle(self) -> int:
         return len(self._idle)
+
+    @property
+    def n_overtakable(self) -> int:
+        """Number of workers whose long batch a short one may overtake now."""
+        return self._idle.n_busy
 
     @property
     def n_alive(self) -> int:
@@ -527,21 +575,35 @@ class WorkerPool:
             await self._unload(label)
 
     @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Worker]:
-        """Wait for a worker, and lend it exclusively.
+    async def acquire(self, *, long: bool = False) -> AsyncIterator[Worker]:
+        """Wait for a worker, and lend it. One short batch at a time may overtake a long one on its worker.
+
+        Args:
+            long: whether the batch is long.
 
         Raises:
             Unavailable: scoring is no longer possible.
         """
-        while (worker := await self._idle.get()) is not None and not worker.alive:
-            self._release(worker)
+        while (loan := await self._idle.get(long=long)).worker is not None and not loan.worker.alive:
+            if not loan.is_busy:  # else its long batch returns it
+                self._release(loan.worker)
+        worker = loan.worker
         if worker is None:
             self._idle.put(None)
             raise Unavailable("scoring is no longer possible on this server")
+        if long:
+            self._scoring_long.add(worker)
+            self._idle.put_busy(worker)
         try:
             yield worker
         finally:
-            self._release(worker)
+            if long:
+                self._scoring_long.discard(worker)
+                self._idle.remove_busy(worker)
+            if not loan.is_busy:
+                self._release(worker)
+            elif worker in self._scoring_long:
+                self._idle.put_busy(worker)
 
     async def check(self, worker: Worker, error: Exception) -> None:
         """Terminate a worker whose batch failed with an error, unless the batch itself caused the error."""

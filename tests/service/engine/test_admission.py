@@ -9,7 +9,7 @@ import random
 import pytest
 
 from rescorer.errors import Overloaded
-from rescorer.service.engine.admission import Admission, Quota, Throughput
+from rescorer.service.engine.admission import Admission, Pace, Quota
 from rescorer.service.engine.engine import FairQueue
 
 
@@ -34,14 +34,9 @@ def test_active_clients_leave_room_for_another():
 
 def make_admission(queue: FairQueue, lists=10, tokens=1000, min_tokens=50) -> Admission:
     """Admission for a server that scores 100 tokens per second."""
-    now = [0.0]
-    throughput = Throughput(lambda: now[0])
-    throughput.mark_busy()
-    now[0] = 1.0
-    throughput.record(100)
-    return Admission(
-        Quota("lists", lists), Quota("tokens", tokens), min_tokens, queue.cost_before, throughput
-    )
+    pace = Pace()
+    pace.record({"somebody": 1000}, 10.0)
+    return Admission(Quota("lists", lists), Quota("tokens", tokens), min_tokens, queue.costs_before, pace)
 
 
 def test_refusal_because_of_the_deadline_says_when_to_retry():
@@ -186,16 +181,101 @@ def test_waiting_calls_leave_half_of_the_capacity_and_what_they_no_longer_need()
     asyncio.run(make_calls())
 
 
-def test_throughput_of_large_batches_outweighs_that_of_many_small_ones():
-    now = [0.0]
-    throughput = Throughput(lambda: now[0])
+def test_pace_of_large_batches_outweighs_that_of_many_small_ones():
+    pace = Pace()
     for _ in range(100):
-        throughput.mark_busy()
-        now[0] += 0.01
-        throughput.record(10)  # 1,000 per second
-        throughput.mark_idle()
-    assert throughput.seconds_for(1000) == pytest.approx(1.0)
-    throughput.mark_busy()
-    now[0] += 0.02
-    throughput.record(1000)
-    assert 0.02 < throughput.seconds_for(1000) < 0.04
+        pace.record({"a": 256}, 0.256)  # 1,000 per second
+    assert pace.seconds_for({"a": 1000}) == pytest.approx(1.0)
+    pace.record({"a": 10_000}, 0.1)
+    assert pace.seconds_for({"a": 1000}) == pytest.approx(0.01)
+
+
+def test_a_client_whose_work_is_slow_does_not_change_the_pace_of_others():
+    pace = Pace()
+    for number in range(5):
+        pace.record({f"polite {number}": 1000}, 0.01)
+    for _ in range(1000):
+        pace.record({"odd": 2}, 20.0)
+        pace.record({"slow": 16_000}, 60.0)
+    assert pace.seconds_for({"polite 1": 1000}) == pytest.approx(0.01)
+    assert pace.seconds_for({"unknown": 1000}) == pytest.approx(0.01)
+    assert pace.seconds_for({"slow": 16_000}) == pytest.approx(60.0)
+
+
+def test_a_single_slow_batch_does_not_change_the_pace_of_its_client():
+    pace = Pace()
+    for seconds in (0.01, 0.01, 30.0, 0.01):
+        pace.record({"a": 1000}, seconds)
+    assert pace.seconds_for({"a": 1000}) == pytest.approx(0.01)
+
+
+def test_a_large_request_that_is_being_prepared_does_not_refuse_short_calls():
+    """It will be scored in parts, which short items overtake."""
+    queue: FairQueue[str] = FairQueue()
+    pace = Pace()
+    pace.record({"long": 16_000, "short": 16_000}, 320.0)  # 100 tokens per second
+    admission = Admission(
+        Quota("lists", 100),
+        Quota("tokens", 1_000_000),
+        50,
+        lambda client, work, expected: queue.costs_before(client, work, expected, overtaken=1000.0),
+        pace,
+        max_item_tokens=4000,
+    )
+
+    async def make_calls():
+        async with admission.admit("long", 1, 200_000):
+            for _ in range(3):
+                await admission.admit("short", 1, 100, remaining_s=5.0).__aenter__()
+            with pytest.raises(Overloaded, match=r"about 2\d\.00 s"):  # its own, and three others
+                await admission.admit("third", 1, 2000, remaining_s=5.0).__aenter__()
+
+    asyncio.run(make_calls())
+
+
+def test_no_more_is_predicted_than_the_server_holds():
+    """What the queue counts may exceed what was admitted, because the numbers of tokens are estimates."""
+    pace = Pace()
+    pace.record({"a": 1000}, 10.0)
+    admission = Admission(Quota("lists", 10), Quota("tokens", 1000), 1, lambda *_: {"a": 1e9, "b": 1e9}, pace)
+
+    async def make_calls():
+        async with admission.admit("a", 1, 200):
+            with pytest.raises(Overloaded, match=r"about 3\.00 s"):
+                await admission.admit("b", 1, 100, remaining_s=4.0).__aenter__()
+
+    asyncio.run(make_calls())
+
+
+def test_a_client_that_is_refused_ten_times_in_a_row_while_workers_are_idle_is_reported():
+    starved, idle = [], [True]
+    admission = Admission(
+        Quota("lists", 2),
+        Quota("tokens", 1000),
+        1,
+        lambda *_: {},
+        Pace(),
+        is_idle=lambda: idle[0],
+        on_starved=starved.append,
+    )
+
+    async def refuse(client: str, times: int) -> None:
+        for _ in range(times):
+            with pytest.raises(Overloaded):
+                await admission.admit(client, 2, 1).__aenter__()
+
+    async def make_calls():
+        async with admission.admit("holder", 1, 1):
+            await refuse("a", 9)
+            async with admission.admit("a", 1, 1):  # an admitted call in between
+                pass
+            await refuse("a", 9)
+            idle[0] = False
+            await refuse("a", 1)
+            idle[0] = True
+            await refuse("a", 9)
+            assert starved == []
+            await refuse("a", 11)
+            assert starved == ["a", "a"]
+
+    asyncio.run(make_calls())

@@ -43,7 +43,7 @@ class CountingModels:
     def unload(self, label):
         self.loaded.remove(label)
 
-    def score(self, job):
+    def score(self, job, on_pause=None):
         assert self.scoring.acquire(blocking=False), "two calls at the same time"
         try:
             assert job.label in self.loaded
