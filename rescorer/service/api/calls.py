@@ -25,7 +25,7 @@ from rescorer.runtime import Phase
 from rescorer.service.access import Authenticator, Role
 from rescorer.service.engine.client_limits import CallMemory, RefusalPacer, StreamSlot, current_memory
 from rescorer.service.engine.engine import ItemScores
-from rescorer.service.listener import on_call_done
+from rescorer.service.listener import mark_served, on_call_done
 from rescorer.service.metrics import Metrics
 from rescorer.service.tracing import (
     REQUEST_ID,
@@ -326,6 +326,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
                 async def read_requests() -> AsyncIterator[Any]:
                     async for data in stream:
+                        mark_served()
                         await memory.hold(len(data) + response_bytes, wait=True)
                         yield decode(handler, data, call)
 
