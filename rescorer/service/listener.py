@@ -21,6 +21,7 @@ import socket
 import weakref
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -33,13 +34,14 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]  # not in the stub
 from rescorer.errors import ConfigError, FormatError
 from rescorer.formats.io.text_io import remove_file, write_text
 from rescorer.protocol.messages import format_address
+from rescorer.service.connections import ConnectionGuard
 
 log = structlog.get_logger()
 
 NEVER_MS = 2**31 - 1
-MIN_PING_INTERVAL_MS = 30_000
-"""Shortest interval at which clients may ping. Our clients ping every minute; gRPC's default of 5 minutes
-would disconnect them."""
+MIN_PING_INTERVAL_MS = 5_000
+"""Shortest interval at which clients may ping, with or without open calls. 10 s is the shortest one that
+gRPC's clients in Go and Java can be set to; gRPC's default of 5 minutes would disconnect them."""
 KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 20_000
 """Interval at which the server pings a silent client, and longest wait for the reply, which gRPC clients send
 by themselves. By default gRPC notices only after two hours that a client is gone."""
@@ -130,15 +132,16 @@ def explain(error: OSError) -> str:
 CHECK_INTERVAL_S = 1.0
 PARALLEL_ACCEPTS = 16
 """Number of calls of a method that can be accepted in one round of the event loop."""
-MAX_PENDING_CALLS = 16_384
+MAX_PENDING_CALLS = 131_072
 """Number of calls of a method that may wait to be accepted. By default gRPC drops calls of any client as
-CANCELLED if more than 1,000 wait, and one connection can cause this by opening and resetting streams."""
+CANCELLED if more than 1,000 wait, which a few connections can cause by opening and resetting streams."""
 
 INTERNALS: Mapping[str, str | None] = MappingProxyType(
     {
         "_RequestCallError": None,
         "_MethodResolver": None,
         "_handle_rpc": "method_name, method_resolver, interceptors, rpc_state, loop, concurrency_exceeded",
+        "_ServicerContext.peer": "self",
         "_schedule_rpc_coro": "rpc_coro, rpc_state, loop, method_name",
         "AioServer._make_request_call_future": "self, method_bytes",
         "AioServer._request_registered_call": "self, method",
@@ -152,17 +155,40 @@ INTERNALS: Mapping[str, str | None] = MappingProxyType(
 AioServer: Any = getattr(cygrpc, "AioServer", object)
 
 
-serving_task: ContextVar[Sequence[weakref.ref[asyncio.Task[None]]]] = ContextVar("serving_task")
-"""The task in which gRPC serves the current call, by a weak reference, since it refers to its context."""
+@dataclass(slots=True)
+class AcceptedCall:
+    """A call that an accept loop has taken."""
+
+    is_served: bool = False
+    """Whether a message of the call was read, or the call needed none."""
+    task: Callable[[], asyncio.Task[None] | None] = lambda: None
+    """The task in which gRPC serves the call, by a weak reference, since it refers to its context."""
+
+
+accepted_call: ContextVar[AcceptedCall] = ContextVar("accepted_call")
+"""The call that the current task handles."""
+
+
+def mark_served() -> None:
+    """Note that the current call is served, so that its end does not count as a reset."""
+    if call := accepted_call.get(None):
+        call.is_served = True
+
+
+RESET_S = 0.02
+"""Time for which a call of a suspect connection waits to be served. If it was reset, it costs little then."""
 
 
 class Core(AioServer):
     """The Cython part of a ``grpc.aio.Server``, with the accept loops of this module."""
 
     def __init__(
-        self, interceptors: Sequence[grpc.aio.ServerInterceptor], options: Sequence[tuple[str, Any]]
+        self,
+        interceptors: Sequence[grpc.aio.ServerInterceptor],
+        options: Sequence[tuple[str, Any]],
+        guard: ConnectionGuard,
     ) -> None:
-        self.interceptors = tuple(interceptors)
+        self.interceptors, self.guard = tuple(interceptors), guard
         self.handlers: dict[str, Any] = {}
         self.open_calls: set[asyncio.Task[None]] = set()
         """References to running calls until their methods end, since event loops keep only weak references.
@@ -215,16 +241,29 @@ class Core(AioServer):
     def _start(
         self, path: str, resolver: Any, interceptors: tuple[grpc.aio.ServerInterceptor, ...], state: Any
     ) -> None:
-        """Answer a call in a new task."""
-        loop = asyncio.get_running_loop()
-        answer = cygrpc._handle_rpc(path, resolver, interceptors, state, loop, False)
-        holder: list[weakref.ref[asyncio.Task[None]]] = []
+        """Answer a call in a new task, unless its connection was cut off."""
+        loop, guard = asyncio.get_running_loop(), self.guard
+        peer = cygrpc._ServicerContext(state, None, None, loop).peer()
+        if guard.is_cut_off(peer):
+            return  # gRPC ends calls that nothing refers to
+        call, is_suspect = AcceptedCall(), guard.is_suspect(peer)
+
+        async def answer() -> None:
+            if is_suspect:
+                await asyncio.sleep(RESET_S)
+            await cygrpc._handle_rpc(path, resolver, interceptors, state, loop, False)
+            call.is_served |= not interceptors  # calls of unknown methods are answered unread
+
+        def finish(task: asyncio.Task[None]) -> None:
+            self.open_calls.discard(task)
+            (guard.record_answer if call.is_served else guard.record_reset)(peer)
+
         context = copy_context()
-        context.run(serving_task.set, holder)
-        task = loop.create_task(cygrpc._schedule_rpc_coro(answer, state, loop, path), context=context)
-        holder.append(weakref.ref(task))
+        context.run(accepted_call.set, call)
+        task = loop.create_task(cygrpc._schedule_rpc_coro(answer(), state, loop, path), context=context)
+        call.task = weakref.ref(task)
         self.open_calls.add(task)
-        task.add_done_callback(self.open_calls.discard)
+        task.add_done_callback(finish)
 
 
 def on_call_done(callback: Callable[[Any], None]) -> None:
@@ -245,15 +284,14 @@ def current_call_canceller() -> Callable[[], None] | None:
     gRPC itself has no way to end this. Both tasks of the call are cancelled. When nothing refers to the call
     any more, which may need a garbage collection, gRPC resets the client's stream and frees the answer.
     """
-    serving, handling = serving_task.get(None), asyncio.current_task()
-    if serving is None or handling is None:
+    call, handling = accepted_call.get(None), asyncio.current_task()
+    if call is None or handling is None:
         return None
 
     def cancel() -> None:
         handling.cancel()
-        for task in (reference() for reference in serving):
-            if task is not None:
-                task.cancel()
+        if (task := call.task()) is not None:
+            task.cancel()
 
     return cancel
 
@@ -273,27 +311,28 @@ def create_grpc_server(
     interceptors: Sequence[grpc.aio.ServerInterceptor],
     max_calls_per_connection: int,
     options: Sequence[tuple[str, Any]] = (),
+    on_cut_off: Callable[[], object] = lambda: None,
 ) -> grpc.aio.Server:
     """Create a ``grpc.aio.server`` with the accept loops of this module.
 
     If the installed gRPC has other internals, it keeps its own loop, and a warning is logged.
 
     Args:
-        max_calls_per_connection: open calls per connection. Well-behaved clients wait until a call has ended;
-            calls of others, such as clients that open and reset streams endlessly, are refused. Until a call
-            is accepted it takes 10 to 15 KB of memory, which the process never returns to the system.
+        max_calls_per_connection: calls that a connection may have open. gRPC refuses more than twice as many.
+            It also counts calls that have ended or were reset and are not cleaned up yet, since each takes 10
+            to 15 KB of memory; there are not more of them than a client that keeps to the limit has open.
+        on_cut_off: called whenever a connection is cut off because it resets its calls endlessly.
     """
     options = [
         *options,
         ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
         ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-        ("grpc.max_concurrent_streams", max_calls_per_connection),
-        # This protection would also count calls that have ended but are not cleaned up, and so would refuse
-        # well-behaved clients.
-        ("grpc.http.overload_protection", 0),
+        ("grpc.max_concurrent_streams", 2 * max_calls_per_connection),
+        ("grpc.http.overload_protection", 1),  # count calls until they are cleaned up
         ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
         ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_PENDING_CALLS),
     ]
@@ -304,7 +343,8 @@ def create_grpc_server(
             "gRPC internals changed; accepting calls is slower", version=grpc.__version__, changed=changed
         )
     else:
-        server._server = Core(interceptors, options)
+        guard = ConnectionGuard(2 * max_calls_per_connection, on_cut_off)
+        server._server = Core(interceptors, options, guard)
     return server
 
 

@@ -120,6 +120,9 @@ class Metrics:
         self.unread_answers = self._counter(
             "unread_answers", "Answers that were not read in time, and whose calls were cancelled."
         )
+        self.connections_cut_off = self._counter(
+            "connections_cut_off", "Connections that reset their calls endlessly, and were closed."
+        )
         self.lists = self._counter("lists", "Answered lists, by their own status code.", "model", "code")
         self.best_changed = self._counter(
             "lists_best_changed", "Lists whose best hypothesis was not the first one.", "model"

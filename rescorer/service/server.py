@@ -111,8 +111,13 @@ def create_listener(
     telemetry: Telemetry,
     drain: Drain,
     memory: CallMemory,
+    on_cut_off: Callable[[], object],
 ) -> grpc.aio.Server:
-    """Create the gRPC server with its limits and interceptors; calls pass the interceptors in their order."""
+    """Create the gRPC server with its limits and interceptors; calls pass the interceptors in their order.
+
+    Args:
+        on_cut_off: called whenever a connection is cut off because it resets its calls endlessly.
+    """
     response_bytes = {SERVICE: settings.max_response_bytes, MODEL_SERVICE: 0, ADMIN_SERVICE: 0}
     interceptors = [
         SlowClientInterceptor(
@@ -140,7 +145,7 @@ def create_listener(
         ("grpc.max_connection_idle_ms", to_ms(settings.max_idle_connection_s)),
         ("grpc.server_handshake_timeout_ms", to_ms(settings.max_handshake_s)),
     ]
-    return create_grpc_server(interceptors, settings.max_calls_per_connection, options)
+    return create_grpc_server(interceptors, settings.max_calls_per_connection, options, on_cut_off)
 
 
 NICENESS = 5
@@ -457,7 +462,9 @@ class Server:
         self.health = Health(HEALTH_NAMES, watches)
         self._serving_state = ServingState(self.health, metrics.ready, self.models, self.pool)
         telemetry = Telemetry(metrics, tracing)
-        self.grpc_server = create_listener(settings, authenticator, telemetry, self._drain, self.memory)
+        self.grpc_server = create_listener(
+            settings, authenticator, telemetry, self._drain, self.memory, metrics.connections_cut_off.inc
+        )
 
     async def start(self) -> int:
         """Begin to listen, and return the port. Requests are not scored before the models are loaded.

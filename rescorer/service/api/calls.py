@@ -26,7 +26,7 @@ from rescorer.runtime import Phase
 from rescorer.service.access import Authenticator, Role
 from rescorer.service.engine.client_limits import CallMemory, RefusalPacer, StreamSlot, current_memory
 from rescorer.service.engine.engine import ItemScores
-from rescorer.service.listener import on_call_done
+from rescorer.service.listener import mark_served, on_call_done
 from rescorer.service.metrics import Metrics
 from rescorer.service.tracing import (
     REQUEST_ID,
@@ -335,6 +335,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
                 async def read_requests() -> AsyncIterator[Any]:
                     async for data in stream:
+                        mark_served()
                         self._count_message(path, data, call)
                         await memory.hold(call.held_bytes + response_bytes, wait=True)
                         yield decode(handler, data, call)

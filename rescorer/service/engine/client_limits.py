@@ -26,7 +26,7 @@ from google.protobuf.message import DecodeError
 
 from rescorer.errors import Overloaded
 from rescorer.service.engine.admission import Quota
-from rescorer.service.listener import current_call_canceller, on_call_done
+from rescorer.service.listener import current_call_canceller, mark_served, on_call_done
 
 log = structlog.get_logger()
 
@@ -343,6 +343,7 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
                         begun = True
                     with self._end_unless_read(context):
                         yield response
+                mark_served()  # the client has ended the stream, perhaps without a message
             except grpc.aio.AbortError as error:
                 raise without_frames(error)  # noqa: B904 (it is the same error)
 
@@ -395,7 +396,10 @@ async def read_or_abort(read: Awaitable[Any], context: grpc.aio.ServicerContext)
     gRPC itself would send the text of the exception.
     """
     try:
-        return await read
+        message = await read
+        if message is not grpc.aio.EOF:
+            mark_served()
+        return message
     except DecodeError:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the request cannot be decoded")
 
