@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from rescorer.signals import GROUP_SIGNALS
+
 if TYPE_CHECKING:
     from rescorer.client import Client
     from rescorer.pipeline import Rescorer
@@ -67,8 +69,10 @@ def lacks_gpu(items: list[pytest.Item]) -> bool:
 @pytest.fixture(autouse=True)
 def signal_handlers() -> Iterator[None]:
     """Restore the handlers that commands install, which tests run in this process."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    handlers = {number: signal.getsignal(number) for number in GROUP_SIGNALS}
+    hook = sys.unraisablehook
     yield
+    sys.unraisablehook = hook
     for number, handler in handlers.items():
         signal.signal(number, handler)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,6 +20,7 @@ from dataclasses import dataclass, field, fields
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.resource_tracker import ensure_running
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
@@ -28,6 +28,7 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 from rescorer.errors import RescorerError, ScoringError
 from rescorer.jobs.files import Batch, BatchRescorer, BatchResults, LocalRescorer, select_lists
 from rescorer.runtime import count_cpus, keep_freed_memory, use_threads
+from rescorer.signals import hold_stops, ignore_group_signals, shield_children
 from rescorer.types import Hypothesis, NBestList
 
 END_S = 10
@@ -80,10 +81,10 @@ class ProcessPool(Generic[Task, Answer]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for process in self._processes.values():
-            if process.tasks:  # its answers are not needed any more
-                process.process.terminate()
+            if process.tasks or kind:  # its answers are not needed any more
+                process.process.kill()
             with suppress(OSError):
                 process.connection.send(None)
             process.connection.close()
@@ -142,19 +143,21 @@ class ProcessPool(Generic[Task, Answer]):
     def _start(self) -> _Process[Task]:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_run_tasks, args=(theirs, self._worker), daemon=True)
+        ensure_running()  # multiprocessing's tracker, whose start would end the shield
+        started = _Process[Task](process, ours)
         try:
-            process.start()
+            with hold_stops(), shield_children(), theirs:  # other threads may receive signals for this one
+                process.start()
+                self._processes[ours] = started
         except OSError as error:
             reason = error.strerror or error
             raise ScoringError(f"cannot start {self.count} scoring processes: {reason}") from None
-        theirs.close()
-        self._processes[ours] = started = _Process[Task](process, ours)
         return started
 
 
 def _run_tasks(connection: Connection, worker: Worker[Any, Any]) -> None:
     """Run the tasks that arrive in this process, until None arrives."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its processes
+    ignore_group_signals()  # the parent ends its processes
     tasks: SimpleQueue[Any] = SimpleQueue()
     Thread(target=_receive_tasks, args=(connection, tasks), daemon=True).start()
 

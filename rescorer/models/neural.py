@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rescorer.errors import BundleError, ConfigError
+from rescorer.formats.io.text_io import replace_file
 from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.models.contexts import (
     CONTEXT_BLOCK,
@@ -226,10 +227,11 @@ def save_model(
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: value.detach().contiguous() for name, value in deduplicated_state(model).items()}
     tensors = quantise_tensors(state) if dtype == torch.int8 else _cast_floats(dtype, state)
-    save_file(tensors, folder / WEIGHTS_FILE)
-    (folder / WEIGHTS_FILE).chmod(0o644)  # safetensors makes it private; a server may run as another user
     (folder / CONFIG_FILE).write_text(json.dumps(model.config.to_dict()) + "\n", encoding="utf-8")
     vocabulary.save(folder / VOCABULARY_FILE)
+    with replace_file(folder / WEIGHTS_FILE) as partial:  # last, because it marks a complete model
+        save_file(tensors, partial)
+        partial.chmod(0o644)  # safetensors makes it private; a server may run as another user
 
 
 def _cast_floats(dtype: torch.dtype, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

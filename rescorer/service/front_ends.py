@@ -358,12 +358,15 @@ class Supervisor:
         return {number: text for number, text in results if text}
 
     async def _stop(self, front_ends: list[asyncio.Task[None]]) -> None:
-        """Let the front ends finish within the grace time."""
+        """Let the front ends finish within the grace time, except those that do not listen yet."""
         log.info("stopping", grace_s=self._settings.grace_s)
         self._stopping = True
         with suppress(ConfigError):  # stop all the same
             remove_port(self._settings.port_file)
-        requests = (front_end.ask({"do": "stop"}) for front_end in self._front_ends.values())
+        requests = (
+            front_end.ask({"do": "stop"}) if number in self._listening else front_end.kill()
+            for number, front_end in self._front_ends.items()
+        )
         replies = asyncio.gather(*requests, return_exceptions=True)  # a front end that hangs never replies
         await asyncio.wait(front_ends, timeout=self._settings.grace_s + STOP_S)
         replies.cancel()

@@ -1,4 +1,4 @@
-"""Signals from the start of a program on: SIGTERM ends it, also as process 1, and SIGHUP never does."""
+"""Signals from the start of a program on: SIGTERM and Ctrl-C end it, SIGHUP never does, also as process 1."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -16,7 +17,7 @@ from typing import IO
 import pytest
 
 from rescorer.bench.load import process_tree
-from rescorer.signals import TERMINATED_STATUS
+from rescorer.signals import TERMINATED_STATUS, HeldStop, Stopped, hold_stops
 from tests.support.servers import wait_until
 
 pytestmark = pytest.mark.slow
@@ -80,13 +81,14 @@ def commands(ngram_bundle: Path, tmp_path: Path) -> dict[str, tuple[object, ...]
 
 
 @pytest.mark.parametrize("name", ["rescore", "perplexity"])
-def test_sigterm_ends_a_command_whenever_it_comes(commands, name, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_command_whenever_it_comes(commands, name, number, tmp_path):
     for delay_s in DELAYS_S[:3] if name == "rescore" else DELAYS_S[1:2]:
         with start(*commands[name]) as process:
             wait_until_handled(process)
             time.sleep(delay_s)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == TERMINATED_STATUS
+            process.send_signal(number)
+            assert (process.wait(20), process.stderr.read()) == (128 + number, "")
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
@@ -141,6 +143,15 @@ def test_sigterm_ends_the_processes_of_a_command(in_processes, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["lists.jsonl"]
 
 
+def test_ctrl_c_ends_a_command_and_its_processes_quietly(in_processes, tmp_path):
+    with start(*in_processes) as process:
+        wait_until(lambda: len(process_tree(process.pid)) == N_PROCESSES)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(20) == 128 + signal.SIGINT
+        assert "Traceback" not in process.stderr.read()
+    assert [path.name for path in tmp_path.iterdir()] == ["lists.jsonl"]
+
+
 def test_sighup_ends_no_process_of_a_server_that_starts(ngram_bundle, tmp_path):
     options = ("--port", "0", "--front-ends", "2", "--threads", "1", "--log-format", "json")
     path = tmp_path / "log"
@@ -179,6 +190,88 @@ with signals.handle_signals():
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == TERMINATED_STATUS
     assert [path.name for path in tmp_path.iterdir()] == names
+
+
+LOSSES = {
+    "in a destructor": """
+class Sender:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+Sender()
+""",
+    "by a library": """
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+except BaseException:
+    pass
+""",
+}
+"""Code in which the exception of a stop is lost."""
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_stop_is_repeated_if_its_exception_is_lost(loss, tmp_path):
+    code = f"""
+import os, signal, time
+from rescorer import signals
+signals.CLEANUP_S = 60.0
+with signals.handle_signals():
+    os.mkdir("folder")
+    try:
+        {LOSSES[loss].strip().replace(chr(10), chr(10) + " " * 8)}
+        time.sleep(60)
+    finally:
+        os.rmdir("folder")
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True)
+    assert (done.returncode, [*tmp_path.iterdir()]) == (TERMINATED_STATUS, [])
+
+
+def test_later_signals_do_not_interrupt_the_cleanup(tmp_path):
+    code = """
+import os, signal, time
+from rescorer import signals
+with signals.handle_signals():
+    os.mkdir("folder")
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(os.getpid(), number)
+            time.sleep(2 * signals.REPEAT_S)
+        os.rmdir("folder")
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True)
+    assert (done.returncode, done.stderr, [*tmp_path.iterdir()]) == (TERMINATED_STATUS, b"", [])
+
+
+def test_held_stops_take_effect_at_the_end():
+    held = HeldStop()
+
+    def work() -> None:
+        nonlocal held
+        with hold_stops() as held:
+            held.check()
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            with pytest.raises(Stopped):
+                held.check()
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert held.number == signal.SIGINT
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_nothing_is_held_outside_the_main_thread():
+    def hold() -> int:
+        with hold_stops() as stop:
+            stop.check()
+        return stop.number
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(hold).result() == 0
 
 
 def test_an_error_that_a_library_makes_of_the_exit_does_not_change_the_status():

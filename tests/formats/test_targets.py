@@ -142,3 +142,36 @@ def test_recognises_an_input_by_any_name(tmp_path, monkeypatch):
             check_not_input("-o", f"{tmp_path}/{name}", [tmp_path / "other", text])
     check_not_input("-o", tmp_path / "new", [text, "s3://bucket/text", ""])
     check_not_input("-o", "/dev/null", ["/dev/null"])
+
+
+@pytest.mark.parametrize(
+    ("hold", "write"), [(open_binary_output, write_at_once), (replace_file, write_by_name)]
+)
+def test_only_one_process_at_a_time_writes_a_file(hold, write, tmp_path):
+    target = tmp_path / "out.txt"
+    target.write_text("old")
+    with hold(target), pytest.raises(FormatError, match=r"out\.txt: cannot be written: another process is"):
+        write(target, "refused")
+    assert target.read_text() == ""  # what the first one wrote
+    write(target, "later")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out.txt", "later")]
+
+
+@pytest.mark.parametrize(
+    ("write", "name"), [(write_at_once, ".out.txt.partial"), (write_by_name, ".partial-out.txt")]
+)
+def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(write, name, tmp_path):
+    (tmp_path / "victim").write_text("content")
+    (tmp_path / name).symlink_to("victim")
+    with pytest.raises(FormatError, match=r"out\.txt: cannot be written: Too many levels of symbolic links"):
+        write(tmp_path / "out.txt", "new")
+    assert (tmp_path / "victim").read_text() == "content"
+
+
+@pytest.mark.parametrize(
+    ("write", "name"), [(write_at_once, ".out.txt.partial"), (write_by_name, ".partial-out.txt")]
+)
+def test_what_a_killed_process_left_does_not_stay(write, name, tmp_path):
+    (tmp_path / name).write_text("more text than the next one")
+    write(tmp_path / "out.txt", "new")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out.txt", "new")]

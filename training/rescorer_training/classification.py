@@ -22,6 +22,7 @@ from torch import Tensor
 
 from rescorer.errors import BundleError, ConfigError, FormatError
 from rescorer.evaluation.statistics import wilson_interval
+from rescorer.formats.io.text_io import write_text
 from rescorer.models.network_files import (
     CONFIG_FILE,
     WEIGHTS_FILE,
@@ -742,5 +743,5 @@ def write_facts(
         "torch": torch.__version__,
     }
     corpus.record_normaliser(best, inputs.normaliser)
-    (best / "training.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    write_text(best / "training.json", json.dumps(facts, indent=2) + "\n")
     return facts

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rescorer.errors import BundleError, ConfigError, FormatError
+from rescorer.errors import BundleError, ConfigError, FormatError, quote
 from rescorer.formats.io import text_io
 from rescorer.formats.io.text_io import remove_file, write_text
 from rescorer.models.bundle import TEXT, read_normaliser
@@ -198,6 +198,26 @@ def _normalise_lines(
                 if number % LINES_PER_REPORT == 0:
                     task.advance(LINES_PER_REPORT)
                 yield number, line, normaliser.normalise(line)
+
+
+def read_vocabulary(path: Path) -> list[str]:
+    """Read a file of words, one per line.
+
+    Raises:
+        FormatError: the file cannot be read, has no words, or a line has more than a word, such as its count.
+    """
+    words = []
+    for number, line in enumerate(read_lines(path), start=1):
+        match line.split():
+            case [word]:
+                words.append(word)
+            case [_, *_]:
+                message = f"expected one word per line, got {quote(line.strip())}"
+                advice = "leave out counts and other columns"
+                raise FormatError(f"{message}; {advice}", file=str(path), line=number)
+    if not words:
+        raise FormatError("the file has no words; expected one per line", file=str(path))
+    return words
 
 
 def count_words(

@@ -1,4 +1,4 @@
-"""Save and read the states of training runs.
+"""Save and read the states of training runs, and lock their folders.
 
 A state is a safetensors file of tensors, with the options and the progress of the run as JSON in its
 metadata. A new state replaces the previous one atomically, so that a killed run always leaves a complete one.
@@ -6,6 +6,7 @@ metadata. A new state replaces the previous one atomically, so that a killed run
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -18,6 +19,35 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rescorer.errors import BundleError, ConfigError, ScoringError
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Let no other process of this machine train in a folder within the context.
+
+    The kernel keeps the lock, so none is left if the process is killed. Reading the folder needs no lock.
+
+    Raises:
+        ConfigError: another process trains there, or there is no such folder.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be opened as the folder of a run: {error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise ConfigError(
+            f"{folder}: another process is training there; wait until it has ended, or choose another folder"
+        ) from None
+    except OSError:  # a file system without locks
+        pass
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
 
 CHANGEABLE_OPTIONS = {"epochs", "patience"}
 """Options that may be changed when a run is resumed; all others must stay the same."""

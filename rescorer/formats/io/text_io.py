@@ -19,7 +19,7 @@ import tempfile
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
@@ -178,13 +178,60 @@ def replace_file(target: str | Path) -> Iterator[Path]:
             copy_to_stream(partial, target)
         return
     partial = path.with_name(f".partial-{path.name}")
-    try:
+    with _replacing(target, path, partial):
         yield partial
+
+
+@contextmanager
+def _replacing(target: str | Path, path: Path, partial: Path) -> Iterator[int]:
+    """Create a temporary file, yield its descriptor, and move it to ``path``; after an error, remove it.
+
+    Raises:
+        FormatError: the target cannot be written, or another process is writing it.
+    """
+    with explain_write_errors(target):
+        descriptor = _create_alone(partial)
+    try:
+        yield descriptor
         with explain_write_errors(target):
             move_over(partial, path)
-    finally:
+    except BaseException:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)  # the lock ends here
+
+
+def _create_alone(partial: Path) -> int:
+    """Create or empty a temporary file, and lock it. A file that a killed process left is used again.
+
+    Raises:
+        OSError: another process has locked it, it is a link, or it cannot be created.
+    """
+    import fcntl  # Windows, where clients may run, has none
+
+    while True:
+        with ExitStack() as stack:
+            descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            stack.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise OSError(errno.EBUSY, "another process is writing it") from None
+            except OSError:  # a file system without locks
+                pass
+            if _is_at(descriptor, partial):  # else another process has moved it meanwhile
+                os.ftruncate(descriptor, 0)
+                stack.pop_all()
+                return descriptor
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether an open file has this name."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    return False
 
 
 def copy_to_stream(file: Path, target: str | Path) -> None:
@@ -496,24 +543,21 @@ def _open_target(target: str | Path) -> Iterator[BinaryIO]:
     """Open a stream, or a file that replaces the target when it is complete. If the name of the target ends
     with ``.gz``, compress the content."""
     try:
-        path = find_file(target)
-        partial = path and path.with_name(f".{path.name}.partial")
-        raw = open_stream(target) if partial is None else open(partial, "wb")  # noqa: SIM115 (closed below)
-    except OSError as error:
-        raise write_error(target, error) from None
-    try:
-        with raw, _compressed(raw, Path(target)) as stream:
-            yield stream
-        if path is not None and partial is not None:
-            move_over(partial, path)
+        with ExitStack() as stack:
+            with explain_write_errors(target):
+                path = find_file(target)
+            if path is None:
+                with explain_write_errors(target):
+                    raw = open_stream(target)
+            else:
+                partial = path.with_name(f".{path.name}.partial")
+                raw = os.fdopen(os.dup(stack.enter_context(_replacing(target, path, partial))), "wb")
+            stack.enter_context(raw)
+            yield stack.enter_context(_compressed(raw, Path(target)))
     except OSError as error:
         if error.errno not in WRITE_ERRORS:
             raise
         raise write_error(target, error) from None
-    finally:
-        if partial is not None:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
 
 
 @contextmanager

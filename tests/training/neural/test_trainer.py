@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import signal
 import subprocess
 import sys
 import time
@@ -25,8 +26,9 @@ from rescorer_training.classes.partition import bin_by_frequency, order_vocabula
 from rescorer_training.cli import main
 from rescorer_training.corpus import encode_text, read_lines
 from rescorer_training.evaluation.perplexity import fit_mixture
+from rescorer_training.neural import prepare
 from rescorer_training.neural.options import TrainingOptions
-from rescorer_training.neural.prepare import perplexity
+from rescorer_training.neural.prepare import iterate_contexts, perplexity
 from tests.support.reference_scorer import reference_log_probs
 from tests.support.toy_training import (
     call_after_validations,
@@ -48,7 +50,7 @@ def text(tmp_path_factory):
 def test_time_includes_validations_but_no_interruptions(tmp_path, text, monkeypatch):
     now = [1000.0]
 
-    def validate(*args: object) -> float:
+    def validate(*args: object, **options: object) -> float:
         now[0] += 10
         return 5.0
 
@@ -179,6 +181,39 @@ def test_divergence_error_names_the_options_to_change(tmp_path, text):
         trainer.model.output.word_bias[5] = float("nan")
     with pytest.raises(ScoringError, match="--learning-rate"):
         trainer.train(text.train, text.validation)
+
+
+@pytest.mark.parametrize(("place", "carried"), [("a step", False), ("a step", True), ("a validation", False)])
+def test_ctrl_c_saves_a_state_that_resumes_exactly(tmp_path, text, monkeypatch, place, carried):
+    whole, stopped, resumed = (
+        make_trainer(tmp_path / name, text, OPTIONS, carried=carried)
+        for name in ("whole", "stopped", "stopped")
+    )
+    torch.manual_seed(1)
+    whole.train(text.train, text.validation)
+
+    def press_ctrl_c(*_: object) -> None:
+        if stopped.progress.step >= 7:
+            signal.raise_signal(signal.SIGINT)
+
+    def iterate(*arguments):
+        press_ctrl_c()
+        yield from iterate_contexts(*arguments)
+
+    with monkeypatch.context() as patch:
+        if place == "a validation":
+            patch.setattr(prepare, "iterate_contexts", iterate)
+        else:
+            patch.setattr(stopped.monitor, "advance", press_ctrl_c)
+        torch.manual_seed(1)
+        with pytest.raises(KeyboardInterrupt):
+            stopped.train(text.train, text.validation)
+    resumed.resume()
+    assert 0 < resumed.progress.step < whole.progress.step
+    resumed.train(text.train, text.validation)
+    assert reports_without_seconds(whole) == reports_without_seconds(resumed)
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name])
 
 
 def test_resume_compares_options_in_groups_and_knows_options_that_are_new(tmp_path, text):

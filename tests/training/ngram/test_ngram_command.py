@@ -113,7 +113,7 @@ def test_counts_unknown_words_only_on_request(tmp_path: Path) -> None:
         (["--prune", "few"], "whole numbers"),
         (["--vocabulary-size", "0"], "at least 1"),
         (["--vocabulary", TEXT, "--vocabulary-size", "3"], "one of them"),
-        (["--vocabulary", "/dev/null"], "none of its 0 words"),
+        (["--vocabulary", "/dev/null"], "has no words; expected one per line"),
         (["--engine", "srilm"], "expected ours or lmplz"),
         (["--engine", "lmplz", "--count-unk"], "lmplz"),
         (["--normaliser", "/dev/null"], "expected a regular file"),
@@ -126,6 +126,14 @@ def test_reports_invalid_options_in_one_line(args: list[str], message: str, run:
     assert message in err
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("line", ["the 23", "the\t23", "23 the"])
+def test_a_vocabulary_with_counts_is_refused(line: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text(f"and\n\n{line}\n")
+    status, _, err = run(TEXT, "-o", tmp_path / "model.arpa", "--vocabulary", tmp_path / "words.txt")
+    assert status == 2
+    assert f"words.txt:3: expected one word per line, got {line!r}; leave out counts" in err
 
 
 @pytest.mark.parametrize("special", ["<s>", "</s>", "<unk>"])

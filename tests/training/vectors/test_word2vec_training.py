@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +23,13 @@ from rescorer_training.vectors.runs import (
     EncodedText,
     load_text,
 )
-from rescorer_training.vectors.word2vec import Word2VecOptions, Word2VecTrainer, initialise_state, save_state
+from rescorer_training.vectors.word2vec import (
+    Word2VecOptions,
+    Word2VecTrainer,
+    initialise_state,
+    load_state,
+    save_state,
+)
 
 OPTIONS = Word2VecOptions(dimensions=8, window=3, min_count=2, epochs=4, subsample=0)
 TOPICS = (["red", "green", "blue", "yellow"], ["one", "two", "three", "four"])
@@ -104,6 +112,24 @@ def test_an_interrupted_run_continues_exactly(
     np.testing.assert_array_equal(vectors.matrix, expected.matrix)
     assert json.loads((tmp_path / "run" / word2vec.REPORT_FILE).read_text()) == report
     assert report["vocabulary"] == 8
+
+
+def test_ctrl_c_saves_what_was_trained(
+    texts: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = train(texts, tmp_path / "whole")
+    monkeypatch.setattr(runs, "SECONDS_BETWEEN_SAVES", math.inf)
+
+    def press_ctrl_c(*_: object) -> str:
+        signal.raise_signal(signal.SIGINT)
+        return ""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Word2VecTrainer, "finish_round", press_ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            train(texts, tmp_path / "run")
+    assert load_state(tmp_path / "run", 8, OPTIONS).n_parts == Word2VecTrainer.parts_per_round
+    np.testing.assert_array_equal(word2vec.run(tmp_path / "run", OPTIONS, 1)[0].matrix, expected.matrix)
 
 
 def test_the_learning_rate_falls_linearly() -> None:

@@ -26,10 +26,11 @@ from rescorer_training.cli.options import (
     format_test,
     make_table,
     parse_pairs,
+    train_in,
 )
 from rescorer_training.corpus import choose_normaliser
 from rescorer_training.evaluation.perplexity import resolve_model_folder
-from rescorer_training.neural.checkpoint import start_folder
+from rescorer_training.neural.checkpoint import STATE_FILE, start_folder
 from rescorer_training.neural.options import RunOptions
 from rescorer_training.progress import option
 
@@ -236,17 +237,19 @@ def train_command(
     validation = parse_texts(preparation.validation or [])
     chosen = choose_normaliser(preparation.normaliser, [output_folder] if run.resume else [])
     inputs = classification.RunInputs(output_folder, by_class, validation, chosen)
-    if run.resume:
-        text = classification.load_prepared(output_folder)
-    else:
+    if not run.resume:
         files = (TEXT, classification.VOCABULARY_FILE, classification.TEXT_FILE, classification.SPLIT_FILE)
         check_run_output("-o", output_folder, files)
-        start_folder(output_folder, chosen)
-        text = classification.prepare_text(
-            output_folder, by_class, validation, inputs.normaliser,
-            vocabulary_size=preparation.vocabulary_size, validation_share=preparation.validation_share,
-        )  # fmt: skip
-    facts = classification.train(inputs, text, network, options, run)
+    with train_in(output_folder, STATE_FILE, resume=run.resume):
+        if run.resume:
+            text = classification.load_prepared(output_folder)
+        else:
+            start_folder(output_folder, chosen)
+            text = classification.prepare_text(
+                output_folder, by_class, validation, inputs.normaliser,
+                vocabulary_size=preparation.vocabulary_size, validation_share=preparation.validation_share,
+            )  # fmt: skip
+        facts = classification.train(inputs, text, network, options, run)
     if as_json:
         typer.echo(json.dumps(facts))
     else:

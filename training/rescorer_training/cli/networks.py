@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -25,6 +26,7 @@ from rescorer_training.cli.options import (
     check_run_output,
     make_table,
     parse_number,
+    train_in,
 )
 from rescorer_training.corpus import choose_normaliser, read_sentences, record_normaliser
 from rescorer_training.evaluation.perplexity import load_models, measure, resolve_model_folder, score_tokens
@@ -110,13 +112,17 @@ def neural(
     if processes.is_first and not run.resume:
         files = (TEXT, prepare.VOCABULARY_FILE, prepare.TRAIN_FILE, prepare.VALIDATION_FILE)
         check_run_output("-o", output_folder, files)
-        train.prepare_run(inputs, preparation.vocabulary, preparation.vocabulary_size, network)
-    processes.wait_for(output_folder / prepare.VALIDATION_FILE)
-    text = prepare.load_prepared(output_folder, longest)
-    processes.check_same(text.train.n_words, "words of training text")
-    facts = train.train(
-        inputs, text, network, options, run, tensorboard=reports.tensorboard, processes=processes
-    )
+    with ExitStack() as stack:
+        if processes.is_first:
+            stack.enter_context(train_in(output_folder, checkpoint.STATE_FILE, resume=run.resume))
+            if not run.resume:
+                train.prepare_run(inputs, preparation.vocabulary, preparation.vocabulary_size, network)
+        processes.wait_for(output_folder / prepare.VALIDATION_FILE)
+        text = prepare.load_prepared(output_folder, longest)
+        processes.check_same(text.train.n_words, "words of training text")
+        facts = train.train(
+            inputs, text, network, options, run, tensorboard=reports.tensorboard, processes=processes
+        )
     processes.leave()
     if processes.is_first:
         best = facts["validation_perplexity"]
@@ -249,7 +255,11 @@ def run(
         return
     if data is None or output is None:
         raise ConfigError("a run needs --data, the folder of the texts, and --output (-o)")
-    report = run_recipe(read_recipe(recipe), data, output, device=device, threads=threads)
+    try:
+        report = run_recipe(read_recipe(recipe), data, output, device=device, threads=threads)
+    except (KeyboardInterrupt, SystemExit):
+        typer.echo("stopped; repeat the command to continue", err=True)
+        raise
     if as_json:
         typer.echo(json.dumps(asdict(report), indent=2, ensure_ascii=False))
     else:

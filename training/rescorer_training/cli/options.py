@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ import typer
 
 from rescorer.errors import ConfigError, FormatError
 from rescorer.evaluation.statistics import PairedTest
-from rescorer.formats.io.text_io import is_stream
+from rescorer.formats.io.text_io import is_stream, make_folder
 from rescorer.terminal.program import check_not_an_input
 from rescorer.terminal.tables import FoldingTable
 from rescorer.trie import Words
@@ -92,6 +93,34 @@ def check_run_output(option: str, folder: Path, files: Iterable[str]) -> None:
     check_not_an_input(option, folder)
     for name in files:
         check_not_an_input(option, folder / name)
+
+
+@contextmanager
+def train_in(folder: Path, state: str, *, resume: bool) -> Iterator[None]:
+    """Let no other process train in the folder of a run within the context. If a signal stops the training,
+    say that it can be resumed.
+
+    Args:
+        state: name of the file from which a run is resumed.
+        resume: whether the run exists already; otherwise its folder is made.
+
+    Raises:
+        ConfigError: another process trains there, or there is no run to resume.
+        FormatError: the folder cannot be made.
+    """
+    from rescorer_training.state_files import lock_folder  # imports torch, which only such commands need
+
+    if not resume:
+        make_folder(folder)
+    elif not folder.is_dir():
+        raise ConfigError(f"{folder} has no training run; start one without --resume")
+    with lock_folder(folder):
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit):
+            if (folder / state).exists():
+                typer.echo(f"stopped; {folder} is saved: repeat the command with --resume", err=True)
+            raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from rescorer_training.cli.options import (
     ThreadsOption,
     check_run_output,
     make_table,
+    train_in,
 )
 from rescorer_training.corpus import choose_normaliser
 from rescorer_training.evaluation.perplexity import resolve_model_folder
@@ -312,11 +313,13 @@ def glove_command(
     """
     prepare_output(output)
     settings.check_folder(folder, texts)
-    if not settings.resume:
-        glove.start_run(texts, choose_normaliser(settings.normaliser), folder, options, memory_mb=memory_mb)
-    vectors, state = glove.run(folder, options, settings.threads or count_cpus())
-    note = f"; loss {state.losses[-1]:.4f} per pair; trained in {state.seconds:,.0f} s"
-    save_vectors(output, vectors, to, note)
+    with train_in(folder, runs.VECTORS_STATE_FILE, resume=settings.resume):
+        if not settings.resume:
+            normaliser = choose_normaliser(settings.normaliser)
+            glove.start_run(texts, normaliser, folder, options, memory_mb=memory_mb)
+        vectors, state = glove.run(folder, options, settings.threads or count_cpus())
+        note = f"; loss {state.losses[-1]:.4f} per pair; trained in {state.seconds:,.0f} s"
+        save_vectors(output, vectors, to, note)
 
 
 @expand_options
@@ -576,12 +579,13 @@ def train_command(
     """
     prepare_output(output)
     settings.check_folder(folder, texts)
-    if not settings.resume:
-        word2vec.start_run(texts, choose_normaliser(settings.normaliser), folder, options)
-    vectors, report = word2vec.run(folder, options, settings.threads or count_cpus())
-    if not as_json:
-        return save_vectors(output, vectors, to, f"; trained in {report['seconds']:,.0f} s")
-    write_vectors(output, vectors, to)
+    with train_in(folder, runs.VECTORS_STATE_FILE, resume=settings.resume):
+        if not settings.resume:
+            word2vec.start_run(texts, choose_normaliser(settings.normaliser), folder, options)
+        vectors, report = word2vec.run(folder, options, settings.threads or count_cpus())
+        if not as_json:
+            return save_vectors(output, vectors, to, f"; trained in {report['seconds']:,.0f} s")
+        write_vectors(output, vectors, to)
     with print_results_apart(output):
         typer.echo(json.dumps(report))
 

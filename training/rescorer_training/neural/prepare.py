@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from rescorer.models.neural import SequenceModel
 from rescorer.text import Normaliser
 from rescorer_training.batches import Sentences, StreamBatches, cut_into_batches
 from rescorer_training.classes.partition import order_vocabulary
-from rescorer_training.corpus import count_ids, number_words, read_encoded, read_lines, renumber
+from rescorer_training.corpus import count_ids, number_words, read_encoded, read_vocabulary, renumber
 from rescorer_training.pipes import find_size
 
 MAX_LOG_PERPLEXITY = 700.0
@@ -191,10 +191,7 @@ def choose_vocabulary(counts: Mapping[str, int], file: Path | None, size: int) -
     """Return the words of ``file`` (one per line); without a file, the ``size`` most frequent words."""
     if file is None:
         return order_vocabulary(counts, sorted(counts, key=counts.__getitem__, reverse=True)[:size])
-    words = [word for line in read_lines(file) if (word := line.strip())]
-    if not words:
-        raise FormatError("the file has no words; expected one per line", file=str(file))
-    return order_vocabulary(counts, words)
+    return order_vocabulary(counts, read_vocabulary(file))
 
 
 def prepare_text(
@@ -311,16 +308,25 @@ MIN_STREAM_WORDS = 2048
 
 
 @torch.no_grad()
-def perplexity(model: SequenceModel, text: Sentences, streams: int = N_STREAMS) -> float:
+def perplexity(
+    model: SequenceModel,
+    text: Sentences,
+    streams: int = N_STREAMS,
+    on_batch: Callable[[], object] = lambda: None,
+) -> float:
     """Return exp of the mean −ln P per word, including ``</s>``. P is always exactly normalised.
 
     In n-best rescoring, a network with carried state has another perplexity: unless the request has the text
     before, a sentence starts there from the start state and ``</s>``.
+
+    Args:
+        on_batch: called after each batch. If it raises an exception, the computation ends.
     """
     total, n = 0.0, 0
     for hidden, words in iterate_contexts(model, text, streams):
         total += float(model.output.loss(hidden, words))
         n += len(words)
+        on_batch()
     mean = total / n
     return math.inf if mean > MAX_LOG_PERPLEXITY else math.exp(mean)
 

@@ -26,11 +26,13 @@ import torch
 from torch import Tensor
 
 from rescorer.errors import ConfigError
+from rescorer.formats.io.text_io import write_text
 from rescorer.models.contexts import TopicReader
 from rescorer.models.network_files import NetworkConfig, Vocabulary, read_config, read_vocabulary
 from rescorer.models.networks import State
 from rescorer.models.neural import NeuralModel, SequenceModel, load_model
 from rescorer.safe_input import Folder
+from rescorer.signals import HeldStop, Stopped, hold_stops
 from rescorer_training.batches import Batches, SentenceBatches, Sentences, StreamBatches
 from rescorer_training.corpus import record_normaliser
 from rescorer_training.neural import build, checkpoint, optimisation, prepare
@@ -90,6 +92,7 @@ class Trainer:
         """Time at which training would have started without interruptions, on the monotonic clock."""
         self.losses: list[tuple[Tensor, int]] = []
         """Summed objective (on the device) and number of words of each step since the last check."""
+        self.stop = HeldStop()
         torch.manual_seed(options.seed + run.processes.rank)
 
     def resume(self) -> None:
@@ -118,6 +121,8 @@ class Trainer:
     def train(self, text: Sentences, validation: Sentences) -> checkpoint.Progress:
         """Train until all epochs are done or validation stops improving; return the final progress.
 
+        SIGTERM and Ctrl-C take effect between two steps, after a checkpoint has been written.
+
         Raises:
             ScoringError: the loss is not finite or has diverged, or a checkpoint cannot be written.
         """
@@ -131,11 +136,16 @@ class Trainer:
         self.monitor.start(
             self.options.epochs * words_per_epoch, progress.epoch * words_per_epoch + words_done
         )
-        try:
-            while not self._is_finished():
-                self._train_epoch(self._make_batches(text), validation, loss_limit)
-        finally:
-            self.monitor.close()
+        with hold_stops() as self.stop:
+            try:
+                while not self._is_finished():
+                    self._train_epoch(self._make_batches(text), validation, loss_limit)
+            except Stopped:
+                self._check_losses(loss_limit)
+                self._save()
+                raise
+            finally:
+                self.monitor.close()
         return progress
 
     def _make_batches(self, text: Sentences) -> Batches:
@@ -157,29 +167,47 @@ class Trainer:
         return progress.epoch >= options.epochs or progress.validations_without_gain >= options.patience
 
     def _train_epoch(self, batches: Batches, validation: Sentences, loss_limit: float) -> None:
-        """Train on the remaining batches of the current epoch."""
+        """Train on the remaining batches of the current epoch.
+
+        Raises:
+            Stopped: a stop was requested. The state is that between two steps, or before a validation.
+        """
         progress, options = self.progress, self.options
         n_validations = options.validations_an_epoch
-        validate_after = {len(batches) * (i + 1) // n_validations for i in range(n_validations)}
+        validate_after = {len(batches) * (i + 1) // n_validations for i in range(n_validations)} - {0}
         saved = time.monotonic()
-        for number in range(progress.batch, len(batches)):
-            self.monitor.advance(self._update(batches, number, options.epochs * len(batches)))
-            progress.batch += 1
-            progress.seconds = time.monotonic() - self.started
-            validate, save = progress.batch in validate_after, False
-            if validate or progress.step % LOSS_CHECK_STEPS == 0:
+        while not self._is_finished():
+            if progress.batch in validate_after and not self._is_validated:
                 self._check_losses(loss_limit)
-                is_due = time.monotonic() - saved > self.checkpoint_every_s
-                save = bool(self.processes.broadcast(is_due))
-            if validate:
                 self._validate(validation)
-            if validate or save:
                 self._save()
                 saved = time.monotonic()
-            if self._is_finished():
+            elif progress.batch < len(batches):
+                self.monitor.advance(self._update(batches, progress.batch, options.epochs * len(batches)))
+                progress.batch += 1
+                progress.seconds = time.monotonic() - self.started
+                if progress.step % LOSS_CHECK_STEPS == 0:
+                    self._check_losses(loss_limit)
+                    if self.processes.max(time.monotonic() - saved > self.checkpoint_every_s):
+                        self._save()
+                        saved = time.monotonic()
+                self._check_stop()
+            else:
+                progress.epoch, progress.batch = progress.epoch + 1, 0
+                self.states = [None] * options.accumulate
                 return
-        progress.epoch, progress.batch = progress.epoch + 1, 0
-        self.states = [None] * options.accumulate
+
+    @property
+    def _is_validated(self) -> bool:
+        """Whether the last validation was after the last step."""
+        reports = self.progress.reports
+        return bool(reports) and reports[-1]["step"] == self.progress.step
+
+    def _check_stop(self) -> None:
+        """Raise ``Stopped`` if a stop was requested, in all processes after the same step."""
+        is_check = self.processes.size == 1 or self.progress.step % LOSS_CHECK_STEPS == 0
+        if is_check and self.processes.max(self.stop.number):
+            raise Stopped
 
     def _update(self, batches: Batches, number: int, total_steps: int) -> int:
         """Take one optimiser step on one batch; return the number of words of the batch in all processes."""
@@ -248,9 +276,10 @@ class Trainer:
     def _validate(self, validation: Sentences) -> None:
         """Measure the validation perplexity, save the model if it is the best, and update the schedule."""
         progress, is_first = self.progress, self.processes.is_first
+        check_stop = self.stop.check if self.processes.size == 1 else lambda: None
         with self.average.swap_in():
             current = self.processes.broadcast(
-                prepare.perplexity(self.model, validation) if is_first else 0.0
+                prepare.perplexity(self.model, validation, on_batch=check_stop) if is_first else 0.0
             )
             optimisation.check_loss(math.log(current), progress.step, self.options)
             is_best = current < progress.best_perplexity
@@ -435,6 +464,5 @@ def write_facts(
         )
         facts["normaliser_error"] = asdict(error)
     record_normaliser(trainer.folder / "best", inputs.normaliser)
-    path = trainer.folder / "best" / "training.json"
-    path.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    write_text(trainer.folder / "best" / "training.json", json.dumps(facts, indent=2) + "\n")
     return facts

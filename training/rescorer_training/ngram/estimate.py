@@ -496,6 +496,7 @@ def choose_words(counts: Mapping[str, int], options: NGramOptions) -> tuple[list
 
     Raises:
         ConfigError: a special word occurs in the text, or none of the vocabulary's words occurs in it.
+        FormatError: the vocabulary cannot be read, or is not a word per line.
     """
     for special in (START, END) if options.count_unknown else SPECIAL_WORDS:
         if special in counts:
@@ -508,7 +509,7 @@ def choose_words(counts: Mapping[str, int], options: NGramOptions) -> tuple[list
     if options.vocabulary is None:
         size = options.vocabulary_size or len(words)
         return words[:size], words[size:]
-    vocabulary = {line.strip() for line in corpus.read_lines(options.vocabulary)}
+    vocabulary = {*corpus.read_vocabulary(options.vocabulary)}
     known = [word for word in words if word in vocabulary]
     if not known:
         raise ConfigError(f"{options.vocabulary}: none of its {len(vocabulary):,} words is in the text")

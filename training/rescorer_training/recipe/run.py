@@ -16,9 +16,10 @@ from typing import Any, cast
 import torch
 
 from rescorer.errors import BundleError, ConfigError
-from rescorer.formats.io.text_io import make_folder
+from rescorer.formats.io.text_io import make_folder, write_text
 from rescorer.models.bundle import read_bundle
 from rescorer.models.language_model import LanguageModel
+from rescorer.models.network_files import WEIGHTS_FILE
 from rescorer.models.neural import NeuralLanguageModel
 from rescorer.models.ngram_files import SUFFIX
 from rescorer.pipeline import load_bundle_models
@@ -61,7 +62,7 @@ from rescorer_training.recipe.report import (
     describe_machine,
     write_report,
 )
-from rescorer_training.state_files import describe_changes, read_options
+from rescorer_training.state_files import describe_changes, lock_folder, read_options
 from rescorer_training.vectors import word2vec
 from rescorer_training.vectors.files import VectorFormat, write_vectors
 from rescorer_training.vectors.runs import VECTORS_STATE_FILE
@@ -146,8 +147,8 @@ def split_held_out(train: tuple[Path, ...], n_lines: int, folder: Path) -> tuple
         if len(lines) <= n_lines:
             raise ConfigError(f"{train[0]} has {len(lines)} lines, but held_out_lines is {n_lines}")
         folder.mkdir(exist_ok=True)
-        kept.write_text("".join(f"{line}\n" for line in lines[:-n_lines]), encoding="utf-8")
-        held_out.write_text("".join(f"{line}\n" for line in lines[-n_lines:]), encoding="utf-8")
+        write_text(kept, "".join(f"{line}\n" for line in lines[:-n_lines]))
+        write_text(held_out, "".join(f"{line}\n" for line in lines[-n_lines:]))
     return (kept, *train[1:]), held_out
 
 
@@ -163,7 +164,7 @@ def take_first(path: Path, share: float, first: Path) -> Path:
         if not n_lines:
             raise ConfigError(f"{path} has {len(lines)} lines, of which first_share {share} is not even one")
         first.parent.mkdir(exist_ok=True)
-        first.write_text("".join(f"{line}\n" for line in lines[:n_lines]), encoding="utf-8")
+        write_text(first, "".join(f"{line}\n" for line in lines[:n_lines]))
     return first
 
 
@@ -208,7 +209,7 @@ def describe_source(texts: Sequence[Path], options: NGramOptions | Word2VecOptio
 def write_model_facts(model: Path, facts: Mapping[str, Any], made_from: Mapping[str, Any]) -> None:
     """Write facts about a model, and what it was made from, to a file next to it."""
     text = json.dumps({**facts, "made_from": made_from}, indent=2) + "\n"
-    model.with_name(f"{model.name}.json").write_text(text, encoding="utf-8")
+    write_text(model.with_name(f"{model.name}.json"), text)
 
 
 def read_model_facts(model: Path) -> dict[str, Any]:
@@ -448,14 +449,15 @@ def run_recipe(
         RescorerError: a stage fails; the results of earlier stages remain.
     """
     run = start_run(recipe, data, folder, device, threads)
-    check_networks(run)
-    estimate_ngrams(run)
-    train_vectors(run)
-    for name, network in recipe.networks.items():
-        train_network(run, name, network)
-    publish_bundle(run)
-    report = measure_models(run)
-    write_report(report, folder)
+    with lock_folder(folder):
+        check_networks(run)
+        estimate_ngrams(run)
+        train_vectors(run)
+        for name, network in recipe.networks.items():
+            train_network(run, name, network)
+        publish_bundle(run)
+        report = measure_models(run)
+        write_report(report, folder)
     return report
 
 
@@ -525,7 +527,7 @@ def write_vocabulary(run: RecipeRun) -> Path:
         words = dict.fromkeys(word for word, _ in counts.most_common(recipe.size))
         extra = count_words([run.training_text(name) for name in recipe.all_of], run.normaliser)
         words |= dict.fromkeys(sorted(extra))
-        file.write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+        write_text(file, "".join(f"{word}\n" for word in words))
     return file
 
 
@@ -574,6 +576,6 @@ def make_bundle_network(run: RecipeRun) -> Path:
     if recipe.store == "float32":
         return best
     stored = run.folder / f"{recipe.network}-{recipe.store}"
-    if not stored.exists():
+    if not (stored / WEIGHTS_FILE).exists():
         quantise(best, stored, recipe.store)
     return stored

@@ -28,6 +28,7 @@ from rescorer.formats.io.text_io import make_folder
 from rescorer.models.network_files import SPECIAL_TOKENS, Vocabulary
 from rescorer.models.neural import SequenceModel, load_model
 from rescorer.safe_input import Folder
+from rescorer.signals import hold_stops
 from rescorer.text import Normaliser
 from rescorer_training import corpus, pipes
 from rescorer_training.progress import track
@@ -477,7 +478,7 @@ class PartTrainer(ABC):
         """Return a note to show with the progress after a round; raise ScoringError if training diverges."""
 
     def train(self, threads: int, save: Callable[[], None]) -> None:
-        """Train until the last epoch ends.
+        """Train until the last epoch ends. SIGTERM and Ctrl-C take effect between two rounds, after saving.
 
         Args:
             threads: number of threads that train.
@@ -488,6 +489,7 @@ class PartTrainer(ABC):
         """
         state, last_save = self._progress, time.monotonic()
         with (
+            hold_stops() as stop,
             _use_one_thread_per_operation(),
             track("training", self.unit, self.count(range(state.n_parts, self.n_parts))) as task,
             ThreadPoolExecutor(threads) as pool,
@@ -505,9 +507,10 @@ class PartTrainer(ABC):
                     task.set_note(note)
                 state.n_parts, now = parts.stop, time.monotonic()
                 state.seconds += now - begin
-                if now - last_save > SECONDS_BETWEEN_SAVES:
+                if stop.number or now - last_save > SECONDS_BETWEEN_SAVES:
                     save()
                     last_save = now
+                stop.check()
         save()
 
 

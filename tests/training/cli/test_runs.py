@@ -1,0 +1,80 @@
+"""Runs of training in a folder: only one at a time, and a stopped one says how to resume it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rescorer.errors import ConfigError
+from rescorer_training.cli import main
+from rescorer_training.cli.options import train_in
+from rescorer_training.state_files import lock_folder
+
+COMMANDS = (
+    "neural TEXT --validation TEXT -o RUN",
+    "classify train a=TEXT b=OTHER -o RUN",
+    "vectors train TEXT -o vectors.txt --run RUN",
+    "vectors glove TEXT -o vectors.txt --run RUN",
+)
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], int]:
+    """Return a function that runs a command line in a folder with two texts, and returns the exit status."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("TEXT", "OTHER"):
+        (tmp_path / name).write_text("the cat sat\nthe dog slept\n" * 5)
+
+    def call(line: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["rescorer-train", *line.split()])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return int(end.value.code or 0)
+
+    return call
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_folder_in_which_a_process_trains_is_refused(
+    call: Callable[[str], int], tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    folder = tmp_path / "RUN"
+    folder.mkdir()
+    with lock_folder(folder):
+        assert call(line) == 2
+    assert "RUN: another process is training there; wait until it has ended" in capsys.readouterr().err
+    assert [*folder.iterdir()] == []
+
+
+def test_the_lock_ends_with_the_context(tmp_path: Path) -> None:
+    for _ in range(2):
+        with lock_folder(tmp_path), pytest.raises(ConfigError), lock_folder(tmp_path):
+            pass
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("has_state", [False, True])
+def test_a_stopped_run_says_how_to_resume_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], has_state: bool
+) -> None:
+    def train() -> None:
+        with train_in(tmp_path / "run", "state", resume=False):
+            if has_state:
+                (tmp_path / "run" / "state").touch()
+            sys.exit(143)
+
+    with pytest.raises(SystemExit):
+        train()
+    assert ("run is saved: repeat the command with --resume" in capsys.readouterr().err) == has_state
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_there_is_nothing_to_resume_without_a_folder(
+    call: Callable[[str], int], tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    assert call(f"{line} --resume") == 2
+    assert "without --resume" in capsys.readouterr().err
+    assert not (tmp_path / "RUN").exists()
