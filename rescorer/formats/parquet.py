@@ -13,6 +13,8 @@ of the whole column is known.
 
 from __future__ import annotations
 
+import os
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -205,6 +207,11 @@ MIN_BYTES = 1 << 21
 """The limit on the bytes of a line is raised to this here, because writers make pages of about this size."""
 PAGE_LINES = 4
 """Maximum size of a page, as a multiple of the longest line: a page contains the texts of several rows."""
+FOOTER_END = struct.Struct("<I4s")
+"""The last bytes of a file: the length of the footer, and the letters PAR1."""
+FOOTER_SHARE = 16
+"""Longest footer that is read, as a part of the longest line."""
+MAX_COLUMNS = 10_000
 MAX_EXPANSION = 256
 """Maximum ratio of a repeated column's size to its compressed size, if it is larger than a page may be."""
 
@@ -276,15 +283,36 @@ def open_table(stream: BinaryIO) -> Table:
     """Open a table.
 
     Raises:
+        TooLarge: it has too many columns, or its footer is too long.
         OSError, pyarrow.ArrowException: it is not a parquet file.
     """
     from pyarrow import parquet
 
+    _check_footer(stream)
     metadata = parquet.read_metadata(stream)
+    if metadata.num_columns > MAX_COLUMNS:
+        raise TooLarge(f"has {metadata.num_columns:,} columns; at most {MAX_COLUMNS:,} are read")
     columns = map(metadata.schema.column, range(metadata.num_columns))
     texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
     file = parquet.ParquetFile(stream, metadata=metadata, read_dictionary=texts)
     return Table(metadata.schema.to_arrow_schema(), stream, file)
+
+
+def _check_footer(stream: BinaryIO) -> None:
+    """Raise TooLarge if the footer is too long, since its objects take up to a hundred times its bytes."""
+    end = stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, end - FOOTER_END.size))
+    content = stream.read(FOOTER_END.size)
+    stream.seek(0)
+    if len(content) < FOOTER_END.size:
+        return  # pyarrow says what is wrong with such a short file
+    n_bytes, _ = FOOTER_END.unpack(content)
+    limit = max(MIN_BYTES, max_line_bytes()) // FOOTER_SHARE
+    if MAX_HEADER_BYTES < n_bytes <= end and n_bytes > limit:
+        raise TooLarge(
+            f"has a footer of {n_bytes:,} bytes; at most {limit:,} are read: write larger row groups, or set "
+            f"{MAX_LINE_VARIABLE} to allow more"
+        )
 
 
 def _check_size(size: ColumnSize) -> None:
@@ -630,6 +658,8 @@ def _read_table(name: str, names: FieldMap, group_of: Callable[[str], str] | Non
     with stream:
         try:
             table = open_table(stream)
+        except TooLarge as error:
+            raise FormatError(str(error), file=name) from None
         except (OSError, pa.ArrowException) as error:
             raise FormatError(f"is not a parquet file: {_first_line(error)}", file=name) from None
         columns = find_columns(table.schema, names, name)

@@ -589,6 +589,8 @@ def detect(path: str | Path) -> tuple[str, str]:
         candidates = " or ".join(f"{name} ({evidence})" for name, evidence in matches.items())
         raise FormatError(f"ambiguous: could be {candidates}; choose one with --format", file=str(path))
     beginning = f"it begins with {sample.first[:60]!r}" if sample.first else "it has no UTF-8 text"
+    if sample.excess:
+        beginning = f"its first line {sample.excess}"
     if sample.path.is_file() and not sample.path.stat().st_size:
         beginning = "it is empty"
     if sample.path.is_dir():

@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import sys
-from collections import UserDict, defaultdict
+from collections import Counter, UserDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from importlib import import_module
@@ -237,6 +237,8 @@ def describe_shared_lists(n_shared: int, others: Mapping[str, int]) -> str:
 SEE_JSON = "; --json names them all"
 MAX_EXAMPLES = 3
 """Number of errors of each kind that are printed, because every list of a file may have one."""
+MAX_REASONS = 100_000
+"""Number of errors that are kept for ``--json``. A small compressed file may have millions."""
 
 
 class Rejections:
@@ -244,17 +246,21 @@ class Rejections:
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
-        """Why each list was rejected, in input order."""
-        self._reasons_by_kind: dict[tuple[str, str], list[str]] = defaultdict(list)
+        """Why each list was rejected, in input order; at most ``MAX_REASONS``."""
+        self._examples: dict[tuple[str, str], list[str]] = defaultdict(list)
+        self._counts: Counter[tuple[str, str]] = Counter()
 
     def __len__(self) -> int:
-        return len(self.reasons)
+        return self._counts.total()
 
     def add(self, error: InputError) -> None:
         """Add a rejected list, given its error. Only the error's text is kept, which takes less memory."""
-        reason = str(error)
-        self.reasons.append(reason)
-        self._reasons_by_kind[type(error).__name__, getattr(error, "field", "")].append(reason)
+        reason, kind = str(error), (type(error).__name__, getattr(error, "field", ""))
+        self._counts[kind] += 1
+        if len(self.reasons) < MAX_REASONS:
+            self.reasons.append(reason)
+        if self._counts[kind] <= MAX_EXAMPLES:
+            self._examples[kind].append(reason)
 
     def extend(self, errors: Iterable[InputError]) -> None:
         """Add several rejected lists, given their errors."""
@@ -271,11 +277,11 @@ class Rejections:
         Args:
             hint: a text that says where to find the other reasons.
         """
-        for (_, field), reasons in self._reasons_by_kind.items():
-            for reason in reasons[:MAX_EXAMPLES]:
+        for kind, examples in self._examples.items():
+            for reason in examples:
                 print_note(f"rejected: {reason}")
-            if (more := len(reasons) - MAX_EXAMPLES) > 0:
-                about = f" for their {field}" if field else ""
+            if (more := self._counts[kind] - MAX_EXAMPLES) > 0:
+                about = f" for their {kind[1]}" if kind[1] else ""
                 typer.echo(f"rejected: {pluralise(more, 'more list')}{about}{hint}", err=True)
 
     def end(self) -> None:

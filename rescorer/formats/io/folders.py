@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.formats.io.text_io import NumberedLine, Source, is_parquet, open_named, read_lines, source_name
+from rescorer.formats.io.text_io import (
+    EncodingError,
+    NumberedLine,
+    Source,
+    is_parquet,
+    open_named,
+    read_lines,
+    source_name,
+)
 from rescorer.storage import base_name, find_objects, is_object, is_url
 from rescorer.types import NBestList
 
@@ -52,6 +60,8 @@ class Sample:
     """The first bytes of the file, or of the folder's first file."""
     documents: tuple[Any, ...] = ()
     """Values of the JSON documents in ``lines``. The last value is incomplete if the lines end within it."""
+    excess: str = ""
+    """The reason why the first line is not read although it is text; empty if there is none."""
 
     @property
     def is_folder(self) -> bool:
@@ -107,15 +117,24 @@ def read_sample(path: str | Path) -> Sample:
     names, first = _find_entries(path)
     magic = _read_magic(first) if first else b""
     is_text = first and not is_parquet(magic)
-    texts = tuple(_read_texts(first)) if first and is_text else ()
-    return Sample(Path(path), names, texts, magic, tuple(parse_beginnings("\n".join(texts)[:MAX_CHARACTERS])))
+    lines = tuple(_read_beginning(first)) if first and is_text else ()
+    texts = tuple(line for line in lines if isinstance(line, str))
+    excess = lines[0].message if lines and isinstance(lines[0], FormatError) else ""
+    documents = tuple(parse_beginnings("\n".join(texts)[:MAX_CHARACTERS]))
+    return Sample(Path(path), names, texts, magic, documents, excess)
 
 
-def _read_texts(path: str | Path) -> Iterator[str]:
-    """Yield the first lines that are text and not blank. If they are JSON or comments, yield more of them."""
+def _read_beginning(path: str | Path) -> Iterator[str | FormatError]:
+    """Yield the first lines that are text and not blank, or their errors if they are too long.
+
+    If they are JSON or comments, more of them are yielded.
+    """
     n_left, n_characters, is_json = SAMPLE_LINES, 0, False
     for _, text in islice(read_lines(path), MAX_LINES):
-        if isinstance(text, str) and text.strip():
+        if isinstance(text, FormatError):
+            if not isinstance(text, EncodingError):
+                yield text
+        elif text.strip():
             is_json = is_json or (not n_characters and text.lstrip().startswith(("{", "[")))
             n_characters += len(text) + 1
             yield text
