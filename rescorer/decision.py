@@ -211,6 +211,23 @@ def align_words(words: Sequence[Words], best: int) -> np.ndarray:
     return np.stack([columns[hypothesis] for hypothesis in words], axis=1)
 
 
+STEPS_PER_ALIGNMENT = 1_000
+"""Least time of aligning a hypothesis with the best one, as a number of steps of ``count_steps``."""
+STEPS_PER_ALIGNED_WORD = 16  # time of a word that is compared, aligned and weighed, in these steps
+
+
+def estimate_confidence_steps(calibration: Calibration | None, words: Sequence[Words]) -> int:
+    """Return an upper bound of the steps of ``estimate_confidence``, whichever hypothesis is best."""
+    if calibration is None:
+        return 0
+    if calibration.word is None:
+        return sum(map(len, words))
+    longest = max(map(len, words), default=0)
+    distinct = {id(hypothesis): len(hypothesis) for hypothesis in words}  # equal texts share their words
+    compared = sum(distinct.values()) * (longest // 64 + 1 + STEPS_PER_ALIGNED_WORD)
+    return compared + len(distinct) * (STEPS_PER_ALIGNMENT + longest) + len(words) * longest
+
+
 def agreement_posteriors(agrees: np.ndarray, totals: np.ndarray, temperature: float) -> np.ndarray:
     """Sum, for each of K claims that something is right, the posteriors of the hypotheses that agree.
 

@@ -196,6 +196,31 @@ def soak(
     print_report(run_soak(bundle, read_short_lists(lists, hypotheses, format_), weights, plan), as_json)
 
 
+@app.command()
+def worst(
+    bundle: Annotated[
+        Path, typer.Argument(help="Folder of the bundle with whose models requests are scored.")
+    ],
+    requests: Annotated[int, typer.Option(min=1, help="Number of random requests.")] = 1000,
+    seconds: SecondsOption = 3600.0,
+    dictionary: Annotated[
+        Path | None, typer.Option(help="File of pronunciations, to generate hypotheses.")
+    ] = None,
+    seed: SeedOption = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Search for requests that take more processor time than a server admits them for.
+
+    Example: python -m tools worst models/starter/1 --requests 200
+
+    A token of a request may take three times as long as one of an ordinary request, in each of the jobs of
+    reading, scoring and answering it.
+    """
+    from tools.fuzz.costs import search_costs
+
+    print_report(search_costs(bundle, requests, seed, seconds, dictionary), as_json)
+
+
 def read_short_lists(source: str, max_hypotheses: int, format_: str | None) -> list[NBestList]:
     """Read the valid lists of a file, cut to ``max_hypotheses``; raises InputError without valid lists."""
     from rescorer.errors import InputError

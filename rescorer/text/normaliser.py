@@ -49,7 +49,7 @@ from typing import Any, Final, Literal, get_args
 from rescorer.errors import ConfigError, did_you_mean, quote
 from rescorer.safe_input import check_patterns, compile_patterns, matches
 from rescorer.text.unicode_classes import DASHES, FORMAT_CHARACTERS, QUOTES_AND_BRACKETS, TERMINAL_PUNCTUATION
-from rescorer.text.units import find_clusters
+from rescorer.text.units import find_clusters, has_long_clusters
 
 FIRST_DROP_PATTERNS = (
     r"</?s>",  # sentence marks
@@ -479,7 +479,7 @@ class SecondRules:
             return INVISIBLE.sub("", token)
         token = self._compose(_GREEK_SEMICOLON.sub(";", token))  # a Catalan dot, once composed
         if self.settings.compatibility == "fold":
-            token = "".join(map(fold_compatibility, token))
+            token = token if max(token) < FIRST_FOLDED else "".join(map(fold_compatibility, token))
         token = INVISIBLE.sub("", self._compose(token))
         has_joiner = "\u200c" in token or "\u200d" in token
         return self._compose(_JOINER_RUN.sub(_keep_joiner, token) if has_joiner else token)
@@ -488,7 +488,7 @@ class SecondRules:
         if text.isascii():
             return text
         form = self.settings.unicode_form
-        if len(text) <= MAX_COMPOSED_CHARACTERS:
+        if len(text) <= MAX_COMPOSED_CHARACTERS or not has_long_clusters(text):
             return unicodedata.normalize(form, text)
         # a text without spaces: no composition crosses the bounds of a cluster
         return "".join(
@@ -597,12 +597,16 @@ class SecondRules:
         return self._compose(folded)
 
 
+FIRST_FOLDED = "\ufb00"
+"""First of the characters that ``fold_compatibility`` changes."""
+
+
 def fold_compatibility(character: str) -> str:
     """The ordinary letters of a full- or half-width character, an Arabic presentation form or a ligature.
 
     Any other character is returned as it is.
     """
-    if character < "\ufb00":
+    if character < FIRST_FOLDED:
         return character
     kind, _, codes = unicodedata.decomposition(character).partition(" ")
     is_width = kind in ("<wide>", "<narrow>")
@@ -741,8 +745,8 @@ MAX_CACHE_BYTES = 60_000_000
 """Number of bytes at which the token cache is cleared. About 200,000 words fit, more than most texts have."""
 CACHE_ENTRY_BYTES = 160
 """Number of bytes that a token takes in both caches, in addition to its strings."""
-MAX_CACHED_CHARACTERS = 64
-"""Length of the longest token that is cached; longer tokens rarely occur twice."""
+MAX_CACHED_CHARACTERS = 65_536
+"""Length of the longest token that is cached. Ranking reads the tokens of a list again."""
 MAX_CHARACTER_GROWTH = {"NFC": 3, "NFKC": 11}
 """Largest factor by which normalisation and a change of case can lengthen a character, in bytes of UTF-8."""
 

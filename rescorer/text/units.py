@@ -114,11 +114,16 @@ def _split_mixed(text: str) -> tuple[str, ...]:
     return tuple(_compose(unit) for word in words for unit in patterns.mixed.findall(word))
 
 
+def has_long_clusters(text: str) -> bool:
+    """Whether a code point of a text may be part of a longer cluster; if none is, each is a cluster."""
+    return _patterns().joining.search(text) is not None
+
+
 def _is_plain(text: str) -> bool:
     """Whether a text is in NFC and each of its code points is a grapheme cluster."""
     if text.isascii():
         return "\n" not in text
-    return not _patterns().joining.search(text) and unicodedata.is_normalized("NFC", text)
+    return not has_long_clusters(text) and unicodedata.is_normalized("NFC", text)
 
 
 def _compose(unit: str) -> str:

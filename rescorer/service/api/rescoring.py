@@ -57,7 +57,7 @@ log = structlog.get_logger()
 
 STEPS_PER_TOKEN = 64
 """Number of steps of a search or a decision rule that take as long as normalising and writing one token."""
-RESPONSE_BYTES_PER_TOKEN = 64
+RESPONSE_BYTES_PER_TOKEN = 32
 """Estimated bytes of a response that take as long to make as normalising and writing one token."""
 RescoredResponse = pb.RescoreResponse | pb.RescoreStreamResponse
 RescoreResponse = TypeVar("RescoreResponse", pb.RescoreResponse, pb.RescoreStreamResponse)

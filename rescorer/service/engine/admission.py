@@ -28,7 +28,7 @@ from typing import NamedTuple, TypeVar
 
 from google.protobuf.struct_pb2 import Value
 
-from rescorer.decision import estimate_steps
+from rescorer.decision import estimate_confidence_steps, estimate_steps
 from rescorer.errors import InputError, LimitExceeded, Overloaded
 from rescorer.models.bundle import Bundle
 from rescorer.phrases import check_set_names
@@ -328,6 +328,9 @@ def limit_steps(lists: Lists, options: BoundOptions, limit: int) -> tuple[Lists,
     def count(prepared: PreparedList | InputError) -> PreparedList | InputError:
         if isinstance(prepared, PreparedList):
             steps = estimate_steps(decision, prepared.compared)
+            if own_steps := estimate_confidence_steps(options.weights.calibration, prepared.compared):
+                steps += own_steps
+                costly.append("confidences")
             for component in prepared.components:
                 if own_steps := component.steps_to_rank(prepared, options.weights):
                     steps += own_steps
