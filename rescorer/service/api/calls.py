@@ -400,7 +400,7 @@ async def guard(context: grpc.aio.ServicerContext, call: Call, pacer: RefusalPac
         call.finish("call failed" if kind.hidden else "call refused", kind.code.name, error)
         if (memory := current_memory.get(None)) is not None:
             memory.shrink(call.request_bytes)  # no answer will be made
-        if delay_s := pacer.delay_s(client_of(context)):
+        if delay_s := pacer.delay_s(client_of(context), call.request_bytes):
             await asyncio.sleep(min(delay_s, (context.time_remaining() or math.inf) / 2))
         # Without the error's frames: they hold the request, and on Python 3.13 are in a cycle with the error.
         await abort(context, error.with_traceback(None))

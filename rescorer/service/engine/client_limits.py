@@ -3,10 +3,11 @@
 An answer stays in memory until the client's flow control has let all of it through, although the method that
 made it has returned. Only then does gRPC end the call, or continue with the stream.
 
-A refusal costs a front end about a millisecond of its core. A client that repeats refused calls at once would
-keep the front end from reading the calls of others, however fairly these are scored. So refusals are delayed.
-A refusal that waits costs nothing, and slows the client down, because HTTP/2 bounds the calls that a
-connection may have open.
+A refusal costs a front end about a millisecond of its core, and more if the request is large. It is sent
+at once, and says when to come back. But a client that repeats refused calls at once, whatever they say, could
+keep the front end from reading the calls of others. So refusals that would take more than a part of the front
+end's time are delayed. A refusal that waits costs nothing, and slows the client down, because HTTP/2 bounds
+the calls that a connection may have open.
 """
 
 from __future__ import annotations
@@ -233,10 +234,12 @@ class Reservation:
         self._cancel = None  # it refers to the call's tasks, and their contexts to this object
 
 
-MAX_PER_CLIENT_PER_S, MAX_PER_S = 100.0, 400.0
-"""Most refusals per second for one client, and for all clients together, who share them equally."""
-BURST = 50
+MAX_PER_S = 400.0
+"""Most refusals per second for all clients together, who share them equally: less than half of a core."""
+BURST = 100
 """Number of refusals that a client gets without delay. Later ones are spaced out."""
+BYTES_PER_REFUSAL = 65_536
+"""A request of this size costs as much to read as it costs to refuse one."""
 MAX_DELAY_S = 5.0
 
 
@@ -252,14 +255,18 @@ class RefusalPacer:
         self._due_at: dict[Hashable, float] = {}
         """Time at which each client's latest refusal was due. The client with the oldest one comes first."""
 
-    def delay_s(self, client: Hashable) -> float:
-        """Count a refusal, and return the seconds by which it should be delayed."""
+    def delay_s(self, client: Hashable, n_bytes: int = 0) -> float:
+        """Count a refusal, and return the seconds by which it should be delayed.
+
+        Args:
+            n_bytes: size of the request.
+        """
         now = self._clock()
-        unused_since = now - BURST / MAX_PER_CLIENT_PER_S
+        unused_since = now - BURST / MAX_PER_S
         while self._due_at and self._due_at[oldest := next(iter(self._due_at))] < unused_since:
             del self._due_at[oldest]  # this client has its whole burst again
         due_at = self._due_at.pop(client, unused_since)
-        due_at += max(1 / MAX_PER_CLIENT_PER_S, (len(self._due_at) + 1) / MAX_PER_S)
+        due_at += (len(self._due_at) + 1) * (1 + n_bytes / BYTES_PER_REFUSAL) / MAX_PER_S
         self._due_at[client] = due_at = min(due_at, now + MAX_DELAY_S)
         return max(0.0, due_at - now)
 
