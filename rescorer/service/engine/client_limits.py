@@ -3,10 +3,11 @@
 An answer stays in memory until the client's flow control has let all of it through, although the method that
 made it has returned. Only then does gRPC end the call, or continue with the stream.
 
-A refusal costs a front end about a millisecond of its core. A client that repeats refused calls at once would
-keep the front end from reading the calls of others, however fairly these are scored. So refusals are delayed.
-A refusal that waits costs nothing, and slows the client down, because HTTP/2 bounds the calls that a
-connection may have open.
+A refusal costs a front end about a millisecond of its core, and more if the request is large. It is sent
+at once, and says when to come back. But a client that repeats refused calls at once, whatever they say, could
+keep the front end from reading the calls of others. So refusals that would take more than a part of the front
+end's time are delayed. A refusal that waits costs nothing, and slows the client down, because HTTP/2 bounds
+the calls that a connection may have open.
 """
 
 from __future__ import annotations
@@ -233,9 +234,9 @@ class Reservation:
         self._cancel = None  # it refers to the call's tasks, and their contexts to this object
 
 
-MAX_PER_CLIENT_PER_S, MAX_PER_S = 100.0, 400.0
-"""Most refusals per second for one client, and for all clients together, who share them equally."""
-BURST = 50
+MAX_PER_S = 400.0
+"""Most refusals per second for all clients together, who share them equally: less than half of a core."""
+BURST = 100
 """Number of refusals that a client gets without delay. Later ones are spaced out."""
 REFUSED_SHARE = 0.1
 """Largest share of the time of a front end for reading messages of one client that are refused."""
@@ -261,12 +262,12 @@ class RefusalPacer:
             spent_s: time that was spent on the refused message.
         """
         now = self._clock()
-        unused_since = now - BURST / MAX_PER_CLIENT_PER_S
+        unused_since = now - BURST / MAX_PER_S
         while self._due_at and self._due_at[oldest := next(iter(self._due_at))] < unused_since:
             del self._due_at[oldest]  # this client has its whole burst again
         due_at = self._due_at.pop(client, unused_since)
         n_clients = len(self._due_at) + 1
-        due_at += max(1 / MAX_PER_CLIENT_PER_S, n_clients / MAX_PER_S, spent_s / REFUSED_SHARE)
+        due_at += max(n_clients / MAX_PER_S, spent_s / REFUSED_SHARE)
         self._due_at[client] = due_at = min(due_at, now + MAX_DELAY_S)
         return max(0.0, due_at - now)
 

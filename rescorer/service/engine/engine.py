@@ -77,6 +77,10 @@ class Entry(Generic[Item]):
     """None: the item no longer waits."""
 
 
+def anyone(client: Hashable) -> bool:
+    return True
+
+
 class FairQueue(Generic[Item]):
     """A queue of items of several clients and kinds.
 
@@ -126,16 +130,27 @@ class FairQueue(Generic[Item]):
         self.waiting_cost += cost
         return functools.partial(self._remove, entry)
 
-    def take(self, budget: int) -> list[Item]:
+    def take(self, budget: int, accepts: Callable[[Hashable], bool] = anyone) -> list[Item]:
         """Remove and return the next items, all of one kind, that cost at most ``budget`` together.
 
         The first item is returned even if it alone costs more. The result is empty if nothing is waiting.
-        """
-        return self._take(self.next_kind(), budget, at_least=1)
 
-    def take_more(self, kind: Hashable, budget: int) -> list[Item]:
+        Args:
+            accepts: whether the items of a client may be among the others; the first one whose client is not
+                accepted ends them.
+        """
+        return self._take(self.next_kind(), budget, 1, accepts)
+
+    def take_more(
+        self, kind: Hashable, budget: int, accepts: Callable[[Hashable], bool] = anyone
+    ) -> list[Item]:
         """Remove and return the next items if they are of this kind and cost at most ``budget`` together."""
-        return self._take(kind, budget, at_least=0) if kind == self.next_kind() else []
+        return self._take(kind, budget, 0, accepts) if kind == self.next_kind() else []
+
+    def next_client(self) -> Hashable:
+        """Return the client of the next item; None if nothing is waiting."""
+        flow = self._first_flow(self.next_kind())
+        return flow.client if flow else None
 
     def next_kind(self) -> Hashable:
         """Return the kind of the next item; None if nothing is waiting."""
@@ -196,11 +211,13 @@ class FairQueue(Generic[Item]):
             self._flows[client] = Flow(client)
         return self._flows[client]
 
-    def _take(self, kind: Hashable, budget: int, at_least: int) -> list[Item]:
+    def _take(
+        self, kind: Hashable, budget: int, at_least: int, accepts: Callable[[Hashable], bool]
+    ) -> list[Item]:
         items: list[Item] = []
         while (flow := self._first_flow(kind)) is not None:
             entry = flow.entries[kind][0]
-            if len(items) >= at_least and entry.cost > budget:
+            if len(items) >= at_least and (entry.cost > budget or not accepts(flow.client)):
                 break
             items.append(entry.item)
             self._pop(flow, kind)
@@ -283,13 +300,19 @@ class TwoLevelQueue(Generic[Item]):
         """Return the kind of the next item; None if nothing is waiting."""
         return self._next_level().next_kind()
 
-    def take(self, budget: int) -> list[Item]:
-        """Remove and return the next items, all of one kind and level; see ``FairQueue.take``."""
-        return self._take_by(lambda level: level.take(budget))
+    def next_client(self) -> Hashable:
+        """Return the client of the next item; None if nothing is waiting."""
+        return self._next_level().next_client()
 
-    def take_more(self, kind: Hashable, budget: int) -> list[Item]:
+    def take(self, budget: int, accepts: Callable[[Hashable], bool] = anyone) -> list[Item]:
+        """Remove and return the next items, all of one kind and level; see ``FairQueue.take``."""
+        return self._take_by(lambda level: level.take(budget, accepts))
+
+    def take_more(
+        self, kind: Hashable, budget: int, accepts: Callable[[Hashable], bool] = anyone
+    ) -> list[Item]:
         """Remove and return the next items if they are of this kind; see ``FairQueue.take_more``."""
-        return self._take_by(lambda level: level.take_more(kind, budget))
+        return self._take_by(lambda level: level.take_more(kind, budget, accepts))
 
     def costs_before(
         self,
@@ -556,14 +579,20 @@ class Batcher:
     ) -> Mapping[Hashable, float]:
         """Predict the cost of what is scored before the last of some new items, by client; see ``FairQueue``.
 
-        Short items need not wait for long ones that are being scored, or would be next.
+        Short items need not wait for long ones that are being scored, or would be next, and those of a
+        newcomer need not wait for the rest of any long batch.
         """
         is_short = work.cost <= self.long_tokens * work.items
         overtaken = self.long_tokens if is_short else math.inf
         costs = Counter(self._queue.costs_before(client, work, expected, overtaken))
+        in_batches = Counter[Hashable]()
         for (other, is_long), cost in self._in_batches.items():
-            if not (is_short and is_long):
-                costs[other] += cost
+            in_batches[other] += cost * (not (is_short and is_long))
+        share = 1.0
+        if is_short and self._is_newcomer(client):
+            share = min(1.0, self.long_tokens / max(1, in_batches.total()))
+        for other, cost in in_batches.items():
+            costs[other] += cost * share  # type: ignore[assignment]
         return costs
 
     async def _run_lane(self, next_batch: Callable[[], Awaitable[list[WorkItem]]]) -> None:
@@ -591,22 +620,39 @@ class Batcher:
                 await self._changed.wait()
             if self._wait_s:
                 await asyncio.sleep(self._wait_s)
-            if items := self._queue.take(self._max_batch_tokens):  # empty if all were finished
-                return self._begin(items)
+            if items := self._take(self._max_batch_tokens):  # empty if all were finished
+                return items
 
     async def _next_overtaking(self) -> list[WorkItem]:
-        """Wait until short items are next and may overtake a long batch, and take them.
+        """Wait until short items of a newcomer are next and may overtake a long batch, and take them.
 
         Other lanes take them too. But when the batches of these are long, one is being scored, and another
         waits for its end.
         """
         while True:
             kind = self._queue.next_kind() if self._pool.n_overtakable else None
-            if kind is None or kind.is_long:
+            if kind is None or kind.is_long or self._has_batch(self._queue.next_client()):
                 self._changed.clear()
                 await self._changed.wait()
-            elif items := self._queue.take(self._max_batch_tokens):
-                return self._begin(items)
+            elif items := self._take(int(self.long_tokens)):
+                return items
+
+    def _has_batch(self, client: Hashable) -> bool:
+        return (client, False) in self._in_batches or (client, True) in self._in_batches
+
+    def _is_newcomer(self, client: Hashable) -> bool:
+        """Whether no batch has items of a client, so that its items should not wait in a long one."""
+        return not self._has_batch(client)
+
+    def _take(self, budget: int) -> list[WorkItem]:
+        """Take the items of the next batch. Those of newcomers are a batch for themselves."""
+        is_newcomer = self._in_batches and self._is_newcomer(self._queue.next_client())
+        items = self._queue.take(budget, self._is_newcomer if is_newcomer else anyone)
+        return self._begin(items) if items else []
+
+    def _is_long(self, items: Sequence[WorkItem]) -> bool:
+        """Whether short batches may overtake a batch of these items."""
+        return items[0].is_long or sum(item.cost for item in items) > self.long_tokens
 
     def _begin(self, items: list[WorkItem]) -> list[WorkItem]:
         for item in items:
@@ -649,7 +695,7 @@ class Batcher:
         unfinished = [item for item in items if not item.is_finished()]
         started = await self._start(unfinished)
         try:
-            async with self._pool.acquire(long=items[0].is_long) as worker:
+            async with self._pool.acquire(long=self._is_long(items)) as worker:
                 self._changed.set()  # if this batch is long, short ones may overtake it
                 batch = [item for item in unfinished if not item.is_finished()]
                 joining = self._take_compatible(batch)
@@ -683,8 +729,12 @@ class Batcher:
         """Take those waiting items from the queue that fit into one batch together with ``items``."""
         if not items:
             return []
-        budget = self._max_batch_tokens - sum(item.cost for item in items)
-        joining = self._queue.take_more(items[0].kind, budget)
+        is_long = self._is_long(items)
+        if not is_long and self._pool.is_scoring_long:
+            return []  # it may be overtaking: others would make it slow
+        budget = self._max_batch_tokens if is_long else int(self.long_tokens)
+        budget -= sum(item.cost for item in items)
+        joining = self._queue.take_more(items[0].kind, budget, self._has_batch if is_long else anyone)
         return self._begin(joining) if joining else []
 
     async def _start(self, items: Sequence[WorkItem]) -> StartedBatch:
@@ -706,7 +756,7 @@ class Batcher:
         try:
             while request is not None:
                 label, encoders = items[0].label, sorted(request.encoders)
-                overtakes = not items[0].is_long
+                overtakes = not self._is_long(items)
                 job = ScoreJob(label, request.trie, request.models, encoders, request.surface, overtakes)
                 scores = await run_within(self._pool.timeout_s, score_while_needed(worker, job, items))
                 if first is None:

@@ -181,6 +181,8 @@ class ScoringThread:
         except asyncio.CancelledError:
             turn.is_abandoned = True
             await asyncio.wait((result,))  # else the next job would seem to be late
+            if not result.cancelled():
+                result.exception()  # asyncio logs those that are not retrieved
             raise
 
     def close(self) -> None:

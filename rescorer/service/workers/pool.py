@@ -530,6 +530,11 @@ class WorkerPool:
         return self._idle.n_busy
 
     @property
+    def is_scoring_long(self) -> bool:
+        """Whether a worker is scoring a long batch."""
+        return bool(self._scoring_long)
+
+    @property
     def n_alive(self) -> int:
         """Number of workers that can score: they have loaded their bundles, and are not stopped."""
         return sum(worker.alive and worker not in self._stopped_since for worker in self._in_service)

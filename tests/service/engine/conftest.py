@@ -25,7 +25,7 @@ def library(folder):
 
 @pytest.fixture
 def server_and_stub(folder):
-    with run_server(folder, max_words=20, max_batch_tokens=120) as server:
+    with run_server(folder, max_words=20, max_batch_tokens=200) as server:
         channel, stub = connect(server)
         yield server, stub
         server.scorer.gate.set()

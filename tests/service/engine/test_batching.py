@@ -69,7 +69,7 @@ def test_answers_thousands_of_calls_with_some_cancelled_or_late(folder, library)
 
 def test_splits_a_list_longer_than_a_batch(server_and_stub, library):
     server, stub = server_and_stub
-    lists = [make_list("long", random.Random(1), n=60), make_list("short", random.Random(2))]
+    lists = [make_list("long", random.Random(1), n=120), make_list("short", random.Random(2))]
     calls = server.scorer.calls
     answers = stub.Rescore(make_request(*lists)).lists
     for answer, expected in zip(answers, library.rescore(lists), strict=True):

@@ -6,8 +6,8 @@ import pytest
 
 from rescorer.service.engine.client_limits import (
     BURST,
+    BYTES_PER_REFUSAL,
     MAX_DELAY_S,
-    MAX_PER_CLIENT_PER_S,
     MAX_PER_S,
     RefusalPacer,
 )
@@ -29,14 +29,21 @@ def test_a_burst_is_refused_at_once_and_what_exceeds_it_is_spaced_out(clock):
     pacer = RefusalPacer(clock)
     delays = [pacer.delay_s("a") for _ in range(BURST + 3)]
     assert delays[: BURST - 1] == [0.0] * (BURST - 1)
-    assert delays[-3:] == pytest.approx([i / MAX_PER_CLIENT_PER_S for i in (1, 2, 3)])
+    assert delays[-3:] == pytest.approx([i / MAX_PER_S for i in (1, 2, 3)])
 
 
 def test_a_steady_client_below_the_rate_never_waits(clock):
     pacer = RefusalPacer(clock)
     for _ in range(1000):
         assert pacer.delay_s("a") == 0
-        clock.now += 1.01 / MAX_PER_CLIENT_PER_S
+        clock.now += 1.01 / MAX_PER_S
+
+
+def test_refusals_of_large_requests_count_more(clock):
+    pacer = RefusalPacer(clock)
+    delays = [pacer.delay_s("a", 9 * BYTES_PER_REFUSAL) for _ in range(BURST)]
+    assert delays.count(0.0) <= BURST // 10
+    assert delays[-1] - delays[-2] == pytest.approx(10 / MAX_PER_S)
 
 
 @pytest.mark.parametrize("n_clients", [2, 10, 100])
@@ -49,7 +56,7 @@ def test_clients_share_the_refusals_equally(clock, n_clients):
         clock.now = due_at[client]  # each client repeats a call as soon as it is refused
         due_at[client] += pacer.delay_s(client) or 1e-4
         refused[client] += 1
-    expected = 60 * min(MAX_PER_S, n_clients * MAX_PER_CLIENT_PER_S)
+    expected = 60 * MAX_PER_S
     assert 0.95 * expected < sum(refused.values()) < 1.05 * expected + n_clients * BURST
     assert max(refused.values()) < 1.2 * min(refused.values()) + 5
 
