@@ -29,7 +29,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import structlog
 
-from rescorer.errors import DeadlineExceeded, ScoringError, Unavailable
+from rescorer.errors import DeadlineExceeded, ModelRefused, ScoringError, Unavailable
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.runtime import ContextWords
 from rescorer.scoring.batch import Batch, Part, ScoredPart, ScoreRequest, split
@@ -470,6 +470,8 @@ class Batcher:
         self._cost_in_batches = 0
         self._arrival = asyncio.Event()
         self._lanes: list[asyncio.Task[None]] = []
+        self._unfinished: set[WorkItem] = set()
+        pool.on_lost = self._fail_lost
 
     def start(self) -> None:
         n_lanes = LANES_PER_WORKER * len(self._pool.workers)
@@ -488,6 +490,8 @@ class Batcher:
     def put(self, item: WorkItem, client: Hashable, *, urgent: bool = False) -> None:
         """Queue an item; ``item.future`` will receive its scores or an error."""
         item.leave_queue = self._queue.put(item, item.cost, client=client, kind=item.kind, urgent=urgent)
+        self._unfinished.add(item)
+        item.future.add_done_callback(lambda _: self._unfinished.discard(item))
         self._arrival.set()
 
     def cancel(self, items: Sequence[WorkItem]) -> None:
@@ -502,6 +506,12 @@ class Batcher:
     ) -> float:
         """Predict the cost of what is scored before the last of some new items; see ``FairQueue``."""
         return self._cost_in_batches + self._queue.cost_before(client, work, expected)
+
+    def _fail_lost(self, label: str) -> None:
+        """Fail the items of a bundle that no worker has any more, and none can load."""
+        for item in [item for item in self._unfinished if item.label == label]:
+            item.fail(ModelRefused(f"model {label} was lost with its worker, and cannot be loaded again"))
+            item.leave_queue()
 
     async def _run_lane(self) -> None:
         while True:

@@ -86,6 +86,10 @@ class LoadedModels:
         except OSError as error:  # such as EIO; the disk may recover
             reason = os.strerror(error.errno) if error.errno else "input/output error"
             raise BundleError(f"{folder}: cannot be read: {reason}") from None
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise BundleError(f"{folder}: needs more memory than there is on {self._device}") from None
         score_all(scorer, WARM_UP)
         self._scorers[label] = scorer
         release_freed_memory()
@@ -119,6 +123,15 @@ class LoadedModels:
         """Check the device by scoring a tiny trie with every model; raises its error if it does not work."""
         for scorer in list(self._scorers.values()):
             score_all(scorer, WARM_UP)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether Python, or torch on any device, could not get memory."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or "can't allocate memory" in str(error)
+    )
 
 
 class SharedModels:
