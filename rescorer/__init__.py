@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         LimitExceeded,
         ModelError,
         ModelNotFound,
+        ModelRefused,
         RescorerError,
         ScoringError,
     )
@@ -58,6 +59,7 @@ __all__ = [
     "LimitExceeded",
     "ModelError",
     "ModelNotFound",
+    "ModelRefused",
     "NBestList",
     "Phrase",
     "RescoreOptions",

@@ -8,6 +8,7 @@ RescorerError
 ├── ConfigError           options, weights or settings are invalid or do not fit the models
 ├── ModelError
 │   ├── BundleError       a bundle is missing, incomplete or corrupt
+│   ├── ModelRefused      the server has this model, but cannot load it
 │   └── ModelNotFound     the server does not have this model
 ├── ScoringError          scoring failed on valid input because of a bug or the machine
 └── ServiceError          the service did not answer, although the request may be valid
@@ -137,6 +138,10 @@ class ModelError(RescorerError):
 
 class BundleError(ModelError):
     """A model bundle is missing, incomplete or corrupt."""
+
+
+class ModelRefused(ModelError):
+    """The server has this model, but cannot load it; trying again does not help."""
 
 
 class ModelNotFound(ModelError):

@@ -164,6 +164,28 @@ def fairness(
 
 
 @app.command()
+def connections(
+    bundle: BundleOption,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Duration of each attack.")] = 10.0,
+    rest_s: Annotated[
+        float, typer.Option("--rest-s", min=0, help="Time after each attack, until memory is measured.")
+    ] = 15.0,
+    serve: ServeOption = "--workers 1",
+    as_json: JsonOption = False,
+) -> None:
+    """Attack a server by HTTP/2 connections; check that a polite caller's calls are answered.
+
+    Example: python -m tools connections --bundle models/starter/1 --seconds 5
+
+    The report shows the time of the polite caller's calls, and what the front end takes during and after
+    each attack.
+    """
+    from tools.fuzz.connections import run_attacks
+
+    print_report(run_attacks(bundle, seconds, rest_s, serve.split()), as_json)
+
+
+@app.command()
 def soak(
     lists: ListsArgument,
     bundle: BundleOption,

@@ -135,6 +135,7 @@ KINDS = (  # the first match counts, so subclasses come before their base classe
     ErrorKind(errors.InputError, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_INPUT"),
     ErrorKind(errors.ConfigError, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_CONFIG"),
     ErrorKind(errors.ModelNotFound, grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND"),
+    ErrorKind(errors.ModelRefused, grpc.StatusCode.FAILED_PRECONDITION, "MODEL_REFUSED"),
     ErrorKind(errors.ModelError, grpc.StatusCode.INTERNAL, "MODEL_BROKEN", hidden=True),
     ErrorKind(errors.Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED"),
     ErrorKind(errors.Unavailable, grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE"),

@@ -22,7 +22,15 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from rescorer.errors import BundleError, ModelNotFound, RescorerError, ScoringError, Unavailable, quote
+from rescorer.errors import (
+    BundleError,
+    ModelNotFound,
+    ModelRefused,
+    RescorerError,
+    ScoringError,
+    Unavailable,
+    quote,
+)
 from rescorer.extensions import make_ranker
 from rescorer.models.arpa import has_arpa_header, read_arpa_counts
 from rescorer.models.bundle import (
@@ -295,6 +303,10 @@ class ModelRepository:
         self._refused: dict[str, tuple[Fingerprint, RescorerError]] = {}  # by label
         self.missing: dict[str, str] = {}
         """Versions in service that could not be loaded again from the disk: the reason for each, by label."""
+        self._awaited: set[str] = set()
+        """Models to serve that the current reload has not loaded yet."""
+        self._unreadable: dict[str, str] = {}
+        """Why the folders of models cannot be listed, by model."""
         self._reload_lock = asyncio.Lock()
         self._unload_tasks: set[asyncio.Task[None]] = set()
 
@@ -337,15 +349,18 @@ class ModelRepository:
                 self._refused.clear()
             choice = select_versions(found, self.models)
             self._retire_deselected(choice, changes)  # makes room in memory for the others
+            self._awaited = choice.keys() - self._serving.keys()
             for name, candidates in choice.items():
                 version = await self._load_first_usable(candidates, changes)
                 if version is not None:
                     self._switch(name, version, changes)
+                self._awaited.discard(name)
             self._retire_deselected(choice, changes)
             for label in self._refused.keys() - {version.label for version in found}:
                 del self._refused[label]
             self._record_missing(Discovery(found, unreadable))
-            changes.refused |= {name: self._hide_folder(reason) for name, reason in unreadable.items()}
+            self._unreadable = {name: self._hide_folder(reason) for name, reason in unreadable.items()}
+            changes.refused |= self._unreadable
             changes.refused |= self.missing | self.refused
             return changes
 
@@ -360,9 +375,14 @@ class ModelRepository:
 
         Raises:
             ModelNotFound: the model is not served, or no model was named and there is no default.
-            Unavailable: nothing is loaded yet.
+            ModelRefused: the model cannot be loaded, or not any more after a worker was lost.
+            Unavailable: it is not loaded yet.
         """
         version = self.version(model)
+        if reason := self.host.why_lost(version.label):
+            raise ModelRefused(
+                f"model {quote(version.label)} cannot be loaded again: {self._hide_folder(reason)}"
+            )
         version.leases += 1
         try:
             yield version.ranker
@@ -381,6 +401,11 @@ class ModelRepository:
         for version in self._serving.values():
             if model in (version.label, version.bundle.name):
                 return version
+        if model in self._awaited:
+            raise Unavailable(f"model {quote(model)} is being loaded")
+        for label, reason in (*self.refused.items(), *self._unreadable.items()):
+            if model in (label, label.split("/")[0]):
+                raise ModelRefused(f"model {quote(model)} cannot be loaded: {reason}")
         served = ", ".join(repr(version.label) for version in self._serving.values())
         verb = "is" if len(self._serving) == 1 else "are"
         problem = f"model {quote(model)} is not served"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rescorer import BundleError, ConfigError
-from rescorer.errors import ScoringError
+from rescorer.errors import ModelNotFound, ModelRefused, ScoringError, Unavailable
 from rescorer.models.bundle import seal
 from tests.support.repositories import make_repository
 
@@ -87,6 +87,57 @@ def test_a_refused_version_is_tried_again_when_it_has_changed_or_on_request(fold
         assert (await models.reload(again=False)).loaded == ["a/3"]
 
     asyncio.run(story())
+
+
+def test_requests_for_a_refused_model_are_told_the_reason(folder, add):
+    for label in ("a/1", "b/1", "b/2"):
+        add(label)
+    damage(folder / "b/1")
+    damage(folder / "b/2")
+
+    async def story():
+        models = make_repository(folder)
+        await models.start()
+        assert models.version("a").label == "a/1"
+        for name in ("b", "b/1", "b/2"):
+            with pytest.raises(ModelRefused, match=f"model '{name}' cannot be loaded: b/.*corrupt"):
+                models.version(name)
+        with pytest.raises(ModelNotFound):
+            models.version("c")
+
+        models.host.lost["a/1"] = f"{folder}/a/1: no such bundle folder"  # by all workers
+        with pytest.raises(ModelRefused) as caught, models.lease("a"):
+            pass
+        assert str(caught.value) == "model 'a/1' cannot be loaded again: a/1: no such bundle folder"
+
+    asyncio.run(story())
+
+
+def test_a_model_that_is_still_being_loaded_is_neither_missing_nor_refused(folder, add):
+    add("a/1")
+    add("b/1")
+
+    async def story():
+        models = make_repository(folder)
+        is_loading, goes_on, load = asyncio.Event(), asyncio.Event(), models.host.load
+
+        async def load_slowly(label, path):
+            if label == "b/1":
+                is_loading.set()
+                await goes_on.wait()
+            await load(label, path)
+
+        models.host.load = load_slowly
+        starting = asyncio.create_task(models.start())
+        await is_loading.wait()
+        assert models.version("a").label == "a/1"
+        with pytest.raises(Unavailable, match="'b' is being loaded"):
+            models.version("b")
+        goes_on.set()
+        await starting
+        assert models.version("b").label == "b/1"
+
+    asyncio.run(asyncio.wait_for(story(), 20))
 
 
 def test_start_reports_every_bundle_that_it_refuses(folder, add):

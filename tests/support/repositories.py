@@ -33,6 +33,10 @@ class RecordingHost:
         self.held: list[str] = []
         self.log: list[str] = []
         self.error: Exception | None = None
+        self.lost: dict[str, str] = {}
+
+    def why_lost(self, label: str) -> str:
+        return self.lost.get(label, "")
 
     async def load(self, label: str, folder: Path) -> None:
         await asyncio.sleep(0)

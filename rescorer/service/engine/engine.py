@@ -30,7 +30,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import structlog
 
-from rescorer.errors import DeadlineExceeded, ScoringError, Unavailable
+from rescorer.errors import DeadlineExceeded, ModelRefused, ScoringError, Unavailable
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.runtime import ContextWords, pausing
 from rescorer.scoring.batch import Batch, Part, ScoredPart, ScoreRequest, split
@@ -545,6 +545,8 @@ class Batcher:
         self._in_batches: Counter[tuple[Hashable, bool]] = Counter()  # cost by client, of long or short items
         self._changed = asyncio.Event()  # set when a lane may find something to do
         self._lanes: list[asyncio.Task[None]] = []
+        self._unfinished: set[WorkItem] = set()
+        pool.on_lost = self._fail_lost
 
     def start(self) -> None:
         n_workers = len(self._pool.workers)
@@ -565,6 +567,8 @@ class Batcher:
         """Queue an item; ``item.future`` will receive its scores or an error."""
         item.client, item.is_long = client, item.cost > self.long_tokens
         item.leave_queue = self._queue.put(item, item.cost, client=client, kind=item.kind, urgent=urgent)
+        self._unfinished.add(item)
+        item.future.add_done_callback(lambda _: self._unfinished.discard(item))
         self._changed.set()
 
     def cancel(self, items: Sequence[WorkItem]) -> None:
@@ -594,6 +598,12 @@ class Batcher:
         for other, cost in in_batches.items():
             costs[other] += cost * share  # type: ignore[assignment]
         return costs
+
+    def _fail_lost(self, label: str) -> None:
+        """Fail the items of a bundle that no worker has any more, and none can load."""
+        for item in [item for item in self._unfinished if item.label == label]:
+            item.fail(ModelRefused(f"model {label} was lost with its worker, and cannot be loaded again"))
+            item.leave_queue()
 
     async def _run_lane(self, next_batch: Callable[[], Awaitable[list[WorkItem]]]) -> None:
         while True:

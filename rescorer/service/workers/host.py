@@ -104,6 +104,10 @@ class LoadedModels:
         except OSError as error:  # such as EIO; the disk may recover
             reason = os.strerror(error.errno) if error.errno else "input/output error"
             raise BundleError(f"{folder}: cannot be read: {reason}") from None
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise BundleError(f"{folder}: needs more memory than there is on {self._device}") from None
         score_all(scorer, WARM_UP)
         self._scorers[label] = scorer
         release_freed_memory()
@@ -217,6 +221,15 @@ class ScoringThread:
             turn.result.set_result(self._models.score(turn.job, partial(self._pause, turn)))
         except BaseException as error:
             turn.result.set_exception(error)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether Python, or torch on any device, could not get memory."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or "can't allocate memory" in str(error)
+    )
 
 
 class SharedModels:

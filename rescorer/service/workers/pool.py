@@ -9,11 +9,21 @@ scores never loads, and a bundle that kills the process that loads it harms no o
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -455,8 +465,9 @@ STABLE_AFTER_S = 10.0
 again."""
 RESTART_DELAY_S = 0.2
 """Delay before the second restart in a row; it doubles with each further restart."""
-RELOAD_DELAY_S = 1.0
-"""Delay before a restarted worker tries again to load a bundle that it could not load."""
+RELOAD_DELAY_S, MAX_RELOAD_DELAY_S = 1.0, 30.0
+"""Delay before a restarted worker tries again to load a bundle that it could not load, and its longest delay.
+It doubles with each attempt."""
 WATCH_INTERVAL_S = 0.5
 """Interval between looks at the workers' processes."""
 MAX_STOPPED_S = 5.0
@@ -480,8 +491,10 @@ async def wait_to_restart(what: str, losses: int) -> None:
         await asyncio.sleep(RESTART_DELAY_S * 2 ** (losses - 2))
 
 
-Load = Callable[[str, Path], Coroutine[Any, Any, None]]
-"""Loads a bundle by its label and folder."""
+def reload_delays() -> Iterator[float]:
+    """Yield how long to wait after each failure to load a bundle again, without end."""
+    for number in itertools.count():
+        yield min(RELOAD_DELAY_S * 2**number, MAX_RELOAD_DELAY_S)
 
 
 class WorkerPool:
@@ -514,6 +527,12 @@ class WorkerPool:
         self._set_aside: set[Worker] = set()  # stopped while they were idle
         self._some_in_service = asyncio.Event()
         self._loaded: dict[str, Path] = {}
+        self._failures: dict[str, str] = {}
+        """Why restarted workers could not load bundles again, by label."""
+        self._deadly: set[str] = set()
+        """Labels of bundles whose loading has killed a worker. Another process loads them next time."""
+        self.on_lost: Callable[[str], None] = lambda label: None
+        """Called when ``why_lost`` has a reason for a bundle."""
         self._loading = asyncio.Lock()
         self.verify: Callable[[str], Awaitable[None]] | None = None
         """Function that raises BundleError if a bundle on disk is no longer the one that the workers have."""
@@ -538,6 +557,12 @@ class WorkerPool:
     def n_alive(self) -> int:
         """Number of workers that can score: they have loaded their bundles, and are not stopped."""
         return sum(worker.alive and worker not in self._stopped_since for worker in self._in_service)
+
+    def why_lost(self, label: str) -> str:
+        """Say why no worker in service has a bundle that workers have had; empty: one has it, or may soon."""
+        if any(label in worker.labels for worker in self._in_service if worker.alive):
+            return ""
+        return self._failures.get(label, "")
 
     async def start(self) -> None:
         """Start the workers. They are not lent until ``open``, so that bundles can be loaded first."""
@@ -564,6 +589,8 @@ class WorkerPool:
                     await asyncio.gather(
                         *(self._load_first(worker, label, folder) for worker in self.workers)
                     )
+                    if not any(label in worker.labels for worker in self.workers):
+                        raise loader_died_error(folder)
                 else:
                     # Without a worker in service it would not be known whether the bundle can be used.
                     await self._some_in_service.wait()
@@ -633,6 +660,10 @@ class WorkerPool:
 
     async def _load_first(self, worker: Worker, label: str, folder: Path) -> None:
         try:
+            if not worker.alive:  # another bundle has killed it
+                await worker.start()
+                for other, other_folder in self._loaded.items():
+                    await self._load_in_time(worker.load(other, other_folder), other)
             await self._load_in_time(worker.load(label, folder), label)
         except WorkerLost:
             log.warning("a worker died while it loaded a bundle", model=label)  # it is restarted later
@@ -644,7 +675,9 @@ class WorkerPool:
             raise load_timeout_error(label, self._load_timeout_s) from None
 
     async def _unload(self, label: str) -> None:
-        self._loaded.pop(label, None)
+        for entries in (self._loaded, self._failures):
+            entries.pop(label, None)
+        self._deadly.discard(label)
         await asyncio.gather(*(worker.unload(label) for worker in self.workers), return_exceptions=True)
 
     async def _watch_processes(self) -> None:
@@ -715,31 +748,41 @@ class WorkerPool:
 
         If a bundle cannot be loaded, because it is missing on disk, try again until it can be, or until the
         pool unloads it. Meanwhile the worker is not in service, unless no other worker is: then it serves the
-        bundles that it has.
+        bundles that it has. A bundle that has killed its worker comes last.
         """
         reported: set[str] = set()
-        while lacking := self._find_lacking(worker):
-            await self._try_to_load(worker.load, lacking, reported)
+        for delay_s in reload_delays():
+            if not (lacking := self._find_lacking(worker)):
+                break
+            harmless = [label for label in lacking if label not in self._deadly]
+            await self._try_to_load(worker, harmless or lacking, reported)
             if not worker.alive:
                 raise WorkerLost("a worker has died")
-            if reported and worker.labels and not self.n_alive:
-                self._run_in_background(self._complete(worker, reported))
+            if worker.labels and not self.n_alive:
                 break
             if reported:
-                await asyncio.sleep(RELOAD_DELAY_S)
+                await asyncio.sleep(delay_s)
         for label in set(worker.labels) - self._loaded.keys():  # unloaded while this worker loaded them
             await worker.unload(label)
         self._put_in_service(worker)
+        if self._find_lacking(worker):
+            self._run_in_background(self._complete(worker, reported))
 
     async def _complete(self, worker: Worker, reported: set[str]) -> None:
         """Load the bundles that a worker in service still lacks."""
-        while worker in self._in_service and self._find_lacking(worker):
-            await asyncio.sleep(RELOAD_DELAY_S)
+        for delay_s in reload_delays():
+            if worker not in self._in_service or not self._find_lacking(worker):
+                return
+            await asyncio.sleep(delay_s)
             async with self._loading:
-                await self._try_to_load(worker.load_beside, self._find_lacking(worker), reported)
+                await self._try_to_load(worker, self._find_lacking(worker), reported)
 
-    async def _try_to_load(self, load: Load, labels: Sequence[str], reported: set[str]) -> None:
-        """Load bundles. Log each failure whose label is not in ``reported``, and add the label to it."""
+    async def _try_to_load(self, worker: Worker, labels: Sequence[str], reported: set[str]) -> None:
+        """Load bundles. Log each failure whose label is not in ``reported``, and add the label to it.
+
+        Raises:
+            WorkerLost: the worker died.
+        """
         for label in labels:
             folder = self._loaded.get(label)
             if folder is None:  # unloaded in the meantime
@@ -747,11 +790,20 @@ class WorkerPool:
             try:
                 if self.verify is not None:
                     await self.verify(label)
+                is_beside = worker in self._in_service or label in self._deadly
+                load = worker.load_beside if is_beside else worker.load
                 await self._load_in_time(load(label, folder), label)
+                self._failures.pop(label, None)
             except ModelError as error:
                 if label not in reported:
                     log.error("a restarted worker cannot load a bundle", model=label, reason=str(error))
                 reported.add(label)
+                self._failures[label] = str(error)
+                if self.why_lost(label):
+                    self.on_lost(label)
+            except WorkerLost:
+                self._deadly.add(label)
+                raise
 
     def _find_lacking(self, worker: Worker) -> list[str]:
         return [label for label in self._loaded if label not in worker.labels]

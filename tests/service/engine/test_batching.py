@@ -201,3 +201,20 @@ def test_workers_score_like_the_library_even_if_one_is_killed(folder, library):
             stop.set()
             killing.result()
     assert answered > 5
+
+
+def test_lists_that_wait_for_a_lost_model_fail_at_once(server_and_stub):
+    server, stub = server_and_stub
+    server.scorer.gate.clear()
+    server.scorer.entered.clear()
+    calls = [
+        stub.Rescore.future(make_request(make_list(f"u{i}", random.Random(i))), timeout=60) for i in (1, 2)
+    ]
+    assert server.scorer.entered.wait(10)
+    wait_until(lambda: server.in_flight == 2)
+    server.loop.call_soon_threadsafe(server.server.pool.on_lost, server.server.models.version().label)
+    for call in calls:
+        assert call.exception().code() == grpc.StatusCode.FAILED_PRECONDITION
+        assert "cannot be loaded again" in call.exception().details()
+    server.scorer.gate.set()
+    assert stub.Rescore(make_request(make_list("u3", random.Random(3))), timeout=60).lists[0].id == "u3"

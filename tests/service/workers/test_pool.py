@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
 
 import pytest
@@ -18,18 +19,21 @@ class FakeWorker:
 
     def __init__(self) -> None:
         self.alive, self.is_stopped, self.pids = True, False, ()
-        self.missing, self.labels = set(), set()
+        self.missing, self.deadly, self.labels = set(), set(), set()
 
     async def start(self):
         self.alive, self.labels = True, set()
 
     async def load(self, label, folder):
-        if label in self.missing:
-            raise BundleError(f"{folder}: no such bundle folder")
-        self.labels.add(label)
+        if label in self.deadly:
+            self.alive = False
+            raise WorkerLost("a worker has died")
+        await self.load_beside(label, folder)
 
     async def load_beside(self, label, folder):
-        await self.load(label, folder)
+        if label in self.missing | self.deadly:
+            raise BundleError(f"{folder}: no such bundle folder")
+        self.labels.add(label)
 
     async def unload(self, label):
         self.labels.discard(label)
@@ -70,6 +74,82 @@ def test_a_missing_bundle_is_tolerated_if_it_is_then_unloaded():
         await pool.stop()
 
     asyncio.run(check())
+
+
+async def start_pool_with_one_worker():
+    """Start a pool of one worker with two bundles; return both, and a list of bundles that are lost later."""
+    worker, lost = FakeWorker(), []
+    pool = WorkerPool([worker], lost.append)
+    pool.on_lost = lost.append
+    await pool.start()
+    for label in ("m/1", "m/2"):
+        await pool.load(label, Path(label))
+    pool.open()
+    return pool, worker, lost
+
+
+@pytest.mark.parametrize("harm", ["missing", "deadly"])
+def test_a_bundle_that_cannot_be_loaded_again_does_not_keep_others_from_being_served(harm, monkeypatch):
+    monkeypatch.setattr(pool_module, "RELOAD_DELAY_S", 0.001)
+    monkeypatch.setattr(pool_module, "RESTART_DELAY_S", 0.001)
+
+    async def check():
+        pool, worker, lost = await start_pool_with_one_worker()
+        getattr(worker, harm).add("m/1")  # from now on, the bundle is missing, or kills who loads it
+        async with pool.acquire():
+            worker.alive = False
+        await wait_for(lambda: pool.n_alive == 1)
+        assert worker.labels == {"m/2"}
+        assert (pool.why_lost("m/1"), pool.why_lost("m/2")) == ("m/1: no such bundle folder", "")
+        assert set(lost) == {"m/1"}
+        getattr(worker, harm).clear()
+        await wait_for(lambda: not pool.why_lost("m/1"))
+        assert worker.labels == {"m/1", "m/2"}
+        await pool.stop()
+
+    asyncio.run(check())
+
+
+def test_a_single_bundle_that_cannot_be_loaded_again_is_lost(monkeypatch):
+    monkeypatch.setattr(pool_module, "RELOAD_DELAY_S", 0.001)
+
+    async def check():
+        pool, worker, lost = await start_pool_with_one_worker()
+        await pool.unload("m/2")
+        worker.missing.add("m/1")
+        async with pool.acquire():
+            worker.alive = False
+        await wait_for(lambda: lost)
+        assert (pool.n_alive, pool.why_lost("m/1")) == (0, "m/1: no such bundle folder")
+        worker.missing.clear()
+        await wait_for(lambda: pool.n_alive == 1)
+        assert pool.why_lost("m/1") == ""
+        await pool.stop()
+
+    asyncio.run(check())
+
+
+def test_a_bundle_that_kills_its_loader_at_the_start_is_refused():
+    async def check():
+        workers = [FakeWorker(), FakeWorker()]
+        pool = WorkerPool(workers, lambda reason: None)
+        await pool.start()
+        await pool.load("m/1", Path("m/1"))
+        for worker in workers:
+            worker.deadly.add("m/2")
+        with pytest.raises(BundleError, match="m/2: the process that loaded it died"):
+            await pool.load("m/2", Path("m/2"))
+        await pool.load("m/3", Path("m/3"))
+        pool.open()
+        assert (pool.n_alive, [worker.labels for worker in workers]) == (2, [{"m/1", "m/3"}] * 2)
+        await pool.stop()
+
+    asyncio.run(check())
+
+
+def test_delays_between_attempts_to_load_grow():
+    delays = list(itertools.islice(pool_module.reload_delays(), 8))
+    assert delays == [1, 2, 4, 8, 16, 30, 30, 30]
 
 
 def test_a_worker_returns_when_its_bundle_is_back(monkeypatch):
