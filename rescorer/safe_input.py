@@ -19,6 +19,7 @@ import math
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import BufferedReader
 from itertools import islice
@@ -37,29 +38,39 @@ MAX_DIGITS = 18
 SURROGATE = re.compile("[\ud800-\udfff]")  # halves of pairs: JSON joins pairs to characters
 
 
-def parse_json(data: bytes, place: str) -> dict[str, Any]:
+def parse_json(data: bytes, place: str, *, unique: bool = False) -> dict[str, Any]:
     """Parse a JSON object.
 
     Args:
         place: where the text comes from, for messages.
+        unique: refuse objects that have a name twice; otherwise, the last value counts.
 
     Raises:
         BundleError: the text is not a JSON object, is nested too deeply, or has an integer of too many digits
             or a string that is not Unicode text.
     """
+    hook = _make_unique if unique else None
     try:
-        values = json.loads(data.decode("utf-8"), parse_int=_parse_int)
+        values = json.loads(data.decode("utf-8"), parse_int=_parse_int, object_pairs_hook=hook)
     except UnicodeDecodeError as error:
         raise BundleError(f"{place}: cannot be read as JSON: not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise BundleError(f"{place}: cannot be read as JSON: {error}") from None
-    except OverflowError as error:
-        raise BundleError(f"{place}: {error}") from None
+    except (OverflowError, KeyError) as error:
+        raise BundleError(f"{place}: {error.args[0]}") from None
     except RecursionError:
         raise BundleError(_too_deep(place)) from None
     if not isinstance(values, dict):
         raise BundleError(f"{place}: expected a JSON object")
     _check_values(values, place)
+    return values
+
+
+def _make_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        counted = Counter(name for name, _ in pairs)
+        raise KeyError(f"{quote(counted.most_common(1)[0][0])} is there twice; expected each name once")
     return values
 
 
@@ -414,11 +425,15 @@ def iterate_nodes(parsed: Any) -> Iterator[tuple[Any, Any]]:
             yield from iterate_nodes(part)
 
 
-MAX_HEADER_BYTES = 1 << 20
+MAX_HEADER_BYTES = 8 << 20
+"""Largest header of a safetensors file: that of 60,000 tensors. Its library reads 100 MB, but parsed values
+take up to about 30 times as much memory."""
 MAX_DIMENSIONS = 4
 FLOAT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 INTEGER_BYTES = {"I8": 1, "I32": 4, "I64": 8}
-TYPE_BYTES = FLOAT_BYTES | INTEGER_BYTES
+OTHER_BYTES = {"BOOL": 1, "U8": 1, "I16": 2, "U16": 2, "U32": 4, "U64": 8, "F8_E4M3": 1, "F8_E5M2": 1}
+"""Types that no model here has, but that files of other toolkits can contain."""
+TYPE_BYTES = FLOAT_BYTES | INTEGER_BYTES | OTHER_BYTES
 
 
 class TensorInfo(NamedTuple):
@@ -441,7 +456,7 @@ def read_tensor_header(stream: BinaryIO) -> dict[str, TensorInfo]:
             f"{stream.name}: the header has {header_bytes:,} bytes; expected at most "
             f"{min(MAX_HEADER_BYTES, max(0, size - 8)):,} in a safetensors file of this size"
         )
-    header = parse_json(os.pread(stream.fileno(), header_bytes, 8), f"{stream.name}: header")
+    header = parse_json(os.pread(stream.fileno(), header_bytes, 8), f"{stream.name}: header", unique=True)
     header.pop("__metadata__", None)
     tensors = {
         name: _parse_tensor(f"{stream.name}: tensor {name[:100]!a}", entry) for name, entry in header.items()
@@ -449,7 +464,8 @@ def read_tensor_header(stream: BinaryIO) -> dict[str, TensorInfo]:
     total = sum(math.prod(info.shape) * TYPE_BYTES[info.dtype] for info in tensors.values())
     if total != size - 8 - header_bytes:
         raise BundleError(
-            f"{stream.name}: has {size - 8 - header_bytes:,} bytes of tensors; its header says {total:,}"
+            f"{stream.name}: has {size - 8 - header_bytes:,} bytes of tensors; its header says {total:,}: is "
+            "the file cut off? Copy it again"
         )
     return tensors
 

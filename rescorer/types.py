@@ -424,6 +424,7 @@ class TextScore:
     words: tuple[str, ...]
     """Canonical words of the text."""
     log_probs: Mapping[str, tuple[float, ...]]
-    """Log-probabilities in nats, by LM name: one per word, then one for the end of the sentence."""
+    """Log-probabilities in nats, by LM name: one per word, then one for the end of the sentence. Models that
+    score no words, and models for which the text is too long, are left out."""
     unknown: tuple[bool, ...]
     """Whether each word is unknown to the bundle's n-gram model."""

@@ -232,6 +232,11 @@ def score(
                 print_out(render_score(text_score, words))
     if not totals.n_tokens:
         raise FormatError("no words in it", file=source)
+    if unread := rescorer.bundle.model_kinds.keys() - rescorer.bundle.whole - totals.log_probs.keys():
+        warn(
+            f"{source}: has sentences that are too long for {', '.join(sorted(unread))} "
+            f"({rescorer.bundle.describe_lengths()}), and are not scored by it; it has no totals. Divide them"
+        )
     if as_json:
         typer.echo(json.dumps(totals.to_dict()))
     else:

@@ -36,6 +36,7 @@ from rescorer.jobs.processes import MAX_BATCH_WORDS as MAX_PROCESS_BATCH_WORDS
 from rescorer.jobs.processes import open_rescorer
 from rescorer.jobs.shards import Archive, DueRun, Finished, Job, OnBatch, run_shards
 from rescorer.jobs.store import PLAN, Store, open_store
+from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.models.bundle import Bundle, read_bundle
 from rescorer.pipeline import MAX_BATCH_WORDS
 from rescorer.runtime import count_cpus
@@ -61,7 +62,7 @@ from rescorer.terminal.options import (
 )
 from rescorer.terminal.program import SOME_REJECTED, check_not_an_input, warn
 from rescorer.terminal.tables import progress_bar, show_rescoring
-from rescorer.types import DecisionKind, DecisionRule, ErrorUnit, Weights
+from rescorer.types import LENGTH, DecisionKind, DecisionRule, ErrorUnit, Weights
 
 KINDS: dict[str, DecisionKind] = {
     "maximum": "maximum",
@@ -616,7 +617,10 @@ def rescore(
         batch_words = min(batch_words, MAX_PROCESS_BATCH_WORDS)
     generate = answers.candidates.generate
     options = RescoreOptions(weights, decision, selection.merge, selection.drop_empty, generate)
-    load = RescorerLoader(source, options, machine.device, batch_words, machine.dtype, answers.apply, to)
+    cache_bytes = CONTEXT_CACHE_BYTES if session.session else 0  # only conversations grow in the same process
+    load = RescorerLoader(
+        source, options, machine.device, batch_words, machine.dtype, answers.apply, to, cache_bytes
+    )
     run = Run(sources, answers, weights, ranker.bundle, load, workers, machine.threads)
     if display.plan.plan:
         session.forbid("--plan")
@@ -658,6 +662,11 @@ def finish(summary: FileSummary, see: str, display: DisplayOptions, warnings: Se
             f"in {summary.from_lower_half:,} of {summary.lists:,} lists the best hypothesis comes "
             "from the lower half of the list: is a cost read as a log-probability, or a weight wrong? "
             "`rescorer inspect` finds such errors"
+        )
+    if summary.too_long:
+        warn(
+            f"{summary.too_long:,} of {pluralise(summary.lists, 'list')} are too long for a language model: "
+            f"its scores are 0 there, and the answers have the degradation {LENGTH!r}"
         )
     if display.as_json:
         noted = {"warnings": list(warnings)} if warnings else {}

@@ -29,6 +29,7 @@ from rescorer.evaluation.list_errors import ListKey, Selection, find_shared_list
 from rescorer.evaluation.scored_lists import (
     MeasuredList,
     count_lists,
+    describe_too_long,
     score_lists,
     score_references,
     sum_scores,
@@ -153,6 +154,8 @@ class Evaluation:
             self.on_rejected(error)
         if not scored:
             return
+        if too_long := describe_too_long(scored, rescorer.bundle):
+            self.on_warning(f"{file}: warning: {too_long}")
         effective = rescorer.ranker.effective_weights(weights)
         if n_worse := find_over_boosting(rescorer, scored, effective):
             over_boosts = describe_over_boosting(n_worse, len(scored), phrase_weight(effective))

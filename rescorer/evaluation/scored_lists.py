@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from rescorer.decision import expected_errors, fewest_errors_first
-from rescorer.errors import FormatError, InvalidList
+from rescorer.errors import FormatError, InvalidList, pluralise
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings
 from rescorer.evaluation.list_errors import (
     ALL,
@@ -41,7 +41,7 @@ from rescorer.ranking import Ranking, posteriors
 from rescorer.runtime import user_cache_folder
 from rescorer.scoring.options import RescoreOptions
 from rescorer.trie import EdgeScores, HypothesisTrie, Words
-from rescorer.types import MAXIMUM, NBestList, RescoredList, TextScore, Weights
+from rescorer.types import LENGTH, MAXIMUM, NBestList, RescoredList, TextScore, Weights
 from rescorer.weights import totals
 
 
@@ -70,7 +70,7 @@ class TextTotals:
     n_unknown: int = 0
     """Words that the n-gram model of the bundle does not know."""
     log_probs: Mapping[str, float] = field(default_factory=dict)
-    """Sum of ln P over all tokens, by model."""
+    """Sum of ln P over all tokens, by model. Models that could not read one of the texts are left out."""
 
     @classmethod
     def from_score(cls, score: TextScore) -> TextTotals:
@@ -78,12 +78,17 @@ class TextTotals:
         return cls(1, len(score.words) + 1, sum(score.unknown), log_probs)
 
     def __add__(self, other: TextTotals) -> TextTotals:
-        names = {**self.log_probs, **other.log_probs}
+        if not (self.n_sentences and other.n_sentences):
+            return self if self.n_sentences else other
         return TextTotals(
             self.n_sentences + other.n_sentences,
             self.n_tokens + other.n_tokens,
             self.n_unknown + other.n_unknown,
-            {name: self.log_probs.get(name, 0.0) + other.log_probs.get(name, 0.0) for name in names},
+            {
+                name: value + other.log_probs[name]
+                for name, value in self.log_probs.items()
+                if name in other.log_probs
+            },
         )
 
     def perplexity(self, model: str) -> float:
@@ -359,6 +364,8 @@ class MeasuredList:
     """Words of each hypothesis that models read; empty if these are the same as ``words``."""
     counting: CountingSettings = DEFAULT_COUNTING
     """Settings by which the errors were counted."""
+    degradation: str = ""
+    """See ``Ranking.degradation``."""
 
     @property
     def read(self) -> Sequence[Words]:
@@ -433,7 +440,21 @@ def score_lists(
     )
     components = (answer.components if isinstance(answer, Ranking) else answer for answer in rankings)
     normalisers = (ranker := rescorer.ranker).text_normaliser.normalise, ranker.bundle.normaliser.normalise
-    return _count_lists(normalisers, extended, components, first_pass_weights, counting, selection)
+    scored, errors = _count_lists(normalisers, extended, components, first_pass_weights, counting, selection)
+    too_long = {id(answer.nbest) for answer in rankings if isinstance(answer, Ranking) and answer.degradation}
+    scored = [replace(item, degradation=LENGTH) if id(item.nbest) in too_long else item for item in scored]
+    return scored, errors
+
+
+def describe_too_long(scored: Sequence[MeasuredList], bundle: Bundle) -> str:
+    """Say how many lists are too long for a model of a bundle, without a full stop; empty if none is."""
+    n_long = sum(item.degradation == LENGTH for item in scored)
+    if not n_long:
+        return ""
+    return (
+        f"{n_long:,} of {pluralise(len(scored), 'list')} are too long for a language model, whose scores are "
+        f"0 there ({bundle.describe_lengths()})"
+    )
 
 
 def count_lists(

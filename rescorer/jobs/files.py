@@ -29,7 +29,7 @@ from rescorer.ranking import Ranking, decided_text
 from rescorer.runtime import Phase, phase, time_items
 from rescorer.scoring.options import RescoreOptions
 from rescorer.scoring.ranker import ListRanker
-from rescorer.types import NBestList, Utterance, Weights
+from rescorer.types import LENGTH, NBestList, Utterance, Weights
 from rescorer.weights import WORDS
 
 MIN_LISTS_TO_JUDGE = 10
@@ -85,6 +85,8 @@ class FileSummary:
     """Number of lists that could not be read, scored or written."""
     from_lower_half: int = 0
     """Number of lists whose best hypothesis was in the lower half of the input list."""
+    too_long: int = 0
+    """Number of lists that are too long for a language model, whose scores are then 0."""
 
     def __add__(self, other: FileSummary) -> FileSummary:
         return FileSummary(*map(int.__add__, astuple(self), astuple(other)))
@@ -185,6 +187,7 @@ class LocalRescorer:
             words=int(ranking.components[WORDS][order].sum()),
             changed=int(0 not in best),
             from_lower_half=int(2 * min(best) > last),
+            too_long=int(ranking.degradation == LENGTH),
         )
         confidence = 1.0 if ranking.confidence is None else ranking.confidence
         content = self.render(ranking, weights, self.rescorer.bundle.label)
@@ -199,6 +202,8 @@ class RescorerLoader:
         bundle: folder of the models, or a bundle with added models.
         options: weights, decision rule and choice of hypotheses.
         device, batch_words, dtype: as for ``Rescorer.load``.
+        context_cache_bytes: as for ``Rescorer.load``. Without a cache, scores depend on nothing that the
+            process scored before, so that shards and workers write the bytes that one process would.
         apply: sets up the ranker: text rules, phrases and generated hypotheses; None keeps the defaults.
         to: format of the output.
     """
@@ -210,10 +215,13 @@ class RescorerLoader:
     dtype: str = "float32"
     apply: Callable[[ListRanker], None] | None = None
     to: str = "jsonl"
+    context_cache_bytes: int = 0
 
     def __call__(self) -> LocalRescorer:
         """Load the models; raise BundleError and ConfigError as ``Rescorer.load`` does."""
-        rescorer = Rescorer.load(self.bundle, self.device, self.batch_words, self.dtype)
+        rescorer = Rescorer.load(
+            self.bundle, self.device, self.batch_words, self.dtype, self.context_cache_bytes
+        )
         if self.apply is not None:
             self.apply(rescorer.ranker)
         return LocalRescorer(rescorer, self.options, get_renderer(self.to))

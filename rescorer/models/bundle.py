@@ -481,6 +481,11 @@ class Bundle:
         whose tokenizer divides words otherwise than in their sentence."""
         return self.surface.union(name for name, facts in self.units.items() if facts.is_whole)
 
+    def describe_lengths(self) -> str:
+        """Say how many pieces of words the models read, such as ``llm reads 512 pieces of words``."""
+        limits = ((name, facts.n_positions) for name, facts in self.units.items() if facts.n_positions)
+        return ", ".join(f"{name} reads {n_positions:,} pieces of words" for name, n_positions in limits)
+
     @cached_property
     def slots(self) -> Mapping[str, frozenset[str]]:
         """The slots of each n-gram that has some, words such as ``$name``; see ``rescorer.phrases``."""

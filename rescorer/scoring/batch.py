@@ -189,7 +189,8 @@ class ScoredPart(NamedTuple):
 def score_words(part: ScoredPart, prepared: PreparedList, bundle: Bundle) -> dict[int, TextScore]:
     """Score each word of the hypotheses of a part, by each model that scores words, and by the mixture.
 
-    Models that score whole texts only are left out; see ``Bundle.whole``.
+    Models that score whole texts only are left out; see ``Bundle.whole``. So are models for which a text is
+    too long, for that text.
 
     Returns:
         Word scores by the index of the hypothesis in its list.
@@ -213,8 +214,10 @@ def score_words(part: ScoredPart, prepared: PreparedList, bundle: Bundle) -> dic
             if ngram in scores:
                 unknown = scores[ngram].unknown[edges[scores[ngram].backward][:-1]]
             by_node[node] = log_probs, tuple(unknown.tolist())
-        text = prepared.nbest.hypotheses[index].text
-        answers[index] = TextScore(text, prepared.words[index], *by_node[node])
+        text, (log_probs, flags) = prepared.nbest.hypotheses[index].text, by_node[node]
+        unread = {name for name, indices in prepared.unread.items() if index in indices}
+        log_probs = {name: values for name, values in log_probs.items() if name not in unread}
+        answers[index] = TextScore(text, prepared.words[index], log_probs, flags)
     return answers
 
 

@@ -8,6 +8,7 @@ components that every list may have; ``rescorer.extensions`` adds those that onl
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
@@ -110,8 +111,9 @@ class PreparedList:
     n_units: int = 0
     """Number of pieces of words that models of the bundle score; a prefix of words that hypotheses share
     counts once for each model."""
-    unread: frozenset[str] = frozenset()
-    """Names of the models whose tables of positions are too small for a hypothesis. Their scores are 0."""
+    unread: Mapping[str, Collection[int]] = field(default_factory=dict)
+    """Indices of the hypotheses that are too long for a model, by the name of the model. All its scores of
+    the list are 0."""
     compared: tuple[Words, ...] = ()
     """Words of each hypothesis by which merging and decision rules compare it with others. See
     ``ListRanker.text_normaliser``. Empty if the options compare no hypotheses."""
@@ -365,16 +367,16 @@ class LanguageModels(Component):
             surfaces = tuple(tuple(hypothesis.text.split()) for hypothesis in nbest.hypotheses)
             check_lengths(nbest.id, surfaces, context)
             prepared = replace(prepared, surfaces=surfaces)
-        n_units, unread = 0, set()
+        n_units, unread = 0, dict[str, Collection[int]]()
         for name, counter in self._counters.items():
-            if name in self.bundle.surface:
-                counted = counter.count(prepared.surfaces, context)
-            else:
-                counted = counter.count(prepared.words, prepared.context)
+            is_surface = name in self.bundle.surface
+            texts = prepared.surfaces if is_surface else prepared.words
+            counted = counter.count(texts, context if is_surface else prepared.context)
             n_units += counted.total
-            if counted.longest > (self.bundle.units[name].n_positions or counted.longest):
-                unread.add(name)
-        return replace(prepared, n_units=n_units, unread=frozenset(unread))
+            limit = self.bundle.units[name].n_positions or sys.maxsize
+            if max(counted.lengths.values(), default=0) > limit:
+                unread[name] = {i for i, text in enumerate(texts) if counted.lengths[text] > limit}
+        return replace(prepared, n_units=n_units, unread=unread)
 
     def ask(self, batch: Batch) -> Asked:
         """Ask the models that read texts as they are written for their scores."""
@@ -389,7 +391,7 @@ class LanguageModels(Component):
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
         """Add the log-probabilities. Those of models that cannot read the list are 0."""
         columns |= scored.gather(lambda batch: batch.once("models", lambda: self._sum(batch)))
-        for name in scored.prepared.unread & columns.keys():
+        for name in scored.prepared.unread.keys() & columns.keys():
             columns[name] = np.zeros(len(scored.prepared.words))
 
     def _sum(self, batch: Batch) -> Columns:

@@ -28,6 +28,7 @@ from rescorer.evaluation.folds import ALL
 from rescorer.evaluation.list_errors import align_recordings
 from rescorer.evaluation.scored_lists import (
     MeasuredList,
+    describe_too_long,
     find_cache_folder,
     load_cached_rescorer,
     score_lists,
@@ -54,7 +55,7 @@ from rescorer.terminal.options import (
     option,
     parse_first_pass,
 )
-from rescorer.terminal.program import Rejections, print_note
+from rescorer.terminal.program import Rejections, print_note, warn
 from rescorer.types import ErrorUnit, NBestList, Weights
 from rescorer.weights import PHRASES
 
@@ -407,4 +408,7 @@ class ScoredListOptions(RankedListOptions):
     ) -> tuple[list[MeasuredList], list[InvalidList]]:
         """Score lists as the options say; see ``score_lists``."""
         settings = self.parse_first_pass(), self.counting.settings(), self.selection.selection()
-        return score_lists(rescorer, lists, weights, *settings, generate=self.candidates.generate)
+        scored, errors = score_lists(rescorer, lists, weights, *settings, generate=self.candidates.generate)
+        if too_long := describe_too_long(scored, rescorer.bundle):
+            warn(too_long)
+        return scored, errors

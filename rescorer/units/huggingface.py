@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rescorer.errors import BundleError, did_you_mean, quote
-from rescorer.safe_input import Folder, TensorInfo, descriptor_path
+from rescorer.safe_input import Folder, TensorInfo, descriptor_path, read_tensor_header
 from rescorer.units.decoders import MAX_SIZE, Activation, DecoderConfig, check_tensors
 
 CONFIG_FILE, WEIGHTS_FILE, INDEX_FILE = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -519,6 +519,8 @@ def read_config(files: Folder) -> dict[str, Any]:
 def read_safetensors(files: Folder) -> Tensors:
     """Read all tensors of a folder, in the types in which they are stored.
 
+    The header of each file is checked before its library reads it, because the library gives no reasons.
+
     Raises:
         BundleError: a file is missing or damaged.
     """
@@ -537,10 +539,14 @@ def read_safetensors(files: Folder) -> Tensors:
     tensors: Tensors = {}
     for name in names:
         with files.open(name) as stream:
+            read_tensor_header(stream)
             try:
                 tensors |= load_file(descriptor_path(stream))
-            except (OSError, ValueError, SafetensorError):
-                raise BundleError(f"{stream.name}: cannot be read as a safetensors file") from None
+            except (OSError, ValueError, SafetensorError) as error:
+                reason = str(error)[:200]
+                raise BundleError(
+                    f"{stream.name}: cannot be read as a safetensors file: {reason}; download it again"
+                ) from None
     return tensors
 
 

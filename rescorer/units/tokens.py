@@ -283,8 +283,8 @@ class UnitCount(NamedTuple):
     total: int
     """Pieces to score, and ends of texts; those of a prefix of words that texts share count once. For every
     ``DEEP`` pieces that a text has, its pieces count once more."""
-    longest: int
-    """Largest number of pieces that are read for a text, with those before it."""
+    lengths: Mapping[Words, int]
+    """Number of pieces that are read for each text, with those before it."""
 
 
 class UnitCounter:
@@ -327,29 +327,27 @@ class UnitCounter:
             return lengths
 
         n_before = self._n_before + sum(measure(context))
-        total, longest = _cost(n_before, n_before), n_before
+        total, read = _cost(n_before, n_before), dict[Words, int]()
         before: Words = ()
         for text in distinct:
             lengths = measure(text)
-            length = n_before + sum(lengths)
-            total += _cost(sum(lengths[_count_shared(before, text) :]) + 1, length)
-            longest = max(longest, length)
+            read[text] = n_before + sum(lengths)
+            total += _cost(sum(lengths[_count_shared(before, text) :]) + 1, read[text])
             before = text
-        return UnitCount(total, longest)
+        return UnitCount(total, read)
 
     def _count_whole(self, texts: Sequence[Words], context: Words) -> UnitCount:
+        distinct = [*dict.fromkeys(texts)]
         with self._lock:
-            said, *divided = self._divider.divide_whole(
-                [context, *((*context, *text) for text in set(texts))]
-            )
-        before, longest = said, self._n_before + len(said)
-        total = _cost(longest, longest)
+            said, *divided = self._divider.divide_whole([context, *((*context, *text) for text in distinct)])
+        before, n_said = said, self._n_before + len(said)
+        total = _cost(n_said, n_said)
         for units in sorted(divided):
             length = self._n_before + len(units)
             total += _cost(len(units) - _count_shared(before, units) + 1, length)
-            longest = max(longest, length)
             before = units
-        return UnitCount(total, longest)
+        lengths = (self._n_before + len(units) for units in divided)
+        return UnitCount(total, dict(zip(distinct, lengths, strict=True)))
 
 
 def _cost(n_pieces: int, length: int) -> int:

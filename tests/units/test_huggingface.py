@@ -64,7 +64,7 @@ def test_refuses_adapters_pickles_and_damage(folder):
     weights = folder / "model.safetensors"
     data = weights.read_bytes()
     weights.write_bytes(data[: len(data) // 2])
-    with pytest.raises(BundleError, match="cannot be read as a safetensors file"):
+    with pytest.raises(BundleError, match=r"has .* bytes of tensors; its header says .* again"):
         read_folder(folder)
     weights.unlink()
     (folder / "pytorch_model.bin").write_bytes(b"")

@@ -89,7 +89,8 @@ def test_counts_at_least_the_pieces_that_are_read(batch, whole):
     units = build(trie, divider, (5, 6)).trie
     assert counted.total >= units.n_nodes - 1
     texts = [divider.divide_text((*context, *text)) for text in hypotheses]
-    assert counted.longest >= max(map(len, texts)) + 3
+    for text, units in zip(hypotheses, texts, strict=True):
+        assert counted.lengths[text] >= len(units) + 3
 
 
 def test_pieces_of_long_texts_cost_more():
