@@ -137,8 +137,8 @@ class LocalStore:
     A record is created by ``link(2)``, which fails if the name exists. A rename would replace the record of
     another process.
 
-    Whoever may write to the folder may also put symbolic links there. All methods raise ConfigError for a
-    name that leads out of the folder, so that nothing is read, written or deleted elsewhere.
+    Other users who may write to the folder can put symbolic links into it. All methods raise ConfigError for
+    a name that leads out of the folder, so that nothing is read, written or deleted elsewhere.
     """
 
     folder: Path

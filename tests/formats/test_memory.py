@@ -173,7 +173,7 @@ def test_values_are_counted_to_the_end_of_one_value_only(monkeypatch):
 
 
 def test_streams_with_a_name_per_hypothesis_make_no_square(tmp_path):
-    """As many streams as hypotheses would be 9 million scores, of 72 MB."""
+    """One stream for each of 3,000 hypotheses would be 9 million scores, of 72 MB."""
     hypotheses = ", ".join(f'{{"text": "a", "scores": {{"{number}": 1}}}}' for number in range(3000))
     path = tmp_path / "lists.jsonl"
     path.write_text(f'{{"id": "u1", "hypotheses": [{hypotheses}]}}\n')
