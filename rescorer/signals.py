@@ -131,8 +131,8 @@ def hold_stops() -> Iterator[HeldStop]:
 def shield_children() -> Iterator[None]:
     """Protect child processes that start in the ``with`` block from signals to the process group.
 
-    The children inherit that the signals are blocked, until they call ``ignore_group_signals``. Signals that
-    reach this process in the block are handled after it. Blocks may overlap, as those of coroutines do.
+    The children inherit that the signals are blocked, until they call one of the next two functions. Signals
+    that reach this process in the block are handled after it. Blocks may overlap, as those of coroutines do.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
     try:
@@ -145,6 +145,13 @@ def ignore_group_signals() -> None:
     """Ignore ``GROUP_SIGNALS``, in a child process that ends when its parent asks it to."""
     for number in GROUP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
+
+
+def obey_only_sigterm() -> None:
+    """Ignore other ``GROUP_SIGNALS``, and clean up after SIGTERM, in a child process that its parent ends."""
+    for number in GROUP_SIGNALS:
+        signal.signal(number, _stop if number == signal.SIGTERM else signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
 
 

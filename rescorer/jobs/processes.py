@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,11 +29,13 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 from rescorer.errors import RescorerError, ScoringError
 from rescorer.jobs.files import Batch, BatchRescorer, BatchResults, LocalRescorer, select_lists
 from rescorer.runtime import count_cpus, keep_freed_memory, use_threads
-from rescorer.signals import hold_stops, ignore_group_signals, shield_children
+from rescorer.signals import hold_stops, obey_only_sigterm, shield_children
 from rescorer.types import Hypothesis, NBestList
 
 END_S = 10
 """Seconds that processes without a task may take to end."""
+STOP_S = 2
+"""Seconds that processes may take to delete unfinished files after an error or a signal."""
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
@@ -84,12 +87,13 @@ class ProcessPool(Generic[Task, Answer]):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for process in self._processes.values():
             if process.tasks or kind:  # its answers are not needed any more
-                process.process.kill()
+                process.process.terminate()
             with suppress(OSError):
                 process.connection.send(None)
             process.connection.close()
+        end = time.monotonic() + (STOP_S if kind else END_S)
         for process in self._processes.values():
-            process.process.join(END_S)
+            process.process.join(max(0.0, end - time.monotonic()))
             process.process.kill()
             process.process.join()
 
@@ -157,7 +161,7 @@ class ProcessPool(Generic[Task, Answer]):
 
 def _run_tasks(connection: Connection, worker: Worker[Any, Any]) -> None:
     """Run the tasks that arrive in this process, until None arrives."""
-    ignore_group_signals()  # the parent ends its processes
+    obey_only_sigterm()  # by which the parent ends its processes
     tasks: SimpleQueue[Any] = SimpleQueue()
     Thread(target=_receive_tasks, args=(connection, tasks), daemon=True).start()
 
