@@ -204,7 +204,7 @@ class SealedFolder(Folder):
         hashes, verified = dict[str, str](), dict[str, tuple[int, ...]]()
         for name in names:
             with self.open(name) as stream:
-                verified[name] = _identity(stream)
+                verified[name] = file_identity(stream)
                 hashes[name] = sha256(stream)
         sealed = SealedFolder(self.path, hashes)
         sealed._verified = verified
@@ -276,7 +276,7 @@ class SealedFolder(Folder):
 
     def _verify(self, name: str, stream: BufferedReader, expected: str) -> None:
         """Check the hash of an open file, unless the same content was verified before."""
-        identity = _identity(stream)
+        identity = file_identity(stream)
         if self._verified.get(name) == identity:
             return
         actual = sha256(stream)
@@ -348,7 +348,7 @@ def _checked(stream: BufferedReader, path: Path) -> BufferedReader:
     return stream
 
 
-def _identity(stream: BufferedReader) -> tuple[int, ...]:
+def file_identity(stream: BufferedReader) -> tuple[int, ...]:
     """Numbers that differ if the content of a file has changed."""
     status = os.fstat(stream.fileno())
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
@@ -254,6 +254,13 @@ class ImportedModel:
     """Number of the unit that ends a sentence; None: ends are not scored."""
     text: str = "canonical"
     """How words are written: as the normaliser writes them (``canonical``), or in upper case (``upper``)."""
+    whole: bool | None = None
+    """Whether texts are divided into pieces as a whole, because words by themselves are divided otherwise.
+    Weights of versions that did not record it have None."""
+
+    def fits(self, recorded: ImportedModel) -> bool:
+        """Whether this is the model that weights record."""
+        return recorded == (self if recorded.whole is not None else replace(self, whole=None))
 
 
 @dataclass(frozen=True, slots=True)

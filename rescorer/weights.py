@@ -208,6 +208,11 @@ def _parse_imported(value: Any) -> dict[str, ImportedModel]:
                 f"weights.imported[{quote(str(name))}] is incomplete; expected what `rescorer tune` writes: "
                 "source, start, end and text"
             )
+        if type(model.whole) not in (bool, type(None)):
+            raise ConfigError(
+                f"weights.imported[{quote(str(name))}].whole is {quote(str(model.whole))}; expected true "
+                "or false"
+            )
         for role in ("start", "end"):
             if type(unit := getattr(model, role)) not in (int, type(None)):
                 raise ConfigError(
@@ -358,7 +363,7 @@ def check_weights(weights: Weights, known: KnownNames) -> None:
             hint = f"; the weights were tuned with --lm {unknown[0]}=DIR: give that too"
         raise ConfigError(f"weights.lm names {unknown}; the bundle has {names}{hint}")
     for name, model in weights.imported.items():
-        if weights.lm.get(name) and known.imported.get(name, model) != model:
+        if weights.lm.get(name) and not known.imported.get(name, model).fits(model):
             raise ConfigError(
                 f"weights {quote(weights.name)} were tuned with another model {quote(name)} than the given "
                 "one: its files, start, end or text differ; give that model, or tune again"

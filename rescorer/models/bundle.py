@@ -414,6 +414,8 @@ class UnitFacts:
     """Number of pieces before every text."""
     n_positions: int = 0
     """Largest number of pieces that it can read; 0: any number."""
+    units: tuple[str, ...] = ()
+    """Names of the pieces in the order of the model's numbers, if the tokenizer numbers them otherwise."""
 
 
 @dataclass(frozen=True)
@@ -675,7 +677,7 @@ def _read_units(files: Folder, manifest: Mapping[str, Any]) -> dict[str, UnitFac
     found = {}
     for name, folder in find_networks(manifest, "units").items():
         config = files.read_json(f"{folder}/{CONFIG_FILE}")
-        decoder, start = config.get("decoder"), config.get("start")
+        decoder, start, units = config.get("decoder"), config.get("start"), config.get("units")
         n_positions = decoder.get("context_length", 0) if isinstance(decoder, dict) else 0
         if not isinstance(n_positions, int):
             place = files.path / folder / CONFIG_FILE
@@ -686,6 +688,7 @@ def _read_units(files: Folder, manifest: Mapping[str, Any]) -> dict[str, UnitFac
             config.get("whole") is True,
             len(start) if isinstance(start, list) else 1,
             n_positions,
+            tuple(map(str, units)) if isinstance(units, list) else (),
         )
     return found
 

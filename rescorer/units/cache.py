@@ -21,7 +21,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, cast
@@ -43,10 +43,10 @@ from rescorer.units.importing import (
     import_model,
     is_upper_case,
 )
-from rescorer.units.tokens import read_tokenizer, renumber
+from rescorer.units.tokens import read_divider
 from rescorer.units.toolkits import find_toolkit, read_source
 
-VERSION = 1
+VERSION = 2
 """Raised when the same files would be imported as something else."""
 PRECISION = "float32"
 MAX_CACHE_BYTES = 8 << 30
@@ -78,7 +78,7 @@ class FoundModel:
         size = f"{n_parameters / 1e6:,.0f} M" if n_parameters >= 1e6 else f"{n_parameters:,}"
         source = config.source or {}
         licence = f", licence {source['licence']}" if "licence" in source else ""
-        tokenizer = renumber(read_tokenizer(files), config.units)
+        tokenizer = read_divider(files, config.text, config.units, whole=config.whole).tokenizer
         start, end = (
             f"no {role}" if unit is None else f"{role} {tokenizer.name(unit)!r}"
             for role, unit in (("start", self.added.identity.start), ("end", config.end))
@@ -137,16 +137,16 @@ def use_imported(path: Path, recorded: ImportedModel | None = None) -> FoundMode
     names += [LICENCE_FILE] * (path / LICENCE_FILE).exists()
     found = _describe_folder(path, files.seal(names))
     if recorded:
-        _check_identity(path, found.added.identity, recorded)
+        _check_identity(path, found.added.identity.fits(recorded))
     return found
 
 
-def _check_identity(source: Path, found: object, recorded: object) -> None:
+def _check_identity(source: Path, is_recorded: bool) -> None:
     """Raise ConfigError if a model is not the one with which weights were tuned."""
-    if found != recorded:
+    if not is_recorded:
         raise ConfigError(
-            f"{source}: the weights were tuned with another model: its files, start or end differ; give that "
-            "model, or tune again"
+            f"{source}: the weights were tuned with another model: its files, start or end differ, or how it "
+            "divides texts; give that model, or tune again"
         )
 
 
@@ -154,7 +154,7 @@ def _describe_folder(source: Path, folder: SealedFolder, **facts: Any) -> FoundM
     config = UnitConfig.from_dict(folder.read_json(CONFIG_FILE), str(folder.path / CONFIG_FILE))
     digest = (config.source or {}).get("sha256") or _hash(dict(folder.hashes))
     start = config.start[0] if config.start else None
-    identity = ImportedModel(str(digest), start, config.end, config.text)
+    identity = ImportedModel(str(digest), start, config.end, config.text, config.whole)
     return FoundModel(source, AddedModel(folder, identity), config, **facts)
 
 
@@ -202,7 +202,7 @@ class ImportCache:
                 than the cache; or the folder of the cache cannot be used.
         """
         files = [(file.name, *_state(file)) for file in list_source(source)]
-        chosen: Any = [recorded.start, recorded.end, recorded.text] if recorded else list(read_sentences())
+        chosen: Any = list(asdict(recorded).values())[1:] if recorded else list(read_sentences())
         pointer = self.folder / f"{_hash([VERSION, str(source.resolve()), files, chosen, PRECISION])}.json"
         with self._explain():
             self._make_private()
@@ -211,11 +211,11 @@ class ImportCache:
             self._on_step("reading it")
             foreign = read_source(find_toolkit(source), source)
             if recorded:
-                _check_identity(source, foreign.digest(), recorded.source)
+                _check_identity(source, foreign.digest() == recorded.source)
                 found = self._open(_name_entry(recorded), source)
             found = found or self._add(source, foreign, read_sentences(), recorded)
         if recorded:
-            _check_identity(source, found.added.identity, recorded)
+            _check_identity(source, found.added.identity.fits(recorded))
         with self._explain():
             _replace_file(pointer, json.dumps({"entry": found.added.folder.path.name}))
             self._tidy()
@@ -299,7 +299,8 @@ class ImportCache:
             partial = Path(mkdtemp(prefix=".", suffix=".partial", dir=self.folder))
         try:
             with self._explain():
-                import_model(foreign, partial, sentences, start, end, text, self._on_step)
+                whole = recorded.whole if recorded else None
+                import_model(foreign, partial, sentences, start, end, text, self._on_step, whole=whole)
                 sealed = SealedFolder(partial)
                 sealed = sealed.seal([name for name, _ in sealed.list_files()])
                 name = _name_entry(_describe_folder(source, sealed).added.identity)
@@ -337,7 +338,7 @@ class ImportCache:
 
 
 def _name_entry(model: ImportedModel) -> str:
-    return _hash([VERSION, model.source, model.start, model.end, model.text, PRECISION])
+    return _hash([VERSION, *asdict(model).values(), PRECISION])
 
 
 def _state(file: Path) -> tuple[int, int]:

@@ -26,7 +26,7 @@ from rescorer.units.automodel import AutoModelConfig, load_decoder
 from rescorer.units.decoders import Decoder, DecoderConfig, check_finite, check_tensors, set_precision
 from rescorer.units.model import DecoderScorer, TreeDecoder, UnitLanguageModel
 from rescorer.units.recurrent import RecurrentConfig, RecurrentDecoder
-from rescorer.units.tokens import Tokenizer, WordDivider, change_of, read_tokenizer, renumber
+from rescorer.units.tokens import Tokenizer, WordDivider, change_of, read_divider
 
 TextForm = Literal["canonical", "upper", "surface"]
 """How texts are written before they are divided into units: as the normaliser writes their words, these in
@@ -128,7 +128,7 @@ def load_unit_model(
     place = torch_device(device)
     files = folder if isinstance(folder, Folder) else Folder(folder)
     config = UnitConfig.from_dict(files.read_json(CONFIG_FILE), str(files.path / CONFIG_FILE))
-    tokenizer = renumber(read_tokenizer(files), config.units)
+    divider = read_divider(files, config.text, config.units, whole=config.whole)
     with files.open(WEIGHTS_FILE) as stream:
         header = read_tensor_header(stream)
         if not isinstance(config.decoder, AutoModelConfig):  # which are compared when the network is made
@@ -141,7 +141,7 @@ def load_unit_model(
     tensors = {tensor_name: tensor.float().to(place) for tensor_name, tensor in tensors.items()}
     if not isinstance(config.decoder, AutoModelConfig):
         set_precision(tensors, dtype)
-    return make_model(config, tensors, tokenizer, name, context_cache_bytes, dtype)
+    return _assemble(config, tensors, divider, name, context_cache_bytes, dtype)
 
 
 def make_model(
@@ -160,12 +160,24 @@ def make_model(
     Raises:
         BundleError: the tokenizer does not fit the decoder.
     """
+    divider = WordDivider(tokenizer, change_of(config.text), whole=config.whole)
+    return _assemble(config, tensors, divider, name, context_cache_bytes, dtype)
+
+
+def _assemble(
+    config: UnitConfig,
+    tensors: Mapping[str, Tensor],
+    divider: WordDivider,
+    name: str,
+    context_cache_bytes: int,
+    dtype: str,
+) -> UnitLanguageModel:
+    tokenizer = divider.tokenizer
     if tokenizer.size > config.decoder.vocabulary_size:
         raise BundleError(
             f"the tokenizer has {tokenizer.size:,} units, but the decoder only "
             f"{config.decoder.vocabulary_size:,}; expected the tokenizer that the model was trained with"
         )
-    divider = WordDivider(tokenizer, change_of(config.text), whole=config.whole)
     if isinstance(config.decoder, RecurrentConfig):
         decoder: TreeDecoder | RecurrentDecoder = RecurrentDecoder(config.decoder, tensors)
     elif isinstance(config.decoder, AutoModelConfig):

@@ -98,7 +98,8 @@ class ForeignModel:
     def read_tokenizer(self) -> Tokenizer:
         """The tokenizer."""
         kind = JsonTokenizer if self.tokenizer_file == TOKENIZER_FILE else SentencePieceTokenizer
-        return renumber(kind(self.tokenizer, self.tokenizer_file), self.units)
+        place = f"{self.source.get('path')}: {self.tokenizer_file}"
+        return renumber(kind(self.tokenizer, place), self.units)
 
 
 MAX_LICENCE_BYTES = 1 << 16
@@ -215,16 +216,12 @@ def first_best_sentences(
 
 
 def choose_start(
-    foreign: ForeignModel,
-    tokenizer: Tokenizer,
-    sentences: Sequence[Words],
-    config: UnitConfig,
-    also: Sequence[int] = (),
+    foreign: ForeignModel, model: UnitLanguageModel, sentences: Sequence[Words], also: Sequence[int] = ()
 ) -> list[Candidate]:
     """Units that may come before sentences, the one with the lowest perplexity per word first.
 
     Args:
-        config: how the model scores otherwise.
+        model: the model, with any start, and without an end.
         also: further units to consider.
 
     Raises:
@@ -233,20 +230,20 @@ def choose_start(
     names = [*foreign.declared.values(), *USUAL_STARTS, "\n"]
     if foreign.certain:
         names = [foreign.declared["bos"]]
+    tokenizer = model.divider.tokenizer
     numbers = [*also, *(find_unit(tokenizer, name) for name in names)]
     units = dict.fromkeys(number for number in numbers if number is not None)
     if not units:
         raise ConfigError("no unit that can come before a text was found; name one by --start")
     found = []
     for number in units:
-        model = _make(foreign, tokenizer, replace(config, start=(number,)))
-        log_prob, n_words = _score_sentences(model, sentences)
+        log_prob, n_words = _score_sentences(_score_after(model, number), sentences)
         found.append(Candidate(tokenizer.name(number), number, find_perplexity(log_prob, n_words)))
     return sorted(found, key=lambda candidate: candidate.value)
 
 
 def choose_end(
-    foreign: ForeignModel, tokenizer: Tokenizer, sentences: Sequence[Words], config: UnitConfig
+    foreign: ForeignModel, model: UnitLanguageModel, sentences: Sequence[Words]
 ) -> list[Candidate]:
     """Units that may end sentences, and none, the chosen one first.
 
@@ -255,8 +252,8 @@ def choose_end(
     """
     declared = [unit for role, unit in foreign.declared.items() if role == "eos"]
     names = declared if foreign.certain else [*declared, "</s>", "\n"]
+    tokenizer = model.divider.tokenizer
     units = dict.fromkeys(number for name in names if (number := find_unit(tokenizer, name)) is not None)
-    model = _make(foreign, tokenizer, config)
     assert isinstance(model.scorer, DecoderScorer)
     build = build_whole_trie if model.divider.whole else build_unit_trie
     trie = build(build_trie(sentences), model.divider).trie
@@ -280,8 +277,11 @@ def find_unit(tokenizer: Tokenizer, name: str | int) -> int | None:
     return units[0] if len(units) == 1 else None
 
 
-def _make(foreign: ForeignModel, tokenizer: Tokenizer, config: UnitConfig) -> UnitLanguageModel:
-    return make_model(config, foreign.tensors, tokenizer, context_cache_bytes=0)
+def _score_after(model: UnitLanguageModel, start: int | None, end: int | None = None) -> UnitLanguageModel:
+    """The same network and tokenizer, which are slow to make, with another start and end."""
+    assert isinstance(model.scorer, DecoderScorer)
+    scorer = DecoderScorer(model.scorer.decoder, start, end, context_cache_bytes=0)
+    return UnitLanguageModel(scorer, model.divider, model.name)
 
 
 def _score_sentences(model: UnitLanguageModel, sentences: Sequence[Words]) -> tuple[float, int]:
@@ -358,15 +358,15 @@ def check_precisions(folder: Path, sentences: Sequence[Words]) -> dict[str, Prec
     trie = build_trie([words for group in groups for words in group])
     lengths = np.array([len(words) + 1 for group in groups for words in group])
 
-    def score(dtype: str) -> np.ndarray:
-        model = load_unit_model(folder, dtype=dtype, context_cache_bytes=0)
+    def score(model: UnitLanguageModel) -> np.ndarray:
         per_word: np.ndarray = model.score(trie).sum_paths(trie) / lengths
         return per_word.reshape(len(groups), -1)
 
-    found, expected = {}, score("float32")
+    exact = load_unit_model(folder, context_cache_bytes=0)  # the others share its tokenizer while it is there
+    found, expected = {}, score(exact)
     for dtype in ("bfloat16", "int8"):
         try:
-            values = score(dtype)
+            values = score(load_unit_model(folder, dtype=dtype, context_cache_bytes=0))
         except ConfigError:  # this machine does not have it
             continue
         difference = np.abs(values - expected)
@@ -426,6 +426,8 @@ def import_model(
     end: str | int = AUTO,
     text: TextForm = "canonical",
     on_step: Callable[[str], object] = lambda step: None,
+    *,
+    whole: bool | None = None,
 ) -> Imported:
     """Choose how a model scores, check it, and write its folder.
 
@@ -434,6 +436,7 @@ def import_model(
             canonical ones, or for the text form ``surface`` those of texts as they are written.
         start, end: ``auto``, ``none``, or the name or number of a unit.
         on_step: called with the name of each step, before it begins.
+        whole: whether texts are divided as a whole; None: if some sentences have to be.
 
     Raises:
         BundleError: the model cannot be used.
@@ -448,26 +451,28 @@ def import_model(
     tokenizer = foreign.read_tokenizer()
     _check_case(tokenizer, text)
     source = {**foreign.source, "sha256": foreign.digest()}
-    is_whole = WordDivider(tokenizer, change_of(text)).find_inseparable(sentences) is not None
-    config = UnitConfig(foreign.decoder, (0,), None, text, is_whole, foreign.units, source=source)
-    model = _make(foreign, tokenizer, config)
+    if whole is None:
+        whole = WordDivider(tokenizer, change_of(text)).find_inseparable(sentences) is not None
+    config = UnitConfig(foreign.decoder, (0,), None, text, whole, foreign.units, source=source)
+    model = make_model(config, foreign.tensors, tokenizer, context_cache_bytes=0)
     sentences = [words for words in sentences if _fits(model, words)]
     if not sentences:
         raise ConfigError("all sentences are longer than the model can read; name a file of shorter ones")
     named = [] if start in (AUTO, NONE) else [_require_unit(tokenizer, start, "start")]
     starts = []
     if isinstance(start, str) and start != NONE:  # a number is a choice that was made before
-        starts = choose_start(foreign, tokenizer, sentences, config, named)
+        starts = choose_start(foreign, model, sentences, named)
     first = [one.unit for one in starts[:1] if one.unit is not None] if start == AUTO else named
     config = replace(config, start=tuple(first))
-    ends = choose_end(foreign, tokenizer, sentences, config) if end == AUTO else []
+    model = _score_after(model, first[0] if first else None)
+    ends = choose_end(foreign, model, sentences) if end == AUTO else []
     if end != NONE:
         config = replace(config, end=ends[0].unit if ends else _require_unit(tokenizer, end, "end"))
-    model = _make(foreign, tokenizer, config)
+    model = _score_after(model, next(iter(config.start), None), config.end)
     if isinstance(config.decoder, DecoderConfig):
         on_step("scaling channels for int8")
         foreign = replace(foreign, tensors=smooth_channels(model, sentences))
-        model = _make(foreign, tokenizer, config)
+        model = make_model(config, foreign.tensors, tokenizer, context_cache_bytes=0)
     on_step("checking its scores")
     check = check_model(model, config, sentences)
     config = replace(

@@ -14,18 +14,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress, count
 from operator import ne
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from rescorer.errors import BundleError, ConfigError, InputError, quote
-from rescorer.models.network_files import SENTENCEPIECE_FILE, TOKENIZER_FILE, UNKNOWN
-from rescorer.safe_input import SURROGATE, Folder
+from rescorer.models.network_files import TOKENIZER_FILE, TOKENIZER_FILES, UNKNOWN
+from rescorer.safe_input import SURROGATE, Folder, file_identity
 from rescorer.trie import HypothesisTrie, Words, build_trie
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ class JsonTokenizer:
             self._tokenizer: Any = library.Tokenizer.from_buffer(data)
         except Exception as error:  # the library raises plain exceptions
             raise BundleError(f"{place}: cannot be read as a tokenizer: {str(error)[:200]}") from None
+        _check_steps(self._tokenizer, place)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._tokenizer.encode_special_tokens = True  # like other text
@@ -92,7 +95,8 @@ class JsonTokenizer:
             self.encode([RARE_CHARACTER])
         except Exception as error:
             raise BundleError(
-                f"{place}: cannot divide every text: {str(error)[:200]}; expected a unit for what is unknown"
+                f"{place}: cannot divide every text: {str(error)[:200]}; expected the tokenizer of a "
+                "language model, with a unit for what is unknown"
             ) from None
         if self._hidden:
             self._instead = _unknown_unit(data, self._tokenizer)
@@ -100,6 +104,8 @@ class JsonTokenizer:
     def _find_hidden(self) -> frozenset[int]:
         """Special units that texts would still have."""
         added = self._tokenizer.get_added_tokens_decoder().items()
+        if any(len(token.content) > MAX_UNIT_CHARACTERS for _, token in added):
+            raise ValueError(f"an added unit has more than {MAX_UNIT_CHARACTERS:,} characters")
         special = {number: token.content for number, token in added if token.special}
         divided = self.encode([*special.values()])
         return frozenset(number for number, units in zip(special, divided, strict=True) if number in units)
@@ -132,6 +138,66 @@ class JsonTokenizer:
     def name(self, number: int) -> str:
         """See ``Tokenizer``."""
         return self._tokenizer.id_to_token(number) or ""
+
+
+def _check_steps(tokenizer: Any, place: str) -> None:
+    """Raise BundleError if what changes and splits a text could take time or memory without bounds.
+
+    Texts may not become more than ``MAX_GROWTH`` times as long, and no pattern may repeat what has repeats or
+    alternatives itself: the library tries all ways to match.
+    """
+    growth = 1
+    for step in (tokenizer.normalizer, tokenizer.pre_tokenizer):
+        for values in _walk(json.loads(step.__getstate__()) if step is not None else {}):
+            growth *= _growth(values)
+            pattern = values.get("Regex")
+            if isinstance(pattern, str) and NESTED_REPEAT.search(_simplify(pattern)):
+                raise BundleError(
+                    f"{place}: the pattern {quote(pattern)} repeats what repeats or has alternatives itself, "
+                    "and may take for ever; expected a tokenizer with simpler patterns"
+                )
+    if growth > MAX_GROWTH:
+        raise BundleError(
+            f"{place}: its normalizer may make texts {growth:,} times as long; expected at most "
+            f"{MAX_GROWTH:,} times"
+        )
+
+
+def _growth(step: Mapping[str, Any]) -> int:
+    """How many times as long a step may make a text. A regular expression may match between all letters."""
+    if "prepend" in step:
+        return 1 + len(step["prepend"])
+    if "content" not in step:
+        return 1
+    return len(step["content"]) + ("Regex" in step["pattern"]) or 1
+
+
+def _walk(values: Any) -> Iterator[Mapping[str, Any]]:
+    """All objects in plain data."""
+    if isinstance(values, dict):
+        yield values
+    for value in values.values() if isinstance(values, dict) else values if isinstance(values, list) else ():
+        yield from _walk(value)
+
+
+def _simplify(pattern: str) -> str:
+    """A pattern in which escapes and classes are one letter, and innermost groups without repeats and
+    alternatives are too."""
+    pattern = CLASS.sub("x", ESCAPE.sub("x", pattern))
+    while (simpler := PLAIN_GROUP.sub("x", pattern)) != pattern:
+        pattern = simpler
+    return pattern
+
+
+ESCAPE = re.compile(r"\\[pPxu]\{[^}]*\}|\\.", re.S)
+CLASS = re.compile(r"\[\^?\]?[^\[\]]*\]")
+PLAIN_GROUP = re.compile(r"\((?:\?[^()]*?[:=!>])?[^()|*+{]*(?:\{\d+\}[^()|*+{]*)*\)")
+NESTED_REPEAT = re.compile(r"\)(?:[*+]|\{\d*,)")
+"""In a simplified pattern, the repeat of a group."""
+MAX_GROWTH = 10_000
+"""Largest factor by which the steps before a text is divided may make it longer."""
+MAX_UNIT_CHARACTERS = 1000
+"""Largest length of a unit that is added to a vocabulary, such as ``<|endoftext|>``."""
 
 
 def _replace_surrogates(texts: Sequence[str]) -> list[str]:
@@ -229,20 +295,35 @@ def renumber(tokenizer: Tokenizer, units: Sequence[str]) -> Tokenizer:
     return RenumberedTokenizer(tokenizer, units) if units else tokenizer
 
 
-def read_tokenizer(files: Folder) -> Tokenizer:
-    """Read the tokenizer of a folder.
+def read_divider(
+    files: Folder, text: str = "canonical", units: Sequence[str] = (), *, whole: bool = False
+) -> WordDivider:
+    """Read the tokenizer of a folder. Readers of the same file in a process share what they read.
+
+    Args:
+        text: form of texts; see ``change_of``.
+        units: names of the model's units, if its numbers are not those of the tokenizer.
 
     Raises:
-        BundleError: there is no tokenizer, or its file is damaged.
+        BundleError: there is no tokenizer, its file is damaged, or it does not fit the names of units.
         ConfigError: the library that reads it is not installed.
     """
-    if (files.path / TOKENIZER_FILE).exists():
-        data = files.read_bytes(TOKENIZER_FILE, MAX_TOKENIZER_BYTES)
-        return JsonTokenizer(data, str(files.path / TOKENIZER_FILE))
-    if (files.path / SENTENCEPIECE_FILE).exists():
-        data = files.read_bytes(SENTENCEPIECE_FILE, MAX_TOKENIZER_BYTES)
-        return SentencePieceTokenizer(data, str(files.path / SENTENCEPIECE_FILE))
-    raise BundleError(f"{files.path}: no tokenizer; expected {TOKENIZER_FILE} or {SENTENCEPIECE_FILE}")
+    name = next((name for name in TOKENIZER_FILES if (files.path / name).exists()), None)
+    if name is None:
+        raise BundleError(f"{files.path}: no tokenizer; expected {' or '.join(TOKENIZER_FILES)}")
+    with files.open(name) as stream:
+        key = *file_identity(stream), text, tuple(units), whole
+    divider = _DIVIDERS.get(key)
+    if divider is None:
+        kind = JsonTokenizer if name == TOKENIZER_FILE else SentencePieceTokenizer
+        tokenizer = kind(files.read_bytes(name, MAX_TOKENIZER_BYTES), str(files.path / name))
+        divider = WordDivider(renumber(tokenizer, units), change_of(text), whole=whole)
+        _DIVIDERS[key] = divider
+    return divider
+
+
+_DIVIDERS: WeakValueDictionary[tuple[Any, ...], WordDivider] = WeakValueDictionary()
+"""Dividers in use, by the identity of their files."""
 
 
 def import_library(name: str) -> Any:
@@ -296,7 +377,6 @@ class UnitCounter:
 
     def __init__(self, divider: WordDivider, n_before: int = 1) -> None:
         self._divider, self._n_before = divider, n_before
-        self._lock = Lock()
 
     @classmethod
     def read(cls, files: Folder, facts: UnitFacts) -> UnitCounter:
@@ -306,9 +386,8 @@ class UnitCounter:
             BundleError: the tokenizer is damaged.
             ConfigError: the library of the tokenizer is not installed.
         """
-        tokenizer = read_tokenizer(files.subfolder(facts.folder))
-        divider = WordDivider(tokenizer, change_of(facts.text), whole=facts.is_whole)
-        return cls(divider, facts.n_before)
+        folder = files.subfolder(facts.folder)
+        return cls(read_divider(folder, facts.text, facts.units, whole=facts.is_whole), facts.n_before)
 
     def count(self, texts: Sequence[Words], context: Words = ()) -> UnitCount:
         """Count the pieces of texts that follow a context."""
@@ -317,9 +396,8 @@ class UnitCounter:
         distinct = sorted(set(texts))
         words = [*set(context).union(*distinct)]
         first = [*{text[0] for text in (context, *distinct) if text}]
-        with self._lock:
-            n_units = dict(zip(words, map(len, self._divider.divide(words, after_space=True)), strict=True))
-            n_first = dict(zip(first, map(len, self._divider.divide(first, after_space=False)), strict=True))
+        n_units = dict(zip(words, map(len, self._divider.divide(words, after_space=True)), strict=True))
+        n_first = dict(zip(first, map(len, self._divider.divide(first, after_space=False)), strict=True))
 
         def measure(text: Words) -> list[int]:
             lengths = [*map(n_units.__getitem__, text)]
@@ -338,8 +416,7 @@ class UnitCounter:
 
     def _count_whole(self, texts: Sequence[Words], context: Words) -> UnitCount:
         distinct = [*dict.fromkeys(texts)]
-        with self._lock:
-            said, *divided = self._divider.divide_whole([context, *((*context, *text) for text in distinct)])
+        said, *divided = self._divider.divide_whole([context, *((*context, *text) for text in distinct)])
         before, n_said = said, self._n_before + len(said)
         total = _cost(n_said, n_said)
         for units in sorted(divided):
@@ -366,7 +443,7 @@ def change_of(text: str) -> Callable[[str], str]:
 
 
 class WordDivider:
-    """Divides words into units, and remembers what it has divided.
+    """Divides words into units, and remembers what it has divided. Any thread may call it.
 
     Args:
         change: applied to words before they are divided, such as ``str.upper``.
@@ -380,13 +457,15 @@ class WordDivider:
         self._carrier = tokenizer.encode([change(CARRIER)])[0]
         self._known: tuple[dict[str, Sequence[int]], dict[str, Sequence[int]]] = {}, {}
         self._sizes = [0, 0]  # of each part of the cache
+        self._lock = Lock()
 
     def divide(self, words: Iterable[str], *, after_space: bool) -> list[Sequence[int]]:
-        """Units of each word, at the start of a text or after a space.
+        """Units of each word, at the start of a text or after a space."""
+        with self._lock:
+            return self._divide(list(words), after_space)
 
-        Not thread-safe: call it from one thread at a time.
-        """
-        words, known = list(words), self._known[after_space]
+    def _divide(self, words: Sequence[str], after_space: bool) -> list[Sequence[int]]:
+        known = self._known[after_space]
         new = [word for word in dict.fromkeys(words) if word not in known]
         changed = [self.change(word) for word in new]
         if after_space:

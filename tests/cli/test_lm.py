@@ -102,7 +102,7 @@ def test_rescores_with_weights_that_the_printed_command_finds(call, folder):
     code, _, err = call(*shlex.split(found[1]), "--force")
     assert code == 0, err
     weights = json.loads((folder / "my.json").read_text())
-    assert weights["imported"]["my"].keys() == {"source", "start", "end", "text"}
+    assert weights["imported"]["my"].keys() == {"source", "start", "end", "text", "whole"}
     options = ("--weights", "my.json", "-o", "out.jsonl", "--merge")
     code, _, err = call("rescore", "lists.jsonl", "--lm", "my=llama", *options)
     assert code == 0, err
@@ -206,6 +206,10 @@ def test_a_bundle_in_memory_can_be_read_in_other_processes(folder, ngram_bundle)
         ({"m": {"source": "0"}}, r"weights.imported\['m'\] is incomplete"),
         ({"m": {"source": 0, "start": 1}}, r"weights.imported\['m'\] is incomplete"),
         ({"m": {"source": "0", "start": "<s>"}}, r"weights.imported\['m'\].start is '<s>'"),
+        (
+            {"m": {"source": "0", "start": 1, "whole": 1}},
+            r"weights.imported\['m'\].whole is '1'; expected true",
+        ),
         ({"m": {"source": "0", "start": 1, "ends": 2}}, r"unknown settings of weights.imported\['m'\]"),
     ],
 )

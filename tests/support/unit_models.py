@@ -60,6 +60,17 @@ def write_letter_model(folder: Path, name: str = "llama") -> Path:
     return folder
 
 
+def write_joining_model(folder: Path) -> Path:
+    """Write a model whose tokenizer joins ``e`` and the space after it: texts are divided as a whole."""
+    write_letter_model(folder)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"] |= {"eĠ": 40}
+    tokenizer["model"]["merges"] = [["e", "Ġ"]]
+    tokenizer["pre_tokenizer"]["use_regex"] = False
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return folder
+
+
 def letters_json() -> str:
     """A ``tokenizer.json`` whose units are letters, a space and a line end."""
     units = ["<s>", "</s>", *LETTERS]

@@ -21,7 +21,7 @@ from rescorer.units.importing import (
     read_licence,
 )
 from rescorer.units.toolkits import find_toolkit
-from tests.support.unit_models import PEER_MODELS, write_letter_model
+from tests.support.unit_models import PEER_MODELS, write_joining_model, write_letter_model
 
 pytest.importorskip("tokenizers")
 SENTENCES = [("the", "cat", "sat"), ("a", "dog", "ran", "on"), ("the", "dog", "sat", "on", "the", "cat")]
@@ -63,6 +63,27 @@ def test_imports_once_and_then_reads_what_it_wrote(cache, source):
     assert again.describe().startswith(f"{source} (llama, 5,872 parameters): start ")
     assert first.describe() == f"imported {again.describe()}"
     assert "perplexity per word" in again.describe()
+
+
+def test_weights_record_how_texts_are_divided(cache, tmp_path):
+    source = write_joining_model(tmp_path / "joining")
+    recorded = find(cache, source).added.identity
+    assert recorded.whole
+    shutil.rmtree(cache.folder)
+    apart = [("cat",), ("dog", "ran")]
+    again = find(cache, source, recorded, sentences=apart)
+    assert (again.config.whole, again.added.identity) == (True, recorded)
+    older = replace(recorded, whole=None)  # as versions wrote it that did not record it
+    assert find(cache, source, older, sentences=SENTENCES).added.identity.fits(older)
+    divided = use_imported(import_folder(source, tmp_path / "apart", apart))
+    assert not divided.added.identity.whole
+    with pytest.raises(ConfigError, match="its files, start or end differ, or how it divides texts"):
+        use_imported(divided.source, replace(divided.added.identity, whole=True))
+
+
+def import_folder(source, folder, sentences):
+    import_model(read_huggingface(source), folder, sentences)
+    return folder
 
 
 def test_other_text_chooses_again_but_keeps_one_entry_for_one_choice(cache, source):

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rescorer.errors import BundleError
+from rescorer.safe_input import Folder, read_tensor_header
 from rescorer.units.decoders import Decoder
 from rescorer.units.huggingface import read_folder
 
@@ -58,6 +59,54 @@ def test_refuses_configurations_that_it_cannot_read_exactly(folder, changes, mes
     change_config(folder, **changes)
     with pytest.raises(BundleError, match=message):
         read_folder(folder)
+
+
+def edit_header(change):
+    def edit(header, data):
+        change(header)
+        return json.dumps(header).encode(), data
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (
+            edit_header(lambda h: h["model.embed_tokens.weight"].update(data_offsets=[0, 3904])),
+            "invalid offset .* again",
+        ),
+        (edit_header(lambda h: h["lm_head.weight"].update(data_offsets=[9**9, 9**9 + 4])), "do not span"),
+        (
+            edit_header(lambda h: h["lm_head.weight"].update(shape=[2**40, 2**22])),
+            "do not span the 18,4",
+        ),
+        (edit_header(lambda h: h["lm_head.weight"].update(shape=[-1])), "expected a shape"),
+        (lambda header, data: (b'{"a":' + b"[" * 9999 + b"]" * 9999 + b"}", data), "nested too deeply"),
+        (
+            lambda header, data: (b'{"lm_head.weight": 1, ' + json.dumps(header).encode()[1:], data),
+            "header: 'lm_head.weight' is there twice",
+        ),
+        (lambda header, data: (b'{"": "' + b"x" * (8 << 20) + b'"}', data), "expected at most 8,388,608"),
+    ],
+)
+def test_refuses_hostile_headers(folder, edit, message):
+    weights = folder / "model.safetensors"
+    data = weights.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    header, data = edit(json.loads(data[8:end]), data[end:])
+    weights.write_bytes(len(header).to_bytes(8, "little") + header + data)
+    with pytest.raises(BundleError, match=f"model.safetensors: .*{message}"):
+        read_folder(folder)
+
+
+def test_headers_of_many_tensors_are_read(tmp_path):
+    names = [f"model.layers.{number}.mlp.experts.{number}.down_proj.weight" for number in range(12_000)]
+    save_file({name: torch.zeros(1) for name in names}, tmp_path / "model.safetensors")
+    with Folder(tmp_path).open("model.safetensors") as stream:
+        found = read_tensor_header(stream)
+        assert int.from_bytes(stream.read(8), "little") > 1 << 20
+    assert list(found) == sorted(names)
 
 
 def test_refuses_adapters_pickles_and_damage(folder):

@@ -23,15 +23,17 @@ from rescorer.models.bundle import read_bundle
 from rescorer.scoring.batch import plan
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.trie import WordEncoder, build_trie
-from rescorer.units.files import UnitConfig, load_unit_model
+from rescorer.units import importing, tokens
+from rescorer.units.files import UnitConfig, load_unit_model, make_model
 from rescorer.units.importing import check_precisions, import_model, read_huggingface, score_alone
+from rescorer.units.tokens import JsonTokenizer
 from rescorer_training.adaptation import AdaptationInputs, adapt_bundle
 from rescorer_training.evaluation.perplexity import load_models
 from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
 from rescorer_training.recipe.bundles import BundleParts, make_bundle
 from tests.support.servers import run_server
-from tests.support.unit_models import PEER_MODELS, write_letter_model
+from tests.support.unit_models import PEER_MODELS, write_joining_model, write_letter_model
 
 RAW = Normaliser(NormaliserSettings.raw())
 SENTENCES = [("the", "cat", "sat"), ("a", "dog", "ran", "on"), ("the", "dog", "sat", "on", "the", "cat")]
@@ -68,6 +70,30 @@ def test_the_folder_scores_like_one_text_at_a_time(imported):
     np.testing.assert_allclose(model.score(trie).sum_paths(trie), expected, atol=1e-3)
     bold = load_unit_model(folder, dtype="bfloat16").score(trie).sum_paths(trie)
     np.testing.assert_allclose(bold, expected, rtol=0.02)
+
+
+def test_the_network_is_made_once_for_all_candidates(source, tmp_path, monkeypatch):
+    made = []
+
+    def make(*args, **options):
+        made.append(make_model(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(importing, "make_model", make)
+    found = import_model(read_huggingface(source), tmp_path / "units", SENTENCES)
+    assert len(found.starts) > 1
+    assert len(made) == 2  # again with scaled channels
+
+
+def test_a_process_reads_a_tokenizer_once(imported, bundle, monkeypatch):
+    read = []
+    monkeypatch.setattr(tokens, "JsonTokenizer", lambda *args: read.append(args[1]) or JsonTokenizer(*args))
+    rescorer = Rescorer.load(bundle)
+    assert read == [str(bundle / "llm" / "tokenizer.json")]
+    rescorer.rescore(LIST)
+    read.clear()
+    check_precisions(imported[0], SENTENCES)
+    assert len(read) == 1
 
 
 def test_lower_precisions_are_compared_with_float32(imported):
@@ -260,14 +286,8 @@ def test_models_of_canonical_and_of_written_texts_score_side_by_side(surface, im
         assert one.components == pytest.approx(other.components, abs=1e-4)
 
 
-def test_tokenizers_that_join_words_divide_whole_texts(source, tmp_path):
-    folder = tmp_path / "joining"
-    shutil.copytree(source, folder)
-    tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    tokenizer["model"]["vocab"] |= {"eĠ": 40}
-    tokenizer["model"]["merges"] = [["e", "Ġ"]]
-    tokenizer["pre_tokenizer"]["use_regex"] = False
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+def test_tokenizers_that_join_words_divide_whole_texts(tmp_path):
+    folder = write_joining_model(tmp_path / "joining")
     found = import_model(read_huggingface(folder), tmp_path / "units", SENTENCES)
     assert found.config.whole
     rescorer = Rescorer.load(publish(tmp_path, tmp_path / "units"))

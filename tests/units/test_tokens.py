@@ -38,6 +38,53 @@ def write(model, pre_tokenizer, special=("<unk>", "</s>")):
     ).encode()
 
 
+HARMLESS = (
+    r"'s|'t| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{M}]*[\p{Ll}]+(?i:'s|'t)?|\p{N}{1,3}| ?[^\s]+[\r\n/]*",
+    r"\p{N}{1,3}(?=(?:\p{N}{3})*(?:\P{N}|$))|(?=(\d{3})+(?!\d))|(?:\r?\n)+| {2,}|[()*+]+",
+)
+ENDLESS = (
+    r"(a+)+b",
+    r"(?:\w+\s?)*$",
+    r"(x|x|xx)*y",
+    r"(([a-z ])+.)+[A-Z]",
+    r"(?:a{1,500}){2,}",
+    r"((?:b*)c)+",
+)
+
+
+def with_steps(**steps):
+    return json.dumps(json.loads(write(*KINDS["bpe"])) | steps).encode()
+
+
+def split(pattern):
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+def test_patterns_that_may_take_for_ever_are_refused():
+    for pattern in HARMLESS:
+        JsonTokenizer(with_steps(pre_tokenizer=split(pattern)), "t.json").encode(["ab 12345 (a)"])
+    for pattern in ENDLESS:
+        with pytest.raises(BundleError, match=r"t.json: the pattern .* repeats what repeats"):
+            JsonTokenizer(with_steps(pre_tokenizer=split(pattern)), "t.json")
+
+
+def test_texts_may_not_grow_without_bounds():
+    def replacing(content, pattern):
+        return {"type": "Replace", "pattern": pattern, "content": content}
+
+    space = replacing("▁", {"String": " "})
+    JsonTokenizer(with_steps(normalizer={"type": "Sequence", "normalizers": [space] * 50}), "t.json")
+    for step, times in ((replacing("a" * 99, {"String": "a"}), 5), (replacing("aa", {"Regex": "."}), 9)):
+        with pytest.raises(BundleError, match=r"t.json: its normalizer may make texts .* times as long"):
+            JsonTokenizer(
+                with_steps(normalizer={"type": "Sequence", "normalizers": [step] * times}), "t.json"
+            )
+    added = [{"id": 9, "content": "q" * 2000, "special": True, **FLAGS}]
+    with pytest.raises(BundleError, match="an added unit has more than 1,000 characters"):
+        JsonTokenizer(with_steps(added_tokens=added), "t.json")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_text_cannot_contain_special_units(kind):
     tokenizer = JsonTokenizer(write(*KINDS[kind]), kind)
@@ -64,10 +111,9 @@ def test_every_text_can_be_divided(text):
 
 
 def test_a_pattern_that_takes_too_long_fails_for_its_text_only():
-    pattern = {"type": "Split", "pattern": {"Regex": "(?:x+x+)+y"}, "behavior": "Isolated", "invert": False}
-    tokenizer = JsonTokenizer(write(KINDS["bpe"][0], pattern), "bomb")
+    tokenizer = JsonTokenizer(with_steps(pre_tokenizer=split("x*" * 8 + "y")), "bomb")
     with pytest.raises(InputError, match="cannot be divided into pieces of words"):
-        tokenizer.encode(["x" * 40])
+        tokenizer.encode(["x" * 60 + "zy"])
     assert tokenizer.encode(["ab"]) != [[]]
 
 
@@ -92,7 +138,7 @@ def test_units_that_users_defined_are_part_of_texts():
 def test_refuses_tokenizers_that_cannot_divide_every_text(kind):
     model, pre_tokenizer = KINDS[kind]
     model = {**model, "unk_token": "[UNK]"} if kind == "words" else {**model, "unk_id": None}
-    with pytest.raises(BundleError, match="expected a unit for what is unknown"):
+    with pytest.raises(BundleError, match="with a unit for what is unknown"):
         JsonTokenizer(write(model, pre_tokenizer, ()), kind)
 
 
