@@ -463,10 +463,17 @@ class SecondRules:
         joiners = "".join(mark for mark in settings.multiwords if mark not in letters)
         self._joiners = re.compile(f"[{re.escape(joiners)}]") if joiners else None
         self._slash = None if "/" in letters else _SLASH
+        self._are_letters_plain = not any(map(str.isalpha, settings.multiwords))
+        """Whether no letter joins words."""
         self._has_signs = "-" not in letters
 
     def words_of(self, token: str) -> list[str]:
         """Return the words of a token without white space; there may be none, or several."""
+        if (
+            self._are_letters_plain and token.isascii() and token.isalpha()
+        ):  # most tokens: no mark to look for
+            whole = self._whole_word([token])
+            return self._replaced(self._fold_case(token)) if whole is None else whole
         token = self._clean(token)
         if _ZERO_WIDTH_SPACE in token or any(map(str.isspace, token)):
             parts = token.replace(_ZERO_WIDTH_SPACE, " ").split()

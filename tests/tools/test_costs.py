@@ -25,7 +25,7 @@ def test_random_requests_have_every_feature():
         before = request.SerializeToString()
         feature(request)
         assert request.SerializeToString() != before
-    made = [RandomRequest(rng, 2.0) for _ in range(40)]
+    made = [RandomRequest(rng, 1.0) for _ in range(60)]
     requests = [one.make() for one in made]
     assert {one.kinds[0] for one in made} == set(TEXTS)
     assert len({len(request.lists) for request in requests}) > 2

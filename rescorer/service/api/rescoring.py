@@ -86,8 +86,16 @@ class PreparedRequest:
         return [prepared for prepared in self.lists if isinstance(prepared, PreparedList)]
 
 
-def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: ServiceSettings) -> PreparedRequest:
+def prepare_lists(
+    ranker: ListRanker,
+    request: RescoreRequest,
+    settings: ServiceSettings,
+    lists_of_request: Sequence[pb.NBestList] | None = None,
+) -> PreparedRequest:
     """Check and normalise the lists of a request.
+
+    Args:
+        lists_of_request: the lists to prepare; None: all of them.
 
     Raises:
         ConfigError: the weights do not fit the bundle, the bundle lacks a phrase list that the request
@@ -96,7 +104,8 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
             phrase of the request is invalid.
     """
     options = ranker.bind(read_options(request, ranker.bundle))
-    budget = search_budget(len(request.lists), settings.max_search_steps)
+    messages_of_lists = request.lists if lists_of_request is None else lists_of_request
+    budget = search_budget(len(messages_of_lists), settings.max_search_steps)
 
     def prepare(message: pb.NBestList) -> PreparedList:
         check_list(message, settings)
@@ -106,7 +115,7 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
         return ranker.prepare(nbest, options, budget.spend, settings.max_words)
 
     lists, tokens = limit_words(
-        budget.each(request.lists, prepare),
+        budget.each(messages_of_lists, prepare),
         settings.max_request_words,
         backward=bool(ranker.bundle.backward),
     )

@@ -18,12 +18,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
-from rescorer.errors import RescorerError
-from rescorer.protocol import messages
+from rescorer.errors import InputError, RescorerError
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.scoring.ranker import ListRanker
-from rescorer.service.api.rescoring import PreparedRequest, RescoredResponse, rank_list, read_options
-from rescorer.service.engine.admission import RescoreRequest, count_tokens
+from rescorer.service.api.rescoring import PreparedRequest, RescoredResponse, prepare_lists, rank_list
+from rescorer.service.engine.admission import RescoreRequest
 from rescorer.service.engine.engine import Batcher, CallContext, Dispatcher, ListOutcome, Offloader
 from rescorer.service.metrics import Metrics
 from rescorer.service.repository import ModelRepository
@@ -36,6 +35,8 @@ Result = TypeVar("Result")
 
 MAX_WAITING_LISTS = 64
 """Largest number of lists that wait for the shadow, each with its request in memory; more are dropped."""
+MAX_WAITING_BYTES = 16 << 20
+"""Largest size of the requests and answers of these lists. In memory they may take several times as much."""
 
 
 class AnsweredList(NamedTuple):
@@ -46,6 +47,8 @@ class AnsweredList(NamedTuple):
     """0-based index of the list in the request."""
     answer: pb.RescoredList
     request_id: str
+    n_bytes: int
+    """Size of the request and its answer; 0 for all lists of a request but the first one."""
 
 
 class Shadow:
@@ -73,6 +76,7 @@ class Shadow:
         self._batcher = Batcher(pool, Offloader(self._thread, small_tokens=0), settings.max_batch_tokens)
         self._dispatcher = Dispatcher(self._batcher, settings.max_batch_tokens)
         self._waiting: asyncio.Queue[AnsweredList] = asyncio.Queue(MAX_WAITING_LISTS)
+        self._waiting_bytes = 0
         self._running: asyncio.Task[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
         self._is_started = False
@@ -115,14 +119,19 @@ class Shadow:
         try:
             if response.model != self._primary():
                 return
+            n_bytes = -1  # not known yet
             for index, answer in enumerate(response.lists):
                 is_complete = not answer.status.code and not answer.degradation
                 if not (is_complete and is_chosen(request_id, answer.id, self._settings.shadow_share)):
                     continue
-                if self.is_busy() or self._waiting.full():
+                n_bytes = request.ByteSize() + response.ByteSize() if n_bytes < 0 else n_bytes
+                is_full = self._waiting.full() or self._waiting_bytes + n_bytes > MAX_WAITING_BYTES
+                if self.is_busy() or is_full:
                     self._metrics.shadow_lists.labels("dropped").inc()
                 else:
-                    self._waiting.put_nowait(AnsweredList(request, index, answer, request_id))
+                    self._waiting.put_nowait(AnsweredList(request, index, answer, request_id, n_bytes))
+                    self._waiting_bytes += n_bytes
+                    n_bytes = 0
         except Exception as error:
             self._record_failure(request_id, error)
 
@@ -143,6 +152,7 @@ class Shadow:
         self._is_started = True
         while True:
             answered = await self._waiting.get()
+            self._waiting_bytes -= answered.n_bytes
             if self.is_busy():
                 self._metrics.shadow_lists.labels("dropped").inc()
                 continue
@@ -154,7 +164,7 @@ class Shadow:
     async def _compare(self, answered: AnsweredList) -> None:
         began_at = time.perf_counter()
         with self.models.lease() as ranker:
-            prepared_request = await self._run_in_thread(prepare_list, ranker, answered)
+            prepared_request = await self._run_in_thread(prepare_list, ranker, answered, self._settings)
             deadline = time.monotonic() + self.pool.timeout_s
             call = CallContext("", answered.request_id, began_at, deadline)
             (outcome,) = await self._dispatcher.score_lists(ranker, prepared_request.valid_lists, call)
@@ -175,19 +185,20 @@ def is_chosen(request_id: str, list_id: str, share: float) -> bool:
     return int.from_bytes(digest) < share * 2**64
 
 
-def prepare_list(ranker: ListRanker, answered: AnsweredList) -> PreparedRequest:
-    """Prepare an answered list for scoring by the shadow.
+def prepare_list(ranker: ListRanker, answered: AnsweredList, settings: ServiceSettings) -> PreparedRequest:
+    """Prepare an answered list for scoring by the shadow, within the same limits as for the primary bundle.
 
     Raises:
         ConfigError: the request's weights do not fit the shadow, or it lacks a phrase list that the request
             names.
-        InvalidList: the shadow cannot score the list.
+        InputError: the shadow cannot score the list.
     """
     request = answered.request
-    nbest = messages.list_from_proto(request.lists[answered.list_index])
-    options = ranker.bind(read_options(request, ranker.bundle))
-    prepared = ranker.prepare(nbest, options)
-    return PreparedRequest(ranker, options, (prepared,), count_tokens(prepared))
+    prepared_request = prepare_lists(ranker, request, settings, [request.lists[answered.list_index]])
+    for error in prepared_request.lists:
+        if isinstance(error, InputError):
+            raise error
+    return prepared_request
 
 
 def compare_with_answer(

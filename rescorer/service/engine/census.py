@@ -85,7 +85,7 @@ WEIGHTS = "rescorer.v1.Weights"
 
 
 def make_plan(message: Descriptor, *, is_request: bool = False) -> Plan:
-    """Return the plan for counting the elements of all repeated fields in a message, but for numbers."""
+    """Return the plan for counting the elements of all repeated fields in a message, except numbers."""
     plan: Plan = {}
     for one in message.fields:
         inner: Descriptor | None = one.message_type
