@@ -399,7 +399,7 @@ class IdleWorkers:
 
     def put_busy(self, worker: Worker) -> None:
         """Let a short batch overtake the long one that a worker is scoring."""
-        if not self._lend(Loan(worker, is_busy=True)):
+        if worker not in self._busy and not self._lend(Loan(worker, is_busy=True)):
             self._busy.append(worker)
 
     def remove(self, worker: Worker) -> bool:
