@@ -164,15 +164,15 @@ def test_a_worker_is_lent_to_one_short_batch_while_a_long_one_is_scored():
         order = []
 
         async def short(name: str, finish: asyncio.Event) -> None:
-            async with pool.acquire():
+            async with pool.acquire(overtakes=True):
                 order.append(name)
                 await finish.wait()
 
-        async with pool.acquire(long=True):
-            assert (pool.n_overtakable, pool.is_scoring_long) == (1, True)
+        async with pool.acquire():
+            assert pool.n_overtakable == 1
             first, second = asyncio.Event(), asyncio.Event()
             tasks = [asyncio.create_task(short("a", first)), asyncio.create_task(short("b", second))]
-            next_long = pool.acquire(long=True)  # ends when nothing refers to it
+            next_long = pool.acquire()  # ends when nothing refers to it
             other = asyncio.create_task(next_long.__aenter__())
             await asyncio.sleep(0.01)
             assert (order, pool.n_overtakable) == (["a"], 0)
@@ -186,6 +186,6 @@ def test_a_worker_is_lent_to_one_short_batch_while_a_long_one_is_scored():
         await tasks[1]
         assert pool.n_overtakable == 1  # of the other long batch
         await next_long.__aexit__(None, None, None)
-        assert (pool.n_overtakable, pool.is_scoring_long) == (0, False)
+        assert pool.n_overtakable == 0
 
     asyncio.run(lend())
