@@ -487,7 +487,8 @@ class WorkItem:
 
     client: Hashable = ""
     is_long: bool = False
-    """Whether short items may overtake this one while it is scored."""
+    overtakes: bool = False
+    """Whether this item is in a batch that may be scored between the steps of another one."""
 
     @property
     def kind(self) -> Kind:
@@ -511,6 +512,8 @@ class WorkItem:
 LANES_PER_WORKER = 2
 LONG_SHARE = 1 / 4
 """An item that costs more than this share of a batch is long."""
+LIGHT_SHARE = 1 / 4
+"""A light client has at most this share of what the heaviest one has in batches."""
 
 StartedBatch = tuple[Batch, ScoreRequest, list[PhaseTiming]]
 """A batch whose trie has been built, its first request, and the timings of building."""
@@ -542,7 +545,7 @@ class Batcher:
         """Cost above which an item is long."""
         self._on_scored, self._on_failed = on_scored, on_failed
         self._queue: TwoLevelQueue[WorkItem] = TwoLevelQueue(WorkItem.is_finished)
-        self._in_batches: Counter[tuple[Hashable, bool]] = Counter()  # cost by client, of long or short items
+        self._in_batches: Counter[Hashable] = Counter()  # cost by client
         self._changed = asyncio.Event()  # set when a lane may find something to do
         self._lanes: list[asyncio.Task[None]] = []
         self._unfinished: set[WorkItem] = set()
@@ -583,18 +586,13 @@ class Batcher:
     ) -> Mapping[Hashable, float]:
         """Predict the cost of what is scored before the last of some new items, by client; see ``FairQueue``.
 
-        Short items need not wait for long ones that are being scored, or would be next, and those of a
-        newcomer need not wait for the rest of any long batch.
+        Short items of a light client need not wait for the batches that it may overtake.
         """
-        is_short = work.cost <= self.long_tokens * work.items
-        overtaken = self.long_tokens if is_short else math.inf
+        overtakes = work.cost <= self.long_tokens * work.items and self._is_light(client)
+        overtaken = self.long_tokens if overtakes else math.inf
         costs = Counter(self._queue.costs_before(client, work, expected, overtaken))
-        in_batches = Counter[Hashable]()
-        for (other, is_long), cost in self._in_batches.items():
-            in_batches[other] += cost * (not (is_short and is_long))
-        share = 1.0
-        if is_short and self._is_newcomer(client):
-            share = min(1.0, self.long_tokens / max(1, in_batches.total()))
+        in_batches = self._in_batches
+        share = self.long_tokens / in_batches.total() if overtakes else 1.0
         for other, cost in in_batches.items():
             costs[other] += cost * share  # type: ignore[assignment]
         return costs
@@ -616,7 +614,7 @@ class Batcher:
                     item.fail(ScoringError("a batch failed unexpectedly"))
             finally:
                 for item in items:
-                    self._in_batches[item.client, item.is_long] -= item.cost
+                    self._in_batches[item.client] -= item.cost
                 self._in_batches = +self._in_batches  # without zeros
                 self._changed.set()
             # Let the lane that now has the worker fill up its batch first.
@@ -634,40 +632,44 @@ class Batcher:
                 return items
 
     async def _next_overtaking(self) -> list[WorkItem]:
-        """Wait until short items of a newcomer are next and may overtake a long batch, and take them.
+        """Wait until short items of a light client are next and may overtake a batch, and take them.
 
-        Other lanes take them too. But when the batches of these are long, one is being scored, and another
-        waits for its end.
+        Other lanes take them too. But when one batch of a heavy client is being scored, the other lane has
+        another, which waits for its end.
         """
         while True:
             kind = self._queue.next_kind() if self._pool.n_overtakable else None
-            if kind is None or kind.is_long or self._has_batch(self._queue.next_client()):
+            if kind is None or kind.is_long or not self._is_light(self._queue.next_client()):
                 self._changed.clear()
                 await self._changed.wait()
             elif items := self._take(int(self.long_tokens)):
                 return items
 
-    def _has_batch(self, client: Hashable) -> bool:
-        return (client, False) in self._in_batches or (client, True) in self._in_batches
+    def _is_light(self, client: Hashable) -> bool:
+        """Whether a client has little in batches, while a single other client has most of what is there.
 
-    def _is_newcomer(self, client: Hashable) -> bool:
-        """Whether no batch has items of a client, so that its items should not wait in a long one."""
-        return not self._has_batch(client)
+        Then its items should not wait for these batches. If all clients have about as much, overtaking would
+        only make batches small, which take longer.
+        """
+        heaviest, total = max(self._in_batches.values(), default=0), self._in_batches.total()
+        return (
+            heaviest > max(self.long_tokens, total / 2) and LIGHT_SHARE * heaviest >= self._in_batches[client]
+        )
 
     def _take(self, budget: int) -> list[WorkItem]:
-        """Take the items of the next batch. Those of newcomers are a batch for themselves."""
-        is_newcomer = self._in_batches and self._is_newcomer(self._queue.next_client())
-        items = self._queue.take(budget, self._is_newcomer if is_newcomer else anyone)
-        return self._begin(items) if items else []
-
-    def _is_long(self, items: Sequence[WorkItem]) -> bool:
-        """Whether short batches may overtake a batch of these items."""
-        return items[0].is_long or sum(item.cost for item in items) > self.long_tokens
+        """Take the items of the next batch. Short ones of light clients are a batch for themselves."""
+        if not self._is_light(self._queue.next_client()):
+            return self._begin(self._queue.take(budget))
+        items = self._queue.take(int(self.long_tokens), self._is_light)
+        for item in items:
+            item.overtakes = not item.is_long
+        return self._begin(items)
 
     def _begin(self, items: list[WorkItem]) -> list[WorkItem]:
         for item in items:
-            self._in_batches[item.client, item.is_long] += item.cost
-        self._changed.set()  # the next item may be of another kind
+            self._in_batches[item.client] += item.cost
+        if items:
+            self._changed.set()  # the next item may be of another kind
         return items
 
     async def _serve(self, items: list[WorkItem]) -> None:
@@ -687,7 +689,7 @@ class Batcher:
         while remaining:
             try:
                 # Keep the worker for all items: otherwise each of them would wait for its turn.
-                async with self._pool.acquire(long=items[0].is_long) as worker:
+                async with self._pool.acquire(overtakes=items[0].overtakes) as worker:
                     while remaining and worker.alive:
                         item = remaining.popleft()
                         if not item.is_finished() and (error := await self._try_to_score(worker, [item])):
@@ -705,8 +707,8 @@ class Batcher:
         unfinished = [item for item in items if not item.is_finished()]
         started = await self._start(unfinished)
         try:
-            async with self._pool.acquire(long=self._is_long(items)) as worker:
-                self._changed.set()  # if this batch is long, short ones may overtake it
+            async with self._pool.acquire(overtakes=items[0].overtakes) as worker:
+                self._changed.set()  # others may overtake this batch
                 batch = [item for item in unfinished if not item.is_finished()]
                 joining = self._take_compatible(batch)
                 items += joining
@@ -739,13 +741,10 @@ class Batcher:
         """Take those waiting items from the queue that fit into one batch together with ``items``."""
         if not items:
             return []
-        is_long = self._is_long(items)
-        if not is_long and self._pool.is_scoring_long:
-            return []  # it may be overtaking: others would make it slow
-        budget = self._max_batch_tokens if is_long else int(self.long_tokens)
-        budget -= sum(item.cost for item in items)
-        joining = self._queue.take_more(items[0].kind, budget, self._has_batch if is_long else anyone)
-        return self._begin(joining) if joining else []
+        if items[0].overtakes:
+            return []  # others would make it slow
+        budget = self._max_batch_tokens - sum(item.cost for item in items)
+        return self._begin(self._queue.take_more(items[0].kind, budget, lambda one: not self._is_light(one)))
 
     async def _start(self, items: Sequence[WorkItem]) -> StartedBatch:
         """Build the trie of a batch."""
@@ -766,7 +765,7 @@ class Batcher:
         try:
             while request is not None:
                 label, encoders = items[0].label, sorted(request.encoders)
-                overtakes = not self._is_long(items)
+                overtakes = items[0].overtakes
                 job = ScoreJob(label, request.trie, request.models, encoders, request.surface, overtakes)
                 scores = await run_within(self._pool.timeout_s, score_while_needed(worker, job, items))
                 if first is None:

@@ -378,13 +378,13 @@ class Loan(NamedTuple):
     worker: Worker | None
     """None: there will be no more workers."""
     is_busy: bool = False
-    """Whether the worker is scoring a long batch, which this batch may overtake."""
+    """Whether the worker is scoring a batch, which this one may overtake."""
 
 
 class IdleWorkers:
     """Queue of workers, first come, first served. It has None when there will be no more workers.
 
-    Workers that score a long batch are in the queue too, for short batches only, until one overtakes.
+    Workers that are busy are in the queue too, for batches that may overtake, until one does.
 
     ``asyncio.Queue`` is not fair: a caller that arrives while another is being woken up for an item takes
     that item. With ``asyncio.Queue``, batches waited for minutes under a steady load.
@@ -392,7 +392,7 @@ class IdleWorkers:
 
     def __init__(self) -> None:
         self._free: deque[Worker | None] = deque()  # empty while any caller waits
-        self._busy: deque[Worker] = deque()  # empty while any caller waits for a short batch
+        self._busy: deque[Worker] = deque()
         self._waiting: deque[tuple[asyncio.Future[Loan], bool]] = deque()
 
     def __len__(self) -> int:
@@ -400,7 +400,7 @@ class IdleWorkers:
 
     @property
     def n_busy(self) -> int:
-        """Number of workers whose long batch a short one may overtake now."""
+        """Number of workers whose batch another one may overtake now."""
         return len(self._busy)
 
     def put(self, worker: Worker | None) -> None:
@@ -408,8 +408,8 @@ class IdleWorkers:
             self._free.append(worker)
 
     def put_busy(self, worker: Worker) -> None:
-        """Let a short batch overtake the long one that a worker is scoring."""
-        if not self._lend(Loan(worker, is_busy=True)):
+        """Let a batch overtake the one that a worker is scoring."""
+        if worker not in self._busy and not self._lend(Loan(worker, is_busy=True)):
             self._busy.append(worker)
 
     def remove(self, worker: Worker) -> bool:
@@ -420,18 +420,18 @@ class IdleWorkers:
         return True
 
     def remove_busy(self, worker: Worker) -> None:
-        """Let no short batch overtake on this worker any more."""
+        """Let no batch overtake on this worker any more."""
         if worker in self._busy:
             self._busy.remove(worker)
 
-    async def get(self, *, long: bool = False) -> Loan:
-        """Wait for a worker. For a batch that is not long, the worker may be busy with a long one."""
+    async def get(self, *, overtakes: bool = False) -> Loan:
+        """Wait for a worker. For a batch that overtakes, the worker may be busy with another one."""
         if self._free:
             return Loan(self._free.popleft())
-        if self._busy and not long:
+        if self._busy and overtakes:
             return Loan(self._busy.popleft(), is_busy=True)
         waiter: asyncio.Future[Loan] = asyncio.get_running_loop().create_future()
-        self._waiting.append((waiter, long))
+        self._waiting.append((waiter, overtakes))
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -446,10 +446,10 @@ class IdleWorkers:
     def _lend(self, loan: Loan) -> bool:
         """Lend a worker to the first caller that waits for such a worker; return whether there was one."""
         for entry in list(self._waiting):
-            waiter, long = entry
+            waiter, overtakes = entry
             if waiter.done():
                 self._waiting.remove(entry)
-            elif not (long and loan.is_busy):
+            elif overtakes or not loan.is_busy:
                 self._waiting.remove(entry)
                 waiter.set_result(loan)
                 return True
@@ -519,7 +519,7 @@ class WorkerPool:
         self._on_broken, self._on_worker_lost = on_broken, on_worker_lost
         self.timeout_s, self._load_timeout_s = timeout_s, load_timeout_s
         self._idle = IdleWorkers()
-        self._scoring_long: set[Worker] = set()
+        self._overtakable: set[Worker] = set()  # busy with a batch that does not overtake
         self._is_open = False
         self._in_service: dict[Worker, float] = {}
         """Workers in service, lent or idle, each with the time at which it became ready."""
@@ -545,13 +545,8 @@ class WorkerPool:
 
     @property
     def n_overtakable(self) -> int:
-        """Number of workers whose long batch a short one may overtake now."""
+        """Number of workers whose batch another one may overtake now."""
         return self._idle.n_busy
-
-    @property
-    def is_scoring_long(self) -> bool:
-        """Whether a worker is scoring a long batch."""
-        return bool(self._scoring_long)
 
     @property
     def n_alive(self) -> int:
@@ -607,34 +602,36 @@ class WorkerPool:
             await self._unload(label)
 
     @asynccontextmanager
-    async def acquire(self, *, long: bool = False) -> AsyncIterator[Worker]:
-        """Wait for a worker, and lend it. One short batch at a time may overtake a long one on its worker.
+    async def acquire(self, *, overtakes: bool = False) -> AsyncIterator[Worker]:
+        """Wait for a worker, and lend it. One batch at a time may overtake another one on its worker.
 
         Args:
-            long: whether the batch is long.
+            overtakes: whether the worker may be busy with another batch.
 
         Raises:
             Unavailable: scoring is no longer possible.
         """
-        while (loan := await self._idle.get(long=long)).worker is not None and not loan.worker.alive:
-            if not loan.is_busy:  # else its long batch returns it
+        while (
+            loan := await self._idle.get(overtakes=overtakes)
+        ).worker is not None and not loan.worker.alive:
+            if not loan.is_busy:  # else the batch that is overtaken returns it
                 self._release(loan.worker)
         worker = loan.worker
         if worker is None:
             self._idle.put(None)
             raise Unavailable("scoring is no longer possible on this server")
-        if long:
-            self._scoring_long.add(worker)
+        if not overtakes:
+            self._overtakable.add(worker)
             self._idle.put_busy(worker)
         try:
             yield worker
         finally:
-            if long:
-                self._scoring_long.discard(worker)
+            if not overtakes:
+                self._overtakable.discard(worker)
                 self._idle.remove_busy(worker)
             if not loan.is_busy:
                 self._release(worker)
-            elif worker in self._scoring_long:
+            elif worker in self._overtakable:
                 self._idle.put_busy(worker)
 
     async def check(self, worker: Worker, error: Exception) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rescorer.runtime import Phase, phase
+from rescorer.runtime import Phase, pause, phase
 from rescorer.service.engine.engine import SMALL_TOKENS, Offloader
 from rescorer.service.server import NICENESS, niceness_of, threads_of
 from rescorer.service.settings import load_settings
@@ -83,3 +83,27 @@ def test_workers_that_use_all_cores_have_lower_priority(
     monkeypatch.setattr("rescorer.service.server.count_cpus", lambda: n_cpus)
     settings = load_settings(bundle="x", workers=workers, threads=threads, device=device)
     assert niceness_of(settings) == niceness
+
+
+def test_a_large_job_ends_at_its_next_pause_after_its_call_is_cancelled():
+    begun, ended = threading.Event(), threading.Event()
+
+    def work_for_ever() -> None:
+        begun.set()
+        try:
+            while True:
+                pause()
+        finally:
+            ended.set()
+
+    async def cancel_a_running_job() -> None:
+        with ThreadPoolExecutor(1) as threads:
+            offloader = Offloader(threads)
+            running = asyncio.create_task(offloader.run(work_for_ever, SMALL_TOKENS + 1))
+            await asyncio.to_thread(begun.wait, 10)
+            running.cancel()
+            assert await asyncio.to_thread(ended.wait, 10)
+            result, _ = await offloader.run(lambda: "next", SMALL_TOKENS + 1)
+            assert result == "next"
+
+    asyncio.run(cancel_a_running_job())

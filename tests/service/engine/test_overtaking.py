@@ -1,0 +1,191 @@
+"""Short batches are scored between steps of long ones, and what nobody waits for ends at its next step."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from rescorer import Hypothesis, NBestList
+from rescorer.pipeline import TrieScorer
+from rescorer.runtime import pause
+from rescorer.service.workers.frames import ScoreJob
+from rescorer.service.workers.host import ScoringThread
+from rescorer.service.workers.pool import WorkerPool
+from tests.support.random_lists import connect, make_request
+from tests.support.servers import ControlledScorer, run_server, wait_until
+
+SETTINGS = {"max_words": 20, "max_batch_tokens": 200}  # a batch of more than 50 is long
+LONG = NBestList(
+    "long", tuple(Hypothesis(f"slow {'cat ' * n}") for n in range(1, 15)), {"acoustic": (-1.0,) * 14}
+)
+SLOW = NBestList("slow", (Hypothesis("slow " + "cat " * 8),), {"acoustic": (-1.0,)})
+QUICK = NBestList("quick", (Hypothesis("the cat"),), {"acoustic": (-1.0,)})
+
+
+class SteppingScorer(ControlledScorer):
+    """Scores batches with the word "slow" in steps, for as long as the gate is closed."""
+
+    def __init__(self, *args) -> None:
+        super().__init__(*args)
+        self.ended = threading.Event()
+
+    def score(self, trie, only=(), encoders=None, *, surface=False):
+        try:
+            if "slow" in trie.words:
+                self.entered.set()
+                while not self.gate.is_set():
+                    pause()
+                    time.sleep(0.001)
+            return TrieScorer.score(self, trie, only, encoders, surface=surface)
+        finally:
+            if "slow" in trie.words:
+                self.ended.set()
+
+
+@pytest.fixture
+def server(folder):
+    with run_server(folder, load_scorer=SteppingScorer.load, **SETTINGS) as server:
+        server.scorer.gate.clear()
+        yield server
+        server.scorer.gate.set()
+
+
+def batcher_of(server):
+    return server.server.engine.batcher
+
+
+def test_a_short_list_is_answered_while_a_long_one_is_scored(server):
+    (one, long), (other, short) = connect(server), connect(server)
+    with one, other:
+        held = long.Rescore.future(make_request(LONG, LONG, LONG))
+        assert server.scorer.entered.wait(10)
+        assert len(short.Rescore(make_request(QUICK), timeout=10).lists) == 1
+        assert not held.done()
+        server.scorer.gate.set()
+        assert len(held.result().lists) == 3
+
+
+def test_a_newcomer_is_answered_while_the_batches_of_another_client_are_full(server):
+    (one, flooding), (other, modest) = connect(server), connect(server)
+    with one, other:
+        held = [flooding.Rescore.future(make_request(*[SLOW] * 10)) for _ in range(6)]  # three batches
+        assert server.scorer.entered.wait(10)
+        wait_until(lambda: server.in_flight == 60 and batcher_of(server).n_waiting <= 40)
+        own = flooding.Rescore.future(make_request(QUICK))
+        wait_until(lambda: server.in_flight == 61)
+        for _ in range(3):
+            assert len(modest.Rescore(make_request(QUICK), timeout=10).lists) == 1
+        assert not own.done()
+        server.scorer.gate.set()
+        assert all(call.result().lists for call in (*held, own))
+
+
+@pytest.mark.parametrize("how", ["cancelled", "late"])
+def test_scoring_ends_when_its_last_caller_has_gone(server, how):
+    channel, stub = connect(server)
+    with channel:
+        calls = [
+            stub.Rescore.future(make_request(LONG), timeout=1 if how == "late" else 60) for _ in range(2)
+        ]
+        assert server.scorer.entered.wait(10)
+        if how == "cancelled":
+            for call in calls:
+                call.cancel()
+        assert server.scorer.ended.wait(10)
+        assert len(stub.Rescore(make_request(QUICK), timeout=10).lists) == 1
+        failures = server.server.metrics.registry.get_sample_value("rescorer_failed_batches_total")
+        assert failures == 0
+
+
+class SteppingModels:
+    """Models whose long jobs take 5 steps of 0.4 s each, and short ones 1 s, by their own clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.log: list[str] = []
+        self.entered, self.gate = threading.Event(), threading.Event()
+
+    def score(self, job, on_pause):
+        if job.overtakes:
+            self.now += 1.0
+            self.log.append(job.trie)
+            return job.trie
+        self.entered.set()
+        self.gate.wait(10)
+        for step in range(5):
+            on_pause()
+            self.now += 0.4
+            self.log.append(f"step {step}")
+        return job.trie
+
+
+def run_long_and_short(shorts, *, abandon=False):
+    models = SteppingModels()
+
+    async def run():
+        scoring = ScoringThread(models, lambda: models.now)
+        long = asyncio.create_task(scoring.score(ScoreJob("m/1", "long")))
+        await asyncio.to_thread(models.entered.wait, 10)
+        jobs = [asyncio.create_task(scoring.score(ScoreJob("m/1", name, overtakes=True))) for name in shorts]
+        await asyncio.sleep(0)
+        if abandon:
+            long.cancel()
+            await asyncio.sleep(0)
+        models.gate.set()
+        results = await asyncio.gather(long, *jobs, return_exceptions=True)
+        scoring.close()
+        return results
+
+    return models.log, asyncio.run(run())
+
+
+def test_short_jobs_get_half_of_the_time_of_a_long_one():
+    log, results = run_long_and_short(["a", "b"])
+    assert log == ["a", "step 0", "step 1", "step 2", "b", "step 3", "step 4"]
+    assert results == ["long", "a", "b"]
+
+
+def test_a_job_that_nobody_waits_for_ends_at_its_next_step():
+    log, results = run_long_and_short(["a"], abandon=True)
+    assert log == ["a"]
+    assert isinstance(results[0], asyncio.CancelledError)
+
+
+def test_a_worker_is_lent_to_one_short_batch_while_a_long_one_is_scored():
+    class IdleWorker:
+        alive, is_stopped, pids, labels = True, False, (), ()
+
+    async def lend():
+        pool = WorkerPool([IdleWorker()], print)
+        pool.open()
+        order = []
+
+        async def short(name: str, finish: asyncio.Event) -> None:
+            async with pool.acquire(overtakes=True):
+                order.append(name)
+                await finish.wait()
+
+        async with pool.acquire():
+            assert pool.n_overtakable == 1
+            first, second = asyncio.Event(), asyncio.Event()
+            tasks = [asyncio.create_task(short("a", first)), asyncio.create_task(short("b", second))]
+            next_long = pool.acquire()  # ends when nothing refers to it
+            other = asyncio.create_task(next_long.__aenter__())
+            await asyncio.sleep(0.01)
+            assert (order, pool.n_overtakable) == (["a"], 0)
+            first.set()
+            await tasks[0]
+            await asyncio.sleep(0.01)
+            assert order == ["a", "b"]
+            assert not other.done()
+        await other
+        second.set()
+        await tasks[1]
+        assert pool.n_overtakable == 1  # of the other long batch
+        await next_long.__aexit__(None, None, None)
+        assert pool.n_overtakable == 0
+
+    asyncio.run(lend())
