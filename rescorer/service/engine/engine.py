@@ -487,6 +487,13 @@ class Batcher:
         """Number of items in the queue."""
         return len(self._queue)
 
+    @property
+    def advice(self) -> str:
+        """What to do about lists that were not scored in time."""
+        if self._pool.n_alive:
+            return "allow more time or permit a fallback"
+        return "no worker has the models, which are being loaded again; try again later"
+
     def put(self, item: WorkItem, client: Hashable, *, urgent: bool = False) -> None:
         """Queue an item; ``item.future`` will receive its scores or an error."""
         item.leave_queue = self._queue.put(item, item.cost, client=client, kind=item.kind, urgent=urgent)
@@ -737,7 +744,7 @@ class Dispatcher:
         if len(outcomes) < len(lists):
             raise DeadlineExceeded(
                 "the deadline (the caller's, or max_wait_s) passed before all lists were scored; "
-                "allow more time or permit a fallback"
+                + self._batcher.advice
             )
         return [outcomes[index] for index in range(len(lists))]
 
