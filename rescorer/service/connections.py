@@ -71,8 +71,9 @@ class ConnectionGuard:
         self._dropped: set[str] = set()
 
     def is_suspect(self, peer: str) -> bool:
-        """Whether a connection has reset calls lately."""
-        return peer in self._budgets
+        """Whether a connection has less than half of its budget left, or comes from where one was cut off."""
+        budget = self._budgets.get(peer)
+        return budget is not None and budget.resets < self._burst / 2
 
     def is_cut_off(self, peer: str) -> bool:
         """Whether calls of a connection should be dropped."""
@@ -131,7 +132,7 @@ def close_connection(peer: str) -> bool:
     Returns:
         False if there is no such connection.
     """
-    for name in os.listdir("/dev/fd"):
+    for name in os.listdir("/dev/fd") if os.path.isdir("/dev/fd") else ():
         with suppress(OSError):  # closed in the meantime, or not connected
             if not stat.S_ISSOCK(os.stat(int(name)).st_mode):
                 continue

@@ -46,7 +46,9 @@ class GuardedConnections:
 def test_cuts_off_a_connection_that_resets_more_calls_than_it_may():
     async def story() -> None:
         those = GuardedConnections()
-        those.reset(FIRST, BURST)
+        those.reset(FIRST, BURST // 2)
+        assert not those.guard.is_suspect(FIRST)
+        those.reset(FIRST, BURST // 2)
         assert (those.closed, those.guard.is_suspect(FIRST)) == ([], True)
         those.reset(FAR, 1)
         those.reset(FIRST, 1)

@@ -566,6 +566,13 @@ class Batcher:
         """Number of items in the queue."""
         return len(self._queue)
 
+    @property
+    def advice(self) -> str:
+        """What to do about lists that were not scored in time."""
+        if self._pool.n_alive:
+            return "allow more time or permit a fallback"
+        return "no worker has the models, which are being loaded again; try again later"
+
     def put(self, item: WorkItem, client: Hashable, *, urgent: bool = False) -> None:
         """Queue an item; ``item.future`` will receive its scores or an error."""
         item.client, item.is_long = client, item.cost > self.long_tokens
@@ -895,7 +902,7 @@ class Dispatcher:
         if len(outcomes) < len(lists):
             raise DeadlineExceeded(
                 "the deadline (the caller's, or max_wait_s) passed before all lists were scored; "
-                "allow more time or permit a fallback"
+                + self._batcher.advice
             )
         return [outcomes[index] for index in range(len(lists))]
 

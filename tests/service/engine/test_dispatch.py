@@ -19,6 +19,8 @@ from tests.support.random_lists import make_list, make_request
 class IdleBatcher:
     """Takes work items, notes until when they are worth scoring, and never scores them."""
 
+    advice = "try again later"
+
     def __init__(self):
         self.deadlines = []
 
@@ -61,6 +63,6 @@ def test_a_long_response_leaves_half_of_the_time_for_scoring(library):
 def test_without_a_fallback_all_of_the_time_is_for_scoring(library):
     batcher = IdleBatcher()
     call = make_call(pb.FALLBACK_UNSPECIFIED, 0.2, response_s=0.1)
-    with pytest.raises(DeadlineExceeded):
+    with pytest.raises(DeadlineExceeded, match=IdleBatcher.advice):
         dispatch(library, batcher, call)
     assert batcher.deadlines == [call.deadline]
