@@ -70,7 +70,7 @@ class Requests:
         yield from (self._request([nbest]) for nbest in self._lists[:50])
 
     def many(self) -> Iterator[pb.RescoreRequest]:
-        """As many lists a call as a message may have."""
+        """Number of lists of a call: the most that a message may have."""
         yield self._request([self._rng.choice(self._lists) for _ in range(128)])
 
     def long(self) -> Iterator[pb.RescoreRequest]:
