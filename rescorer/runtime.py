@@ -206,8 +206,8 @@ def count_context_words(needed: int, recalled: int) -> None:
 def pause() -> None:
     """End a bounded step of long work, such as a level of a trie, a chunk, or a hypothesis of a list.
 
-    The code that started the work may act here: abandon it by raising an error, or use the thread for something short.
-    Nothing happens unless ``pausing`` is in effect, at next to no cost.
+    The code that started the work may act here: abandon it by raising an error, or use the thread for
+    something short. Nothing happens unless ``pausing`` is in effect, at next to no cost.
     """
     act = _on_pause.get()
     if act is not None:

@@ -381,9 +381,10 @@ RETRY_THROTTLING = {"maxTokens": 1000, "tokenRatio": 0.1}
 a lost server can be repeated at another one, but an overloaded server does not get every call five times."""
 DEFAULT_OPEN_CALLS = 4
 """Default number of calls in flight. It keeps a server busy, but leaves capacity for other clients."""
-KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 10_000
-"""Interval of pings while calls are open, and longest wait for the reply. The pings detect a server that
-vanished without closing its connections."""
+KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS = 10_000, 10_000
+"""Interval of pings while calls are open, and longest wait for the reply. The pings detect a server that is
+frozen, or that vanished without closing its connections, while a call can still be sent to another one within
+its default time."""
 RETRY_BUFFER_OVERHEAD_BYTES = 65_536
 """Space in gRPC's retry buffer that a message may need in addition to its size."""
 GRPC_SCHEMES = ("dns:", "ipv4:", "ipv6:", "unix:", "unix-abstract:")
