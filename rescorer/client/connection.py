@@ -589,6 +589,8 @@ def channel_options(retry: Retry, max_message_bytes: int) -> tuple[tuple[str, An
         ("grpc.max_reconnect_backoff_ms", 5_000),
         ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),  # of gRPC's own pings, a minute by default
+        ("grpc.http2.max_pings_without_data", 0),
         ("grpc.service_config", json.dumps(service_config(retry))),
         # DNS records must not override the service config.
         ("grpc.service_config_disable_resolution", 1),

@@ -26,6 +26,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
 from rescorer.models.bundle import newest_version, read_manifest
+from rescorer.protocol import MAX_MESSAGE_BYTES
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from rescorer.protocol.v1.models_pb2_grpc import add_ModelServiceServicer_to_server
@@ -119,11 +120,13 @@ def create_listener(
         on_cut_off: called whenever a connection is cut off because it resets its calls endlessly.
     """
     response_bytes = {SERVICE: settings.max_response_bytes, MODEL_SERVICE: 0, ADMIN_SERVICE: 0}
+    # gRPC refuses larger ones in a way that clients take for overload; what fits is refused with the reason.
+    max_read_bytes = max(settings.max_message_bytes, MAX_MESSAGE_BYTES)
     interceptors = [
         SlowClientInterceptor(
             settings.max_wait_s,
             settings.max_idle_s,
-            max(MIN_ARRIVING, MAX_ARRIVING_BYTES // settings.max_message_bytes),
+            max(MIN_ARRIVING, MAX_ARRIVING_BYTES // max_read_bytes),
             [reflection.SERVICE_NAME],
         ),
         CallInterceptor(
@@ -137,7 +140,7 @@ def create_listener(
         ),
     ]
     options = [
-        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.max_receive_message_length", max_read_bytes),
         # Otherwise two servers would share a port without any error.
         ("grpc.so_reuseport", int(settings.front_ends > 1)),
         ("grpc.max_connection_age_ms", to_ms(settings.max_connection_age_s)),

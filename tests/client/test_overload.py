@@ -63,6 +63,14 @@ def test_stream_to_a_full_server_ends_at_its_deadline(ngram_bundle):
             assert len(first.result(20)) == 8
 
 
+def test_a_message_that_is_too_large_is_not_sent_again(ngram_bundle):
+    with run_server(ngram_bundle, max_message_bytes=1024) as server, Client(server.target) as client:
+        with pytest.raises(LimitExceeded, match=r"at most 1024 \(max_message_bytes\)"):
+            client.rescore([make_list("u1", "the cat " * 100, "the " * 300)])
+        answered = server.server.metrics.calls.labels("Rescore", "INVALID_ARGUMENT", "LIMIT_EXCEEDED")
+        assert answered._value.get() == 1
+
+
 def test_errors_name_the_exceeded_setting(ngram_bundle):
     large = make_list("u1", "the cat " * 100, "the " * 300)
     with (

@@ -226,8 +226,11 @@ def count_decoded_bytes(path: str, data: bytes, settings: ServiceSettings) -> in
         path: ``/service/method``.
 
     Raises:
-        LimitExceeded: the message has too many elements of a kind.
+        LimitExceeded: the message is too large, or has too many elements of a kind.
     """
+    if len(data) > settings.max_message_bytes:
+        expected = f"expected at most {settings.max_message_bytes} (max_message_bytes)"
+        raise LimitExceeded(f"message of {len(data)} bytes; {expected}")
     if len(data) < MIN_BYTES or path not in PLANS:
         return len(data)
     census = Census(limits_of(settings))
