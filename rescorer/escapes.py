@@ -49,8 +49,9 @@ def escape_formula(cell: str) -> str:
 class TerminalStream:
     """A stream to a terminal that escapes the control characters of every text, except line ends.
 
-    Everything else is passed on to the stream that it stands for. Both are equal, because tqdm finds the bars
-    of a stream by comparing streams.
+    Tabs become spaces, so that columns of tab-separated output remain columns. Everything else is passed on
+    to the stream that it stands for. Both are equal, because tqdm finds the bars of a stream by comparing
+    streams.
 
     Args:
         plain: the stream to the terminal.
@@ -60,7 +61,7 @@ class TerminalStream:
         self.plain = plain
 
     def write(self, text: str) -> int:
-        self.plain.write(escape_controls(text, LINE_END))
+        self.plain.write(escape_controls(text.expandtabs(), LINE_END))
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:

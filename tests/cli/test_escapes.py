@@ -222,6 +222,13 @@ def test_escapes_are_those_of_json_and_nothing_else_changes(text, keep):
     assert decoded == text or "\\u" in text
 
 
+def test_columns_between_tabs_remain_columns():
+    out = Terminal()
+    with contextlib.redirect_stdout(out), guard_terminals():
+        print("class\tsea")
+    assert out.getvalue() == "class   sea\n"
+
+
 def test_names_with_line_ends_make_no_lines(show, tmp_path):
     shown = show("evaluate", tmp_path / "lists\nrescorer: all is well")
     assert shown.err.count("\n") == 1

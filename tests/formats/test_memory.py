@@ -89,12 +89,9 @@ LIST_BYTES = 1 << 18
 MANY_LINES = {
     "ctm": (b"", b"u1 A 0.5 0.25 ab\n", b"u2 A 0 1 a\n"),
     "cued:base=e": (b"", b"u1 -1 -2 1 ab\n", b"u2 -1 -2 1 a\n"),
-    "mikolov": (b"", b"u1 ab\n", b"u2 a\n"),
     "paragraphs": (b"", b"ab\n", b"\na\n"),
-    "icefall": (b"", b"u1:\thyp=['ab']\n", b"u2:\thyp=['a']\n"),
     "fairseq": (b"", b"H-1\t-0.5\tab\n", b"H-2\t-0.5\ta\n"),
     "wenet": (b"wav u1\n", b"candidate -1 ab\n", b"wav u2\ncandidate -1 a\n"),
-    "aps": (b"9\nu1\n", b"-1\t1\tab\n", b"u2\n-1\t1\ta\n"),
     "table": (b"id\ttext\tscore\n", b"u1\tab\t-1\n", b"u2\ta\t-1\n"),
     "srilm": (b"", b"-1 -2 1 ab\n", b""),
     "nbestlist2": (b"NBestList2.0\n", b"(-1) a ( st: 0 et: 0 g: 0 a: 0 )\n", b""),
@@ -144,10 +141,10 @@ def test_detection_names_the_limit_of_the_first_line(tmp_path):
 
 
 def test_blank_lines_before_a_document_are_not_kept(tmp_path):
-    path = write_bomb(tmp_path / "lists", b"", b"\n", 200_000, b'[\n{"id": "u1", "hypotheses": ["a"]},\n}]\n')
+    path = write_bomb(tmp_path / "lists", b"", b"\n", 100_000, b'[\n{"id": "u1", "hypotheses": ["a"]},\n}]\n')
     tracemalloc.start()
     try:
-        with pytest.raises(FormatError, match=f":{196 * 1024 + 3}: not JSON"):
+        with pytest.raises(FormatError, match=f":{98 * 1024 + 3}: not JSON"):
             list(choose("json").read(path))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
