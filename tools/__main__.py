@@ -228,6 +228,9 @@ def worst(
     dictionary: Annotated[
         Path | None, typer.Option(help="File of pronunciations, to generate hypotheses.")
     ] = None,
+    models: Annotated[
+        bool, typer.Option("--models/--no-models", help="Whether the models score the requests.")
+    ] = True,
     seed: SeedOption = 1,
     as_json: JsonOption = False,
 ) -> None:
@@ -240,7 +243,7 @@ def worst(
     """
     from tools.fuzz.costs import search_costs
 
-    print_report(search_costs(bundle, requests, seed, seconds, dictionary), as_json)
+    print_report(search_costs(bundle, requests, seed, seconds, dictionary, models=models), as_json)
 
 
 def read_short_lists(source: str, max_hypotheses: int, format_: str | None) -> list[NBestList]:

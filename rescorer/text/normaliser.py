@@ -297,10 +297,20 @@ class FirstRules:
         self._keep = compile_patterns(settings.keep)
         joiners = re.escape(settings.multiwords) + (r"\-‐‑–—" if settings.hyphens == "split" else "")
         self._joiners = re.compile(f"[{joiners}]+") if joiners else None
+        self._are_letters_plain = not any(map(str.isalpha, settings.multiwords))
+        """Whether no letter joins words."""
 
     def words_of(self, token: str) -> list[str]:
         """Return the words of a token without white space; there may be none, or several."""
         settings = self.settings
+        if (
+            self._are_letters_plain and token.isascii() and token.isalpha()
+        ):  # most tokens: no mark to look for
+            if matches(self._drop, token):
+                return []
+            if settings.case != "keep":
+                token = token.lower() if settings.case == "lower" else token.upper()
+            return settings.replace.get(token, token).split()
         if len(token) <= MAX_COMPOSED_CHARACTERS:
             token = unicodedata.normalize(settings.unicode_form, token)
         token = INVISIBLE_TO_FIRST_RULES.sub("", token)

@@ -17,7 +17,13 @@ from rescorer.models.bundle import read_bundle
 from rescorer.ranking import select_and_order
 from rescorer.service.settings import ServiceSettings, find_contradictions
 from rescorer.text import FILLERS, Normaliser, NormaliserSettings
-from rescorer.text.normaliser import INVISIBLE, OTHER_SENTENCE_MARKS, SecondRules, fold_compatibility
+from rescorer.text.normaliser import (
+    INVISIBLE,
+    OTHER_SENTENCE_MARKS,
+    FirstRules,
+    SecondRules,
+    fold_compatibility,
+)
 from rescorer.text.unicode_classes import DASHES, FORMAT_CHARACTERS, QUOTES_AND_BRACKETS, TERMINAL_PUNCTUATION
 from tests.support.tiny_models import write_bundle
 
@@ -273,18 +279,23 @@ def test_a_bundle_and_a_service_say_the_language(tmp_path):
     assert "language: expected a tag such as tr or pt-BR, got 'Turkish language'" in wrong
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        NormaliserSettings(fillers=("english", "switchboard"), replace={"gonna": "going to", "ok": ""}),
-        NormaliserSettings(language="tr", case="upper", hyphens="keep"),
-        NormaliserSettings(multiwords="x_", punctuation="keep"),
-        NormaliserSettings(letters="buckwalter", drop=("a.*",), keep=("b.+",)),
-    ],
-    ids=lambda settings: settings.describe(),
-)
+PLAIN_SETTINGS = [
+    NormaliserSettings(fillers=("english", "switchboard"), replace={"gonna": "going to", "ok": ""}),
+    NormaliserSettings(language="tr", case="upper", hyphens="keep"),
+    NormaliserSettings(multiwords="x_", punctuation="keep"),
+    NormaliserSettings(letters="buckwalter", drop=("a.*",), keep=("b.+",)),
+    NormaliserSettings.first_rules(replace={"gonna": "going to", "OK": ""}, drop=("a.*", "uh")),
+    NormaliserSettings.first_rules(case="upper", keep=("b.+",)),
+    NormaliserSettings.first_rules(multiwords="x_", case="keep", punctuation="keep"),
+    NormaliserSettings.raw(),
+]
+
+
+@pytest.mark.parametrize("settings", PLAIN_SETTINGS, ids=lambda settings: settings.describe())
 @given(token=st.text(string.ascii_letters, min_size=1, max_size=8) | st.sampled_from(["uh", "GONNA", "ok"]))
 def test_tokens_of_plain_letters_take_a_short_way(settings, token):
     """New words of this kind take 3 µs instead of 16."""
-    rules = SecondRules(settings)
-    assert rules.words_of(token) == rules._split(token)
+    rules = (FirstRules if settings.rules == 1 else SecondRules)(settings)
+    short = rules.words_of(token)
+    rules._are_letters_plain = False
+    assert short == rules.words_of(token)

@@ -36,8 +36,8 @@ def test_jobs_end_where_a_request_is_refused(ngram_bundle, tmp_path):
     settings = load_settings(bundle=ngram_bundle, max_lists=1)
     nbest = pb.NBestList(hypotheses=[pb.Hypothesis(text="the cat")], phrases=[pb.Phrase(text="cat")])
     message = pb.RescoreRequest(lists=[nbest], weights=pb.Weights(lm={"mixture": 1}))
-    (job,) = time_jobs(message.SerializeToString(), ranker, None, settings)
-    assert job.name == "read"
+    job, write = time_jobs(message.SerializeToString(), ranker, None, settings)
+    assert (job.name, write.name) == ("read", "write")
     assert job.tokens > message.ByteSize() // 8  # searches are admitted before they begin
     message.lists.append(nbest)
     (refused,) = time_jobs(message.SerializeToString(), ranker, None, settings)
@@ -62,7 +62,7 @@ def test_command_fails_if_a_job_took_too_long(faults, monkeypatch, tmp_path):
     monkeypatch.setattr(
         costs,
         "search_costs",
-        lambda *_: costs.CostReport(3, faults=faults, worst=[Excess("a", "read", 1, 1, 0.5, 2.0)]),
+        lambda *_, **__: costs.CostReport(3, faults=faults, worst=[Excess("a", "read", 1, 1, 0.5, 2.0)]),
     )
     result = CliRunner().invoke(app, ["worst", str(tmp_path), "--json"])
     assert json.loads(result.output)["requests"] == 3

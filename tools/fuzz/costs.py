@@ -31,6 +31,8 @@ from rescorer.service.api.rescoring import estimate_searches, prepare_lists
 from rescorer.service.engine.admission import check_request, check_response_size
 from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings, load_settings
 from rescorer.sounds import load_pronouncer
+from rescorer.text import split_units
+from tools.fuzz.worst import score_with_zeros
 
 MAX_EXCESS = 3.0
 """Largest time of a token, as a multiple of that of an ordinary request, which is no fault."""
@@ -189,7 +191,11 @@ class Job(NamedTuple):
 def time_jobs(
     data: bytes, ranker: ListRanker, scorer: TrieScorer | None, settings: ServiceSettings
 ) -> Iterator[Job]:
-    """Yield the jobs of a request until it is answered or refused."""
+    """Yield the jobs of a request until it is answered or refused.
+
+    Args:
+        scorer: the models; None: all words have the probability 1, and scoring is not timed.
+    """
     began = time.process_time()
     tokens = len(data) // BYTES_PER_TOKEN
     try:
@@ -202,11 +208,12 @@ def time_jobs(
         yield Job("read", tokens, time.process_time() - began)
         return
     yield Job("read", tokens, time.process_time() - began)
-    if scorer is None:
-        return
     began, lists = time.process_time(), prepared_request.valid_lists
-    scored = [_score(prepared, ranker, scorer, settings) for prepared in lists]
-    yield Job("score", prepared_request.tokens, time.process_time() - began)
+    if scorer is None:
+        scored = [[score_with_zeros(prepared, ranker.bundle)] for prepared in lists]
+    else:
+        scored = [_score(prepared, ranker, scorer, settings) for prepared in lists]
+        yield Job("score", prepared_request.tokens, time.process_time() - began)
     began, response = time.process_time(), pb.RescoreResponse()
     for prepared, parts in zip(lists, scored, strict=True):
         try:
@@ -272,7 +279,14 @@ class CostReport:
 
 
 def search_costs(
-    folder: Path, requests: int, seed: int, seconds: float, dictionary: Path | None = None, shown: int = 10
+    folder: Path,
+    requests: int,
+    seed: int,
+    seconds: float,
+    dictionary: Path | None = None,
+    *,
+    models: bool = True,
+    shown: int = 10,
 ) -> CostReport:
     """Time random requests, and report the jobs that took longest for what they were admitted for.
 
@@ -280,12 +294,14 @@ def search_costs(
         folder: the bundle with whose models they are scored.
         requests: number of requests.
         seconds: end after this time.
+        models: whether the models score the requests; without, many more requests take the same time.
         shown: number of jobs in the report.
     """
     rng, report = random.Random(seed), CostReport()
-    ranker, scorer = make_ranker(read_bundle(folder), dictionary), TrieScorer.load(folder)
+    ranker, scorer = make_ranker(read_bundle(folder), dictionary), TrieScorer.load(folder) if models else None
     settings = load_settings(bundle=folder)
     load_pronouncer(dictionary).learn_letters()  # once a process, not for every request
+    split_units(("é",), "mixed")  # compiles patterns
     ordinary: dict[str, float] = {}
     for _ in range(N_CALIBRATIONS):  # the first one fills caches
         data = ordinary_request(rng).SerializeToString()

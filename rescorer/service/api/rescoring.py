@@ -59,6 +59,9 @@ STEPS_PER_TOKEN = 64
 """Number of steps of a search or a decision rule that take as long as normalising and writing one token."""
 RESPONSE_BYTES_PER_TOKEN = 32
 """Estimated bytes of a response that take as long to make as normalising and writing one token."""
+USUAL_WORDS, TOKENS_PER_LEVEL = 64, 32
+"""Sums over hypotheses are computed word by word. In a list whose longest hypothesis has more than the usual
+number of words, each further word takes as long as this many tokens."""
 RescoredResponse = pb.RescoreResponse | pb.RescoreStreamResponse
 RescoreResponse = TypeVar("RescoreResponse", pb.RescoreResponse, pb.RescoreStreamResponse)
 Result = TypeVar("Result")
@@ -130,6 +133,8 @@ def prepare_lists(
     tokens = max(tokens, min(tokens + asked + n_units, settings.max_request_words))
     lists, steps = limit_steps(lists, options, settings.max_decision_steps)
     decision_tokens = steps // STEPS_PER_TOKEN
+    longest = (max(map(len, one.words), default=0) for one in lists if isinstance(one, PreparedList))
+    decision_tokens += TOKENS_PER_LEVEL * sum(max(0, n_words - USUAL_WORDS) for n_words in longest)
     if options.decision.kind == "confusion_network":
         # This rule reads the times of words, which may be most of a request.
         decision_tokens += request.ByteSize() // BYTES_PER_TOKEN
