@@ -134,7 +134,8 @@ def test_lists_and_describes_models(folder, add):
         assert stub.GetModel(pb.GetModelRequest(model="other")).model.summary.model == "other/7"
         with pytest.raises(grpc.RpcError) as caught:
             stub.GetModel(pb.GetModelRequest(model="tiny/2"))
-        assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+        assert caught.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+        assert "model 'tiny/2' cannot be loaded: tiny/2/text.json: corrupt" in caught.value.details()
 
 
 @pytest.mark.parametrize("workers", [0, 1])
