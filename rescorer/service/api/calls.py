@@ -60,7 +60,6 @@ class Call:
         timings: phases of the current message.
         request_bytes: size of the current message.
         held_bytes: upper bound of the memory of the current message, once it is decoded.
-        parse_s: time spent on the bytes of the current message.
         model: label of the bundle that serves the call.
         lists: number of lists in all messages so far.
         failed_lists: number of lists that were answered with an error. They do not affect the status of the
@@ -73,7 +72,6 @@ class Call:
         self.lists = self.failed_lists = self.edges = 0
         self.timings: list[PhaseTiming] = []
         self.request_bytes = self.held_bytes = 0
-        self.parse_s = 0.0
         self._method, self._metrics, self._span = method, metrics, span
         self._began_at = time.perf_counter()
         self._seconds: Counter[str] = Counter()
@@ -354,12 +352,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _count_message(self, path: str, data: bytes, call: Call) -> None:
         """Count what is in the bytes of a message; raises LimitExceeded if it is too much."""
-        began_at = time.perf_counter()
         call.request_bytes = len(data)
-        try:
-            call.held_bytes = self._count_bytes(path, data)
-        finally:
-            call.parse_s = time.perf_counter() - began_at
+        call.held_bytes = self._count_bytes(path, data)
 
     def _authorise_only(self, path: str, handler: Any, role: Role) -> Any:
         async def answer_stream(requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
@@ -403,9 +397,7 @@ def decode(handler: Any, data: bytes, call: Call) -> Any:
             "the request cannot be decoded; expected a message of rescorer.v1 with texts in UTF-8"
         ) from None
     finally:
-        seconds = time.perf_counter() - began_at
-        call.parse_s += seconds
-        call.record_timings([PhaseTiming(label(Phase.PARSE), began_at, seconds)])
+        call.record_timings([PhaseTiming(label(Phase.PARSE), began_at, time.perf_counter() - began_at)])
 
 
 @asynccontextmanager
@@ -422,7 +414,7 @@ async def guard(context: grpc.aio.ServicerContext, call: Call, pacer: RefusalPac
         if (memory := current_memory.get(None)) is not None:
             memory.shrink(call.request_bytes)  # no answer will be made
         release_frames(error)
-        if delay_s := pacer.delay_s(client_of(context), call.parse_s):
+        if delay_s := pacer.delay_s(client_of(context), call.request_bytes):
             await asyncio.sleep(min(delay_s, (context.time_remaining() or math.inf) / 2))
         # Without the error's frames: they hold the request, and on Python 3.13 are in a cycle with the error.
         await abort(context, error.with_traceback(None))

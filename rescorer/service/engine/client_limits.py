@@ -238,8 +238,8 @@ MAX_PER_S = 400.0
 """Most refusals per second for all clients together, who share them equally: less than half of a core."""
 BURST = 100
 """Number of refusals that a client gets without delay. Later ones are spaced out."""
-REFUSED_SHARE = 0.1
-"""Largest share of the time of a front end for reading messages of one client that are refused."""
+BYTES_PER_REFUSAL = 65_536
+"""A request of this size costs as much to read as it costs to refuse one."""
 MAX_DELAY_S = 5.0
 
 
@@ -255,19 +255,18 @@ class RefusalPacer:
         self._due_at: dict[Hashable, float] = {}
         """Time at which each client's latest refusal was due. The client with the oldest one comes first."""
 
-    def delay_s(self, client: Hashable, spent_s: float = 0.0) -> float:
+    def delay_s(self, client: Hashable, n_bytes: int = 0) -> float:
         """Count a refusal, and return the seconds by which it should be delayed.
 
         Args:
-            spent_s: time that was spent on the refused message.
+            n_bytes: size of the request.
         """
         now = self._clock()
         unused_since = now - BURST / MAX_PER_S
         while self._due_at and self._due_at[oldest := next(iter(self._due_at))] < unused_since:
             del self._due_at[oldest]  # this client has its whole burst again
         due_at = self._due_at.pop(client, unused_since)
-        n_clients = len(self._due_at) + 1
-        due_at += max(n_clients / MAX_PER_S, spent_s / REFUSED_SHARE)
+        due_at += (len(self._due_at) + 1) * (1 + n_bytes / BYTES_PER_REFUSAL) / MAX_PER_S
         self._due_at[client] = due_at = min(due_at, now + MAX_DELAY_S)
         return max(0.0, due_at - now)
 
