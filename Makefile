@@ -73,6 +73,7 @@ audit: $(VENV)/.installed-dev  ## check installed packages for known vulnerabili
 
 fuzz: $(VENV)/.installed-fuzz  ## property tests with random examples; look for bytes that break a reader, SECONDS=600 for each
 	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile=search $(PYTEST_ARGS)
+	$(BIN)/python -m tools.fuzz.bombs
 	$(BIN)/python -m tools.fuzz.readers --all --seconds $(SECONDS) --folder runs/fuzz
 
 proto: $(VENV)/.installed-dev  ## generate rescorer/protocol/v1 from proto/
