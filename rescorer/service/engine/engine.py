@@ -86,10 +86,16 @@ class FairQueue(Generic[Item]):
 
     Args:
         is_finished: whether an item no longer needs to be served; such an item is skipped.
+        is_serving: whether taken items are still being served. Then what clients have used is remembered,
+            although none of them waits.
     """
 
-    def __init__(self, is_finished: Callable[[Item], bool] = lambda item: False) -> None:
-        self._is_finished = is_finished
+    def __init__(
+        self,
+        is_finished: Callable[[Item], bool] = lambda item: False,
+        is_serving: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._is_finished, self._is_serving = is_finished, is_serving
         self._virtual_time = 0
         self._flows: dict[Hashable, Flow[Item]] = {}  # by client
         self._busy: dict[Hashable, Flow[Item]] = {}  # by client: those with waiting items
@@ -116,6 +122,7 @@ class FairQueue(Generic[Item]):
             cost: cost of serving the item, above 0.
             kind: only items of the same kind are taken together.
         """
+        self._start_over_if_empty()
         flow = self._flow_of(client)
         if not flow.waiting.items:
             flow.tag = max(flow.tag, self._virtual_time)
@@ -225,7 +232,6 @@ class FairQueue(Generic[Item]):
             flow.tag += entry.cost
             budget -= entry.cost
             self.taken_cost += entry.cost
-        self._start_over_if_empty()
         return items
 
     def _first_flow(self, kind: Hashable) -> Flow[Item] | None:
@@ -253,8 +259,8 @@ class FairQueue(Generic[Item]):
             self._start_over_if_empty()
 
     def _start_over_if_empty(self) -> None:
-        """Forget what clients have used once no client waits."""
-        if not self._n_waiting:
+        """Forget what clients have used once no client waits, and none is served."""
+        if not self._n_waiting and not self._is_serving():
             self._flows.clear()
             self._heaps.clear()
             self._virtual_time = 0
@@ -280,9 +286,13 @@ URGENT = ("urgent",)
 class TwoLevelQueue(Generic[Item]):
     """A queue of urgent and normal items, each level fair to all clients; see ``FairQueue``."""
 
-    def __init__(self, is_finished: Callable[[Item], bool] = lambda item: False) -> None:
-        self._urgent: FairQueue[Item] = FairQueue(is_finished)
-        self._normal: FairQueue[Item] = FairQueue(is_finished)
+    def __init__(
+        self,
+        is_finished: Callable[[Item], bool] = lambda item: False,
+        is_serving: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._urgent: FairQueue[Item] = FairQueue(is_finished, is_serving)
+        self._normal: FairQueue[Item] = FairQueue(is_finished, is_serving)
         self._urgent_lead = 0
         """Cost of urgent items minus cost of normal items, of those taken while both levels had items."""
 
@@ -544,7 +554,9 @@ class Batcher:
         self.long_tokens = LONG_SHARE * max_batch_tokens
         """Cost above which an item is long."""
         self._on_scored, self._on_failed = on_scored, on_failed
-        self._queue: TwoLevelQueue[WorkItem] = TwoLevelQueue(WorkItem.is_finished)
+        self._queue: TwoLevelQueue[WorkItem] = TwoLevelQueue(
+            WorkItem.is_finished, lambda: bool(self._in_batches)
+        )
         self._in_batches: Counter[Hashable] = Counter()  # cost by client
         self._changed = asyncio.Event()  # set when a lane may find something to do
         self._lanes: list[asyncio.Task[None]] = []
@@ -659,9 +671,8 @@ class Batcher:
         only make batches small, which take longer.
         """
         heaviest, total = max(self._in_batches.values(), default=0), self._in_batches.total()
-        return (
-            heaviest > max(self.long_tokens, total / 2) and LIGHT_SHARE * heaviest >= self._in_batches[client]
-        )
+        own = self._in_batches[client]
+        return heaviest > max(self.long_tokens, total / 2) and own <= LIGHT_SHARE * heaviest
 
     def _take(self, budget: int) -> list[WorkItem]:
         """Take the items of the next batch. Short ones of light clients are a batch for themselves."""

@@ -156,3 +156,18 @@ def test_urgent_items_are_first_but_get_only_half_of_the_service():
     assert served["urgent"] <= 24
     queue.put("other", 5, client="modest", urgent=True)
     assert "other" in queue.take(1) + queue.take(1) + queue.take(1)
+
+
+def test_what_a_client_uses_counts_until_it_has_been_served():
+    serving = [True]
+    queue: FairQueue[str] = FairQueue(is_serving=lambda: serving[0])
+    for _ in range(2):
+        queue.put("heavy", 50, client="a")
+    assert queue.take(100) == ["heavy"] * 2
+    queue.put("heavy", 50, client="a")
+    queue.put("light", 5, client="b")
+    assert [queue.take(1), queue.take(1)] == [["light"], ["heavy"]]
+    serving[0] = False
+    queue.put("first", 50, client="a")  # nothing waits, nothing is served: all begin again
+    queue.put("second", 5, client="b")
+    assert [queue.take(1), queue.take(1)] == [["first"], ["second"]]
