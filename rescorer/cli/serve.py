@@ -184,6 +184,13 @@ def health(
         Path | None, typer.Option(help="PEM file of the client certificate's private key.")
     ] = None,
     server_name: Annotated[str, typer.Option(help="Expected name in the server's certificate.")] = "",
+    alive: Annotated[
+        bool,
+        typer.Option(
+            "--alive",
+            help="Only check that the server answers, ready or not; for probes that restart it otherwise.",
+        ),
+    ] = False,
 ) -> None:
     """Check that a server is ready, for probes: exit code 0, or 5 if this is not confirmed in time.
 
@@ -197,7 +204,11 @@ def health(
 
     use_tls = tls or ca is not None or certificate is not None or bool(server_name)
     identity = Tls(ca, certificate, key, server_name) if use_tls else None
-    with Client(target, tls=identity, retry=NO_RETRY) as client:
+    with Client(target, tls=identity, retry=NO_RETRY, only_ready=not alive) as client:
+        if alive:
+            client.check_alive(timeout_s)
+            typer.echo(f"{target} answers")
+            return
         client.wait_ready(timeout_s)
         missing = client.missing_models(timeout_s)
     typer.echo(f"{target} serves")

@@ -33,7 +33,7 @@ from rescorer.client.connection import (
     describe_unready,
 )
 from rescorer.errors import ConfigError, DeadlineExceeded, Overloaded, Unavailable
-from rescorer.protocol.messages import decode_missing_models, text_score_from_proto
+from rescorer.protocol.messages import LIVENESS, decode_missing_models, text_score_from_proto
 from rescorer.protocol.v1 import models_pb2
 from rescorer.scoring.options import Fallback, RescoreOptions, Weighting
 from rescorer.types import RescoredList, TextScore
@@ -105,7 +105,7 @@ class Client(BaseClient):
             Calls are distributed round robin over the healthy servers.
         model: Model to request, ``name`` or ``name/version``; empty requests the default model.
         connection: Fields of ``ConnectionOptions``: ``tls``, ``token``, ``retry``, ``connections``,
-            ``in_flight``, ``max_message_bytes``.
+            ``in_flight``, ``max_message_bytes``, ``only_ready``.
 
     Raises:
         ConfigError: an address is invalid, a certificate cannot be read, or the token would be sent in
@@ -142,6 +142,15 @@ class Client(BaseClient):
             reason = self._connections.diagnosis.explain() or self._find_unready_reason()
             raise DeadlineExceeded(f"{self._connections.target}: {reason}") from None
         raise self._ended_error()
+
+    def check_alive(self, timeout_s: float | None = 30.0) -> None:
+        """Check that a server answers at all. Unless ``only_ready`` is False, only a ready one is asked.
+
+        Raises:
+            DeadlineExceeded, Unavailable: no server answers.
+        """
+        with convert_rpc_errors(self._connections.diagnosis):
+            self._health.Check(HealthCheckRequest(service=LIVENESS), timeout=check_timeout(timeout_s))
 
     def missing_models(self, timeout_s: float | None = 30.0) -> tuple[str, ...]:
         """Return the models, as ``name/version``, that the server serves although their files are lost.
@@ -356,6 +365,11 @@ class AsyncClient(BaseClient):
             reason = reason or await self._find_unready_reason()
             raise DeadlineExceeded(f"{self._connections.target}: {reason}") from None
         raise self._ended_error()
+
+    async def check_alive(self, timeout_s: float | None = 30.0) -> None:
+        """Like ``Client.check_alive``."""
+        async with convert_rpc_errors_async(self._connections.diagnosis):
+            await self._health.Check(HealthCheckRequest(service=LIVENESS), timeout=check_timeout(timeout_s))
 
     async def missing_models(self, timeout_s: float | None = 30.0) -> tuple[str, ...]:
         """Like ``Client.missing_models``."""

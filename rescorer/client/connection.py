@@ -462,6 +462,8 @@ class ConnectionOptions:
     """Maximum number of calls that ``rescore_stream`` keeps in flight at once."""
     max_message_bytes: int = MAX_MESSAGE_BYTES
     """Largest request, in bytes, that the server accepts. Larger ones fail without being sent."""
+    only_ready: bool = True
+    """Whether calls are only sent to servers that report to be ready."""
 
     def __post_init__(self) -> None:
         for name, types, expected in (
@@ -471,6 +473,7 @@ class ConnectionOptions:
             ("connections", int, "a number"),
             ("in_flight", int, "a number"),
             ("max_message_bytes", int, "a number"),
+            ("only_ready", bool, "True or False"),
         ):
             value = getattr(self, name)
             if not isinstance(value, types):  # type: ignore[arg-type]  # Callable
@@ -535,6 +538,7 @@ class Connections:
         self.diagnosis = Diagnosis(target, tls)
         settings = [
             *channel_options(options.retry, options.max_message_bytes),
+            ("grpc.inhibit_health_checking", int(not options.only_ready)),
             *([("grpc.default_authority", authority)] if authority else []),
             *([("grpc.enable_http_proxy", 0)] if is_direct(target) else []),
             # Otherwise channels to the same address share one connection.

@@ -87,6 +87,9 @@ def is_local_target(target: str) -> bool:
     return all(is_loopback(re.sub(r":\d+$", "", address).strip("[]")) for address in addresses)
 
 
+LIVENESS = "liveness"
+"""Name of health that is SERVING as long as the server answers at all. Probes that restart a server ask for
+it, because a restart does not help a server that is still loading, or that has no model."""
 MISSING_MODELS = "rescorer-models-missing"
 """Key of the missing models in the trailing metadata of a health check; absent if no model is missing."""
 MAX_VALUE_CHARS = 500

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from rescorer.cli import main
+from rescorer.protocol.messages import LIVENESS
 from rescorer.service.access import hash_token
-from rescorer.service.api.management import LIVENESS
 from rescorer.service.settings import ServiceSettings, load_settings
 from tests.conftest import REPOSITORY
 from tests.support.servers import run_server
@@ -308,8 +308,8 @@ def test_systemd_unit_is_valid(tmp_path):
 
 
 def test_health_command_returns_an_exit_code(tmp_path, unused_tcp_port, monkeypatch, capsys):
-    def check_health(port: int) -> object:
-        options = ["health", f"127.0.0.1:{port}", "--timeout-s", "1"]
+    def check_health(port: int, *more: str) -> object:
+        options = ["health", f"127.0.0.1:{port}", "--timeout-s", "1", *more]
         monkeypatch.setattr(sys, "argv", ["rescorer", *options])
         with pytest.raises(SystemExit) as caught:
             main()
@@ -317,9 +317,10 @@ def test_health_command_returns_an_exit_code(tmp_path, unused_tcp_port, monkeypa
 
     with run_server(write_bundle(tmp_path, neural=False), load=False) as server:
         assert check_health(server.port) == 5
+        assert check_health(server.port, "--alive") == 0
         server.load()
         assert check_health(server.port) == 0
-    assert check_health(unused_tcp_port) == 5
+    assert check_health(unused_tcp_port) == check_health(unused_tcp_port, "--alive") == 5
     assert "serves" in capsys.readouterr().out
 
 

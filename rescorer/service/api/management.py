@@ -26,7 +26,7 @@ from grpc_health.v1.health_pb2_grpc import HealthServicer
 
 from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, Overloaded, RescorerError, shorten
 from rescorer.extensions import needed_streams
-from rescorer.protocol.messages import MISSING_MODELS, encode_missing_models, weights_to_proto
+from rescorer.protocol.messages import LIVENESS, MISSING_MODELS, encode_missing_models, weights_to_proto
 from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1 import models_pb2 as pb
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceServicer
@@ -42,11 +42,6 @@ from rescorer.service.settings import ServiceSettings
 log = structlog.get_logger()
 
 SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
-
-
-LIVENESS = "liveness"
-"""Name of health that is SERVING as long as the server answers at all. Probes that restart a server ask for
-it, because a restart does not help a server that is still loading, or that has no model."""
 
 
 class Health(HealthServicer):

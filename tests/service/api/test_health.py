@@ -10,9 +10,9 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse, H
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from rescorer.client import Client
+from rescorer.protocol.messages import LIVENESS
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.service.api.management import LIVENESS
 from rescorer.service.server import SERVICE
 from tests.support.http2 import (
     DATA,
