@@ -24,7 +24,9 @@ def find_matches(
 
 def estimate_search_bytes(n_words: int, phrase_sets: Sequence[PhraseSet]) -> int:
     """Return an upper bound of the memory for searching hypotheses with so many words together."""
-    kept = min(phrases.estimate_steps(n_words, phrase_sets), phrases.MAX_KEPT_PLACES)
+    lengths = [one.longest for one in phrase_sets]
+    compared = phrases.estimate_steps(n_words, lengths) // phrases.STEPS_PER_COMPARISON
+    kept = min(compared, phrases.MAX_KEPT_PLACES)
     return kept * ENDING_BYTES + n_words * MATCH_BYTES
 
 

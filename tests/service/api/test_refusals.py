@@ -103,7 +103,9 @@ def test_refuses_invalid_requests(stub):
     assert (code, reason) == (grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND")
     assert "'tiny/1' is" in text
     large = pb.RescoreRequest(lists=[make_list_message(texts=["a" * 70_000])])
-    assert expect_error(stub.Rescore, large)[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
+    code, text, reason, _ = expect_error(stub.Rescore, large)
+    assert (code, reason) == (invalid, "LIMIT_EXCEEDED")
+    assert "expected at most 65536 (max_message_bytes)" in text
 
 
 @pytest.mark.parametrize("name", ["default", "defualt", "mine"])
