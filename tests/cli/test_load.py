@@ -56,8 +56,10 @@ def test_measures_every_stage(tmp_path):
         assert stage["late_p99_ms"] is stage["health_p99_ms"] is stage["max_rss_bytes"] is None
     for stage in stages[2:]:
         assert sum(stage["codes"].values()) == stage["calls"]
-        # If the client's timer is later still, gRPC at the server ends a late call with CANCELLED.
-        assert set(stage["codes"]) <= {"OK", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CANCELLED"}
+        # If the client's timer is later still, gRPC at the server ends a late call with CANCELLED. The tiny
+        # model answers so many calls that gRPC may refuse those above the limit of a connection: UNAVAILABLE.
+        late, refused = {"DEADLINE_EXCEEDED", "CANCELLED"}, {"RESOURCE_EXHAUSTED", "UNAVAILABLE"}
+        assert set(stage["codes"]) <= {"OK"} | late | refused
         assert stage["max_rss_bytes"] > 1e7
         assert 0 <= stage["late_p99_ms"] < 1000
         assert stage["health_p99_ms"] > 0

@@ -118,11 +118,8 @@ def test_hypotheses_that_are_searched_together_have_the_phrases_of_each_alone(pa
         for hypothesis, partial in hypotheses:
             found = search.find(hypothesis, partial=partial)
             assert found == plain_matches(compiled, hypothesis, partial)
-    assert (
-        search.steps
-        <= estimate_steps(sum(len(hypothesis) for hypothesis, _ in hypotheses), lengths(compiled))
-        / STEPS_PER_COMPARISON
-    )
+    n_words = sum(len(hypothesis) for hypothesis, _ in hypotheses)
+    assert search.steps <= estimate_steps(n_words, lengths(compiled)) / STEPS_PER_COMPARISON
 
 
 def test_words_that_hypotheses_share_are_looked_up_once():
