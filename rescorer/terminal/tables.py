@@ -6,7 +6,6 @@ Tables are files of Markdown, CSV or LaTeX.
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import os
 import re
@@ -14,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,10 @@ from rich.table import Table
 from rich.text import Text
 from tqdm import tqdm
 
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, FormatError
 from rescorer.escapes import LINE_END, escape_controls, escape_formula, plain_stream
 from rescorer.evaluation.list_errors import MAX_NUMBER_CHARS, format_size
-from rescorer.formats.io.text_io import GZIP_MAGIC, write_text
+from rescorer.formats.io.text_io import max_line_bytes, read_byte_chunks, split_lines, write_text
 from rescorer.jobs.files import FileSummary
 from rescorer.terminal.options import option
 from rescorer.terminal.program import check_output_path
@@ -308,27 +308,25 @@ class ExportOptions:
             write_text(self.export, WRITERS[suffix](headings, rows))
 
 
-MAX_HEADER_BYTES = 1 << 24
-
-
 def count_json_lines(source: str) -> int | None:
-    """Count the lists of a file of JSON lines; return None if the file has another format.
+    """Count the lists of a file of JSON lines; return None if the file has another format or a single line.
 
-    This takes a hundredth of the time of rescoring the file, or less.
+    This takes a hundredth of the time of rescoring the file, or less, and never holds a line that is longer
+    than a list may be.
     """
     path = Path(source)
     if not path.is_file():
         return None
-    with path.open("rb") as file:
-        is_gzip = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
     try:
-        with gzip.open(path) if is_gzip else path.open("rb") as lines:
-            first = lines.readline(MAX_HEADER_BYTES)
-            if not first.startswith(b"{") or not first.endswith(b"\n"):
+        with path.open("rb") as file:
+            lines = split_lines(read_byte_chunks(file), max_line_bytes())
+            first, second = next(lines, None), next(lines, None)
+            if first is None or second is None or not first.startswith(b"{"):
                 return None
             is_list = b'"format"' not in first
-            return sum(line.startswith(b"{") for line in lines) + is_list
-    except (OSError, EOFError):  # a damaged file, which the reader reports
+            rest = chain([second], lines)
+            return sum(line is not None and line.startswith(b"{") for line in rest) + is_list
+    except (OSError, FormatError):  # a damaged file, which the reader reports
         return None
 
 
@@ -348,12 +346,13 @@ def progress_bar(what: str = "", *, enabled: bool = True, **style: Any) -> tqdm[
 def show_rescoring(
     enabled: bool, sources: Sequence[str] = ()
 ) -> Iterator[Callable[[int, FileSummary], None]]:
-    """Show a progress bar on standard error; yield the function to call after each batch.
+    """Show a progress bar on a terminal (standard error); yield the function to call after each batch.
 
     Args:
         sources: the inputs. If all are files of JSON lines, the bar also shows the total number of lists.
+            Without a terminal, they are not read.
     """
-    counts = list(map(count_json_lines, sources)) if enabled else []
+    counts = list(map(count_json_lines, sources)) if enabled and sys.stderr.isatty() else []
     total = None if None in counts else sum(filter(None, counts)) or None
     with progress_bar("rescoring", enabled=enabled, unit=" lists", total=total) as bar:
 

@@ -7,15 +7,18 @@ import json
 import re
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from rescorer.cli import main
 from rescorer.cli.program import REMOVED
+from rescorer.formats.io.text_io import MAX_LINE_VARIABLE
 from rescorer.formats.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
 from rescorer.service.settings import ServiceSettings
+from rescorer.terminal import tables
 from rescorer.terminal.tables import count_json_lines
 from rescorer_training.cli import main as train_main
 from tests.support.list_lines import GOOD, write
@@ -262,8 +265,32 @@ def test_progress_has_a_total_where_the_size_is_known(tmp_path):
     assert count_json_lines(str(packed)) == 2
     header = write(tmp_path / "b.jsonl", '{"format": "x"}', *lines)
     assert count_json_lines(str(header)) == 2
-    for other in (write(tmp_path / "c.txt", "the cat (u1)"), tmp_path, "-"):
+    one_line = write(tmp_path / "document.json", '{"results": [{}, {}]}')
+    for other in (write(tmp_path / "c.txt", "the cat (u1)"), one_line, tmp_path, "-"):
         assert count_json_lines(str(other)) is None
+
+
+@pytest.mark.parametrize("n_before", [0, 2])
+def test_counting_lists_never_holds_a_line_that_is_too_long(n_before, tmp_path, monkeypatch):
+    monkeypatch.setenv(MAX_LINE_VARIABLE, "100000")
+    packed = tmp_path / "a.jsonl.gz"
+    packed.write_bytes(gzip.compress(b"{}\n" * n_before + b"{" + bytes(1 << 24), compresslevel=1))
+    tracemalloc.start()
+    try:
+        assert count_json_lines(str(packed)) == (n_before or None)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 21
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("is_terminal", "is_quiet"), [(True, False), (True, True), (False, False)])
+def test_inputs_are_counted_only_for_a_bar_that_is_shown(is_terminal, is_quiet, monkeypatch):
+    counted: list[str] = []
+    monkeypatch.setattr(tables, "count_json_lines", counted.append)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    with tables.show_rescoring(not is_quiet, ["a.jsonl"]):
+        pass
+    assert bool(counted) == (is_terminal and not is_quiet)
 
 
 @pytest.mark.parametrize("command", REMOVED)

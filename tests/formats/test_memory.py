@@ -169,6 +169,25 @@ def test_values_are_counted_to_the_end_of_one_value_only(monkeypatch):
         stream.read_value()
 
 
+@pytest.mark.parametrize(("max_values", "n_searches"), [(100_000, 1), (1_000, 16), (10, 1_667)])
+def test_many_values_in_a_row_are_counted_together(max_values, n_searches, monkeypatch):
+    """Of the 15,000 brackets and commas of 5,000 values, each search passes as many as one value may have."""
+    text = "[" + "[1,2]," * 5_000 + "0]"
+    searches: list[JsonStream] = []
+    cut_text = JsonStream._cut_text
+
+    def count_and_cut(stream):
+        searches.append(stream)
+        return cut_text(stream)
+
+    monkeypatch.setattr(JsonStream, "_cut_text", count_and_cut)
+    stream = JsonStream(iter([text]), "f")
+    monkeypatch.setattr(stream, "_max_values", max_values)
+    elements = stream.read_elements()
+    assert [stream.read_value() for _ in zip(range(5_000), elements, strict=False)] == [[1, 2]] * 5_000
+    assert len(searches) == n_searches
+
+
 def test_streams_with_a_name_per_hypothesis_make_no_square(tmp_path):
     """One stream for each of 3,000 hypotheses would be 9 million scores, of 72 MB."""
     hypotheses = ", ".join(f'{{"text": "a", "scores": {{"{number}": 1}}}}' for number in range(3000))

@@ -173,6 +173,7 @@ class JsonStream:
         self._file = file
         self._limit, self._max_values = max_line_bytes(), max_values()
         self._text, self._at = "", 0
+        self._cut, self._cut_from = "", 0  # see _cut_text
         self._line, self._column = line, 0  # of the first character of the text
         self._ended = False
         self._read_error: FormatError | None = None
@@ -236,13 +237,16 @@ class JsonStream:
         """Read the next value."""
         self.peek()
         while True:
-            text = self._cut_text()
+            text = self._cut
             try:
                 value, end = DECODER.raw_decode(text, self._at)
             except json.JSONDecodeError as error:
                 near_end = error.pos >= len(text) - MAX_TOKEN_CHARACTERS
                 cut_short = error.msg.startswith("Unterminated") or near_end
                 if cut_short and len(text) < len(self._text):
+                    if self._cut_from < self._at:
+                        self._cut_text()
+                        continue
                     message = f"a value has more than {self._max_values:,} values in it"
                     self._fail_unparsable(f"{message}; set {MAX_LINE_VARIABLE} to allow more")
                 if not (cut_short and self._read_more()):
@@ -257,14 +261,18 @@ class JsonStream:
         self._at = end
         return value
 
-    def _cut_text(self) -> str:
-        """The text up to the place at which a value that begins at the cursor would have too many values."""
+    def _cut_text(self) -> None:
+        """Cut the text where a value that begins at the cursor would have too many values.
+
+        No later value that ends before the cut has too many either. The text is therefore cut again only
+        after it has been read, and where a later value reaches the cut, so that the total time stays linear.
+        """
+        self._cut, self._cut_from = self._text, self._at
         if len(self._text) - self._at <= self._max_values:
-            return self._text
-        if sum(self._text.count(mark, self._at) for mark in ",[{") <= self._max_values:
-            return self._text
-        starts = VALUE_START.finditer(self._text, self._at)
-        return self._text[: next(islice(starts, self._max_values, None)).start()]
+            return
+        if sum(self._text.count(mark, self._at) for mark in ",[{") > self._max_values:
+            starts = VALUE_START.finditer(self._text, self._at)
+            self._cut = self._text[: next(islice(starts, self._max_values, None)).start()]
 
     def read_members(self, allow_duplicates: bool = False) -> Iterator[str]:
         """Yield each key of the next object; the caller must read the value after each key.
@@ -344,6 +352,7 @@ class JsonStream:
         if size:
             self._line, self._column = self._locate(self._at)
             self._text, self._at = rest + "".join(new), 0
+            self._cut_text()
         return size > 0
 
     def _locate(self, at: int) -> tuple[int, int]:

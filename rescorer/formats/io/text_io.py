@@ -407,7 +407,7 @@ def read_lines(
     with _open_input(source) as stream:
         number = first - 1
         try:
-            for raw in _split_lines(read_chunks(stream, name), limit):
+            for raw in split_lines(read_chunks(stream, name), limit):
                 number += 1
                 yield number, _decode_line(raw, name, number, limit, encoding)
         except READ_ERRORS as error:
@@ -612,7 +612,7 @@ def max_line_bytes() -> int:
     return limit
 
 
-def _split_lines(chunks: Iterator[bytes], limit: int) -> Iterator[bytes | None]:
+def split_lines(chunks: Iterator[bytes], limit: int) -> Iterator[bytes | None]:
     """Yield lines without their line ends, or None in place of a line longer than ``limit`` bytes."""
     parts: list[bytes] = []
     size = 0
