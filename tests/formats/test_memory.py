@@ -171,7 +171,7 @@ def test_values_are_counted_to_the_end_of_one_value_only(monkeypatch):
 
 @pytest.mark.parametrize(("max_values", "n_searches"), [(100_000, 1), (1_000, 16), (10, 1_667)])
 def test_many_values_in_a_row_are_counted_together(max_values, n_searches, monkeypatch):
-    """Of the 15,000 brackets and commas of 5,000 values, each search passes as many as one value may have."""
+    """A new search is needed only after the 15,000 brackets and commas exceed the limit of a value again."""
     text = "[" + "[1,2]," * 5_000 + "0]"
     searches: list[JsonStream] = []
     cut_text = JsonStream._cut_text
