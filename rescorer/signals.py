@@ -39,22 +39,24 @@ def handle_signals() -> Iterator[None]:
     """
     global _is_over
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _stop)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _stop)
+    signal.signal(signal.SIGTERM, _stop)  # the last one: a program that handles it handles all
     try:
         yield
     except BaseException:
         if _exit is None:
             raise
+    if _exit is not None:
         _is_over = True
-        sys.exit(_exit.code)  # some libraries turn the exception into another one
+        sys.exit(_exit.code)  # some libraries turn the exception into another one, or lose it
 
 
 def _stop(number: int, _: object) -> None:
     global _exit
     if _exit is None:
         _exit = SystemExit(128 + number)
+        sys.unraisablehook = _report_unraisable
         # threading.Thread would take locks that this thread may hold
         _thread.start_new_thread(_insist, (_thread.get_ident(), number))
     if not _is_over and not _is_handled(_exit):
@@ -67,6 +69,12 @@ def _is_handled(error: BaseException) -> bool:
     while current is not None and current is not error:
         current = current.__context__
     return current is not None
+
+
+def _report_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    """Print an exception that cannot be raised, as in a destructor, unless it is a stop: that is repeated."""
+    if unraisable.exc_value is None or unraisable.exc_value is not _exit:
+        sys.__unraisablehook__(unraisable)
 
 
 def _insist(thread: int, number: int) -> None:
@@ -97,7 +105,8 @@ class HeldStop:
 
 @contextmanager
 def hold_stops() -> Iterator[HeldStop]:
-    """Within this context, SIGTERM and Ctrl-C only request a stop. It takes effect at the end of the context.
+    """Within this context, SIGTERM and Ctrl-C only request a stop. It takes effect at the end of the context,
+    also if that ends with an error.
 
     For work that must not be interrupted at just any moment, such as the steps of a training: it checks
     between steps whether a stop was requested, saves what it has done, and leaves the context with
@@ -109,7 +118,8 @@ def hold_stops() -> Iterator[HeldStop]:
         held.number = held.number or number
 
     handlers = {int(number): signal.getsignal(number) for number in STOP_SIGNALS}
-    former = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
+    keep = signal.SIG_IGN, None  # None: a handler that Python did not install, and could not restore
+    former = {number: handler for number, handler in handlers.items() if handler not in keep}
     try:
         for number in former:
             signal.signal(number, hold)
@@ -120,11 +130,11 @@ def hold_stops() -> Iterator[HeldStop]:
     except Stopped:
         held.number = held.number or signal.SIGTERM
     finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
-    if held.number:
-        handler = former.get(held.number)
-        handler(held.number, None) if callable(handler) else signal.raise_signal(held.number)
+        for number in former:
+            signal.signal(number, former[number])
+        if held.number:
+            handler = former.get(held.number)
+            handler(held.number, None) if callable(handler) else signal.raise_signal(held.number)
 
 
 @contextmanager

@@ -25,8 +25,12 @@ pytestmark = pytest.mark.slow
 DELAYS_S = 0.0, 0.3, 1.0, 2.0
 """Times between the start of a program and the signal; imports take 2 s if a network is loaded."""
 LIST = json.dumps({"id": "u", "hypotheses": [{"text": "the cat", "scores": {"acoustic": -1.0}}]})
+WAIT_S = 60
+"""Time for what takes a few seconds, also on a busy machine."""
 N_PROCESSES = 4
 """A command, the tracker of ``multiprocessing``, and two processes that score."""
+N_LISTS = 1000
+"""More than is read at once, so that rescoring begins before the input ends."""
 RESCORER, TRAINER = (sys.executable, "-m", "rescorer.cli"), (sys.executable, "-m", "rescorer_training")
 UNSHARE = "unshare", "--pid", "--fork", "--kill-child", "--mount-proc"
 
@@ -34,15 +38,19 @@ UNSHARE = "unshare", "--pid", "--fork", "--kill-child", "--mount-proc"
 @contextmanager
 def start(*command: object, stderr: int | IO[str] = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
     """Start a program in a process group of its own; kill the group at the end."""
-    process = subprocess.Popen(
-        [*map(str, command)], stdin=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
-    )
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+    with subprocess.Popen(
+        [*map(str, command)],
+        stdin=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        start_new_session=True,
+        pipesize=1 << 20,  # more than tests write
+    ) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def handles(pid: int, number: int) -> bool:
@@ -61,11 +69,15 @@ def wait_until_handled(process: subprocess.Popen[str]) -> None:
 
 @pytest.fixture
 def in_processes(ngram_bundle: Path, tmp_path: Path) -> tuple[object, ...]:
-    """A command that rescores eight lists in two processes, which take a second to start."""
-    lists = tmp_path / "lists.jsonl"
-    lists.write_text(f"{LIST}\n" * 8)
+    """A command that rescores lists in two processes until the pipe ends from which it reads them."""
     more = ("-o", tmp_path / "out.jsonl", "--weights", "default", "--workers", 2, "--batch-words", 1)
-    return *RESCORER, "rescore", lists, "--bundle", ngram_bundle, *more
+    return *RESCORER, "rescore", "-", "--bundle", ngram_bundle, *more
+
+
+def write_lists(process: subprocess.Popen[str]) -> None:
+    """Send lists to the process, and keep the pipe open."""
+    process.stdin.write(f"{LIST}\n" * N_LISTS)
+    process.stdin.flush()
 
 
 @pytest.fixture
@@ -88,7 +100,7 @@ def test_a_signal_ends_a_command_whenever_it_comes(commands, name, number, tmp_p
             wait_until_handled(process)
             time.sleep(delay_s)
             process.send_signal(number)
-            assert (process.wait(20), process.stderr.read()) == (128 + number, "")
+            assert (process.wait(WAIT_S), process.stderr.read()) == (128 + number, "")
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
@@ -96,7 +108,8 @@ def test_sigterm_before_a_command_has_begun_ends_it(commands):
     with start(*commands["rescore"]) as process:
         time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) in (-signal.SIGTERM, TERMINATED_STATUS)  # by the kernel if Python starts late
+        # by the kernel if Python starts late
+        assert process.wait(WAIT_S) in (-signal.SIGTERM, TERMINATED_STATUS)
 
 
 @pytest.mark.parametrize(("name", "statuses"), [("rescore", {TERMINATED_STATUS}), ("serve", {0, 143})])
@@ -111,7 +124,7 @@ def test_sigterm_ends_process_1_whenever_it_comes(commands, name, statuses):
             wait_until(lambda pid=first: handles(pid, signal.SIGTERM))
             time.sleep(delay_s)
             os.kill(first, signal.SIGTERM)
-            assert unshare.wait(20) in statuses
+            assert unshare.wait(WAIT_S) in statuses
 
 
 def test_the_handler_is_there_before_anything_that_takes_long_is_imported():
@@ -121,35 +134,42 @@ def test_the_handler_is_there_before_anything_that_takes_long_is_imported():
 
 
 def test_sighup_does_not_end_a_command_or_its_processes(in_processes, tmp_path):
-    most = 0
     with start(*in_processes) as process:
+        write_lists(process)
         wait_until(lambda: handles(process.pid, signal.SIGHUP))
+
+        def have_started() -> bool:
+            os.killpg(process.pid, signal.SIGHUP)
+            return len(process_tree(process.pid)) == N_PROCESSES
+
+        wait_until(have_started)
+        process.stdin.close()
         while process.poll() is None:
             os.killpg(process.pid, signal.SIGHUP)
-            most = max(most, len(process_tree(process.pid)))
             time.sleep(0.02)
-        errors = process.stderr.read()
-    assert (process.returncode, most) == (0, N_PROCESSES), errors
-    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 8
+        assert process.returncode == 0, process.stderr.read()
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == N_LISTS
 
 
 def test_sigterm_ends_the_processes_of_a_command(in_processes, tmp_path):
     with start(*in_processes) as process:
+        write_lists(process)
         wait_until(lambda: len(process_tree(process.pid)) == N_PROCESSES)
         children = process_tree(process.pid)[1:]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == TERMINATED_STATUS
-        wait_until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in children), 10)
-    assert [path.name for path in tmp_path.iterdir()] == ["lists.jsonl"]
+        assert process.wait(WAIT_S) == TERMINATED_STATUS
+        wait_until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in children))
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_ctrl_c_ends_a_command_and_its_processes_quietly(in_processes, tmp_path):
     with start(*in_processes) as process:
+        write_lists(process)
         wait_until(lambda: len(process_tree(process.pid)) == N_PROCESSES)
         os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(20) == 128 + signal.SIGINT
+        assert process.wait(WAIT_S) == 128 + signal.SIGINT
         assert "Traceback" not in process.stderr.read()
-    assert [path.name for path in tmp_path.iterdir()] == ["lists.jsonl"]
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_sighup_ends_no_process_of_a_server_that_starts(ngram_bundle, tmp_path):
@@ -165,22 +185,24 @@ def test_sighup_ends_no_process_of_a_server_that_starts(ngram_bundle, tmp_path):
             time.sleep(0.02)
         n_processes = len(process_tree(process.pid))
         os.killpg(process.pid, signal.SIGTERM)
-        assert process.wait(60) == 0, path.read_text()
+        assert process.wait(WAIT_S) == 0, path.read_text()
     assert n_processes == 4
     assert [line for line in path.read_text().splitlines() if json.loads(line)["level"] != "info"] == []
 
 
-@pytest.mark.parametrize(("cleanup_s", "names"), [(0, []), (60, ["folder"])], ids=["cleans up", "hangs"])
-def test_a_program_has_some_time_to_clean_up(tmp_path, cleanup_s, names):
+@pytest.mark.parametrize(
+    ("limit_s", "cleanup_s", "names"), [(60, 1, []), (1, 600, ["folder"])], ids=["cleans up", "hangs"]
+)
+def test_a_program_has_some_time_to_clean_up(tmp_path, limit_s, cleanup_s, names):
     code = f"""
 import os, time
 from rescorer import signals
-signals.CLEANUP_S = 1.0
+signals.CLEANUP_S = {limit_s}
 with signals.handle_signals():
     os.mkdir("folder")
     try:
         print(flush=True)
-        time.sleep(60)
+        time.sleep(600)
     finally:
         time.sleep({cleanup_s})
         os.rmdir("folder")
@@ -188,7 +210,7 @@ with signals.handle_signals():
     with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == TERMINATED_STATUS
+        assert process.wait(WAIT_S) == TERMINATED_STATUS
     assert [path.name for path in tmp_path.iterdir()] == names
 
 
@@ -220,18 +242,51 @@ with signals.handle_signals():
     os.mkdir("folder")
     try:
         {LOSSES[loss].strip().replace(chr(10), chr(10) + " " * 8)}
-        time.sleep(60)
+        time.sleep(600)
     finally:
         os.rmdir("folder")
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True)
-    assert (done.returncode, [*tmp_path.iterdir()]) == (TERMINATED_STATUS, [])
+    assert (done.returncode, done.stderr, [*tmp_path.iterdir()]) == (TERMINATED_STATUS, b"", [])
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_program_that_ends_before_a_lost_stop_is_repeated_has_its_status(loss):
+    code = f"""
+import os, signal
+from rescorer import signals
+signals.REPEAT_S = 600
+with signals.handle_signals():
+    {LOSSES[loss].strip().replace(chr(10), chr(10) + " " * 4)}
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert (done.returncode, done.stderr) == (TERMINATED_STATUS, b"")
+
+
+def test_other_errors_in_destructors_are_printed_after_a_stop():
+    code = """
+import os, signal
+from rescorer import signals
+
+class Failing:
+    def __del__(self):
+        raise ValueError("cannot close")
+
+with signals.handle_signals():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        Failing()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert (done.returncode, b"ValueError: cannot close" in done.stderr) == (TERMINATED_STATUS, True)
 
 
 def test_later_signals_do_not_interrupt_the_cleanup(tmp_path):
     code = """
 import os, signal, time
 from rescorer import signals
+signals.CLEANUP_S = 60.0
 with signals.handle_signals():
     os.mkdir("folder")
     try:
@@ -264,6 +319,25 @@ def test_held_stops_take_effect_at_the_end():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_a_held_stop_takes_effect_after_an_error_too():
+    def fail() -> None:
+        with hold_stops():
+            signal.raise_signal(signal.SIGINT)
+            raise OSError("no more processes")
+
+    with pytest.raises(KeyboardInterrupt) as stop:
+        fail()
+    assert isinstance(stop.value.__context__, OSError)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_handlers_that_python_did_not_install_are_kept(monkeypatch):
+    monkeypatch.setattr(signal, "getsignal", lambda number: None)
+    with hold_stops() as held, pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert held.number == 0
+
+
 def test_nothing_is_held_outside_the_main_thread():
     def hold() -> int:
         with hold_stops() as stop:
@@ -289,5 +363,5 @@ with signals.handle_signals():
     with subprocess.Popen([sys.executable, "-c", code], **pipes) as process:
         process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == TERMINATED_STATUS
+        assert process.wait(WAIT_S) == TERMINATED_STATUS
         assert process.stderr.read() == b""

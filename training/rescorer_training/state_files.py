@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,12 +21,15 @@ from torch import Tensor
 
 from rescorer.errors import BundleError, ConfigError, ScoringError
 
+logger = logging.getLogger(__name__)
+
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """Let no other process of this machine train in a folder within the context.
 
     The kernel keeps the lock, so none is left if the process is killed. Reading the folder needs no lock.
+    On a file system without locks, a warning says that nothing is kept out.
 
     Raises:
         ConfigError: another process trains there, or there is no such folder.
@@ -41,8 +45,10 @@ def lock_folder(folder: Path) -> Iterator[None]:
         raise ConfigError(
             f"{folder}: another process is training there; wait until it has ended, or choose another folder"
         ) from None
-    except OSError:  # a file system without locks
-        pass
+    except OSError as error:  # some network file systems have no locks of folders
+        logger.warning(
+            "%s: cannot be locked (%s); let no other process train there", folder, error.strerror or error
+        )
     try:
         yield
     finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +56,20 @@ def test_the_lock_ends_with_the_context(tmp_path: Path) -> None:
         with lock_folder(tmp_path), pytest.raises(ConfigError), lock_folder(tmp_path):
             pass
     assert [*tmp_path.iterdir()] == []
+
+
+def test_a_file_system_without_locks_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with lock_folder(tmp_path):
+        pass
+    assert caplog.messages == [
+        f"{tmp_path}: cannot be locked (No locks available); let no other process train there"
+    ]
 
 
 @pytest.mark.parametrize("has_state", [False, True])

@@ -20,7 +20,8 @@ from rescorer_training.cli import app
 from rescorer_training.corpus import record_normaliser
 from rescorer_training.recipe.config import make_recipe, read_recipe
 from rescorer_training.recipe.report import Report, plot_curves, render_markdown
-from rescorer_training.recipe.run import run_recipe, start_run
+from rescorer_training.recipe.run import open_run, run_recipe
+from rescorer_training.state_files import lock_folder
 
 TOML = """
 title = "Toy"
@@ -130,8 +131,12 @@ def test_a_run_begun_by_other_rules_goes_on_with_them(tmp_path, data):
     folder.mkdir()
     (folder / "ngram.arpa.gz").touch()
     record_normaliser(folder / "ngram.arpa.gz", Normaliser(NormaliserSettings.first_rules()))
-    assert start_run(recipe, data, folder, "cpu", 1).normaliser.settings == NormaliserSettings.first_rules()
-    assert start_run(recipe, data, tmp_path / "new", "cpu", 1).normaliser.settings == NormaliserSettings()
+    with (
+        open_run(recipe, data, folder, "cpu", 1) as old,
+        open_run(recipe, data, tmp_path / "new", "cpu", 1) as new,
+    ):
+        assert old.normaliser.settings == NormaliserSettings.first_rules()
+        assert new.normaliser.settings == NormaliserSettings()
 
 
 def test_missing_plot_library_is_noticed_before_any_work(tmp_path, data, monkeypatch):
@@ -217,6 +222,14 @@ def test_missing_weights_set_is_reported_before_training(tmp_path):
     with pytest.raises(ConfigError, match=r"weight_sets: .*mine.json does not exist; .* names pocketsphinx"):
         run_recipe(recipe, tmp_path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_in_which_a_process_trains_stays_as_it_is(tmp_path, data):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    with lock_folder(folder), pytest.raises(ConfigError, match="out: another process is training there"):
+        run_recipe(read_recipe(str(tmp_path / "toy.toml")), data, folder)
+    assert [*folder.iterdir()] == []
 
 
 def test_names_the_shipped_normalisers(tmp_path):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -109,8 +110,14 @@ class RecipeRun:
         print_status(f"{self.recipe.name}: {message}")
 
 
-def start_run(recipe: Recipe, data: Path, folder: Path, device: str, threads: int | None) -> RecipeRun:
-    """Check that all texts exist, make the output folder, and write the parts of texts that are used."""
+@contextmanager
+def open_run(
+    recipe: Recipe, data: Path, folder: Path, device: str, threads: int | None
+) -> Iterator[RecipeRun]:
+    """Check that all texts exist, make the output folder, and write the parts of texts that are used.
+
+    Within the context, no other process trains in the folder.
+    """
     text = recipe.text
     names = [*text.train, text.validation, *text.tests, *recipe.vocabulary.all_of]
     names += chain.from_iterable(network.run.train for network in recipe.networks.values())
@@ -124,15 +131,16 @@ def start_run(recipe: Recipe, data: Path, folder: Path, device: str, threads: in
     if recipe.networks:
         check_plotting()  # now rather than after hours of training
     make_folder(folder)
-    train, validation = tuple(data / name for name in text.train), data / text.validation
-    if text.held_out_lines:
-        train, validation = split_held_out(train, text.held_out_lines, folder / "text")
-    if text.first_share < 1:
-        train = tuple(
-            take_first(path, text.first_share, folder / "text" / f"{number}-first.txt")
-            for number, path in enumerate(train, start=1)
-        )
-    return RecipeRun(recipe, data, folder, device, threads, normaliser, train, validation)
+    with lock_folder(folder):
+        train, validation = tuple(data / name for name in text.train), data / text.validation
+        if text.held_out_lines:
+            train, validation = split_held_out(train, text.held_out_lines, folder / "text")
+        if text.first_share < 1:
+            train = tuple(
+                take_first(path, text.first_share, folder / "text" / f"{number}-first.txt")
+                for number, path in enumerate(train, start=1)
+            )
+        yield RecipeRun(recipe, data, folder, device, threads, normaliser, train, validation)
 
 
 def split_held_out(train: tuple[Path, ...], n_lines: int, folder: Path) -> tuple[tuple[Path, ...], Path]:
@@ -445,11 +453,11 @@ def run_recipe(
     """Make the n-gram models, the vectors, the networks, the bundle and the report in ``folder``.
 
     Raises:
-        ConfigError: a text of the recipe is missing from ``data``, or matplotlib is missing.
+        ConfigError: a text of the recipe is missing from ``data``, matplotlib is missing, or another process
+            trains in the folder.
         RescorerError: a stage fails; the results of earlier stages remain.
     """
-    run = start_run(recipe, data, folder, device, threads)
-    with lock_folder(folder):
+    with open_run(recipe, data, folder, device, threads) as run:
         check_networks(run)
         estimate_ngrams(run)
         train_vectors(run)
