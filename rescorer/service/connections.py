@@ -71,7 +71,11 @@ class ConnectionGuard:
         self._dropped: set[str] = set()
 
     def is_suspect(self, peer: str) -> bool:
-        """Whether a connection has less than half of its budget left, or comes from where one was cut off."""
+        """Whether a connection has less than half of a budget left.
+
+        One from an address of which another was cut off begins with less, so it is suspect from its first
+        reset on.
+        """
         budget = self._budgets.get(peer)
         return budget is not None and budget.resets < self._burst / 2
 
@@ -136,10 +140,13 @@ def close_connection(peer: str) -> bool:
         with suppress(OSError):  # closed in the meantime, or not connected
             if not stat.S_ISSOCK(os.stat(int(name)).st_mode):
                 continue
-            with socket.socket(fileno=os.dup(int(name))) as connection:
+            connection = socket.socket(fileno=int(name))  # no copy: there may be no free descriptor
+            try:
                 if connection.family in IP and name_peer(connection.getpeername()) == unquote(peer):
                     connection.shutdown(socket.SHUT_RDWR)
                     return True
+            finally:
+                connection.detach()  # it is gRPC's
     return False
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import suppress
+import threading
 
+import grpc
 import pytest
 
 from rescorer.client import NO_RETRY, Client
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service import connections
 from rescorer.service.connections import (
     REMEMBERED_S,
@@ -21,6 +24,7 @@ from rescorer.service.connections import (
 from tests.support.clients import make_list
 from tests.support.http2 import RESCORE, RawConnection
 from tests.support.servers import run_server, wait_until
+from tests.support.stubs import make_list_message
 
 BURST = 100
 FIRST, SECOND, FAR = "ipv4:10.0.0.1:1000", "ipv4:10.0.0.1:2000", "ipv4:10.0.0.2:1000"
@@ -98,9 +102,12 @@ def test_forgets_which_calls_to_drop(monkeypatch):
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_closes_the_connection_of_a_peer(address):
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        server = socket.create_server((address, 0), family=family)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
     with (
-        suppress(OSError),  # without IPv6
-        socket.create_server((address, 0), family=family) as server,
+        server,
         socket.create_connection(server.getsockname()[:2]) as client,
         server.accept()[0] as accepted,
     ):
@@ -122,6 +129,30 @@ def reset_calls(port: int, batches: int) -> bool:
         except OSError:
             return True
         return False
+
+
+@pytest.mark.slow
+def test_calls_that_the_server_refuses_unread_are_no_resets(ngram_bundle):
+    end = threading.Event()
+
+    def send_nothing(first=()):
+        yield from first
+        end.wait(60)
+
+    settings = {"max_client_lists": 4, "max_client_streams": 1}  # 138 resets would be allowed
+    with run_server(ngram_bundle, **settings) as server, grpc.insecure_channel(server.target) as channel:
+        stub = RescorerServiceStub(channel)
+        request = pb.RescoreStreamRequest(lists=[make_list_message()])
+        served = stub.RescoreStream(send_nothing([request]))
+        next(served)  # it has the only place
+        try:
+            for _ in range(8):
+                calls = [stub.RescoreStream(send_nothing()) for _ in range(50)]
+                assert {call.code() for call in calls} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        finally:
+            end.set()
+        assert list(served) == []
+        assert server.server.metrics.connections_cut_off._value.get() == 0
 
 
 @pytest.mark.slow

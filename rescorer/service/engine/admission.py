@@ -636,7 +636,8 @@ RETRY_BOUNDS_S = (0.05, 5.0)
 
 
 STARVED_REFUSALS = 10
-"""A client that is refused this many times in a row, each time while a worker is idle, is starved."""
+"""A client that is refused this many times in a row, each time while a worker is idle and the client has
+nothing in flight, is starved."""
 RECENT_BATCHES = 31
 """Number of batches of a client from which its pace follows."""
 LEAST_TOKENS = 256
@@ -888,7 +889,8 @@ class Admission:
 
     def _remember_refused(self, client: Hashable) -> None:
         former = self._refusals.pop(client, None)  # reinsert at the end, so that the oldest come first
-        count = (former.while_idle if former else 0) + 1 if self._is_idle() else 0
+        is_left_out = self._is_idle() and not self.lists.has(client)
+        count = (former.while_idle if former else 0) + 1 if is_left_out else 0
         self._refusals[client] = Refusals(time.monotonic(), count)
         if count and count % STARVED_REFUSALS == 0:
             self._on_starved(client)

@@ -309,6 +309,7 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
             try:
                 return await handler.unary_unary(await self._read_request(context), context)
             except grpc.aio.AbortError as error:
+                mark_served()  # by a refusal, perhaps before anything was read
                 raise without_frames(error)  # noqa: B904 (it is the same error)
 
         async def answer_one(requests: Requests, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
@@ -345,6 +346,7 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
                         yield response
                 mark_served()  # the client has ended the stream, perhaps without a message
             except grpc.aio.AbortError as error:
+                mark_served()
                 raise without_frames(error)  # noqa: B904 (it is the same error)
 
         return answer

@@ -277,5 +277,7 @@ def test_a_client_that_is_refused_ten_times_in_a_row_while_workers_are_idle_is_r
             assert starved == []
             await refuse("a", 11)
             assert starved == ["a", "a"]
+            await refuse("holder", 11)  # it is served already
+            assert starved == ["a", "a"]
 
     asyncio.run(make_calls())
