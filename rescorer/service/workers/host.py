@@ -64,6 +64,7 @@ LoadScorer = Callable[..., TrieScorer]
 Result = TypeVar("Result")
 
 WARM_UP = build_trie([("warm", "up"), ()])
+"""A tiny trie."""
 
 
 def score_all(scorer: TrieScorer, trie: HypothesisTrie) -> None:
@@ -71,9 +72,6 @@ def score_all(scorer: TrieScorer, trie: HypothesisTrie) -> None:
     for surface in (False, True):
         if scorer.readers(surface=surface):
             scorer.score(trie, surface=surface)
-
-
-"""A tiny trie."""
 
 
 class LoadedModels:
@@ -464,7 +462,7 @@ async def perform(models: SharedModels, client: object, frame: Frame) -> tuple[d
         case "probe":
             await models.probe()
             return {}, {}
-        case "score":
+        case frames.SCORE:
             return (await models.score(ScoreJob.unpack(frame))).pack()
     raise ValueError(f"unknown operation {header['do']!r}")
 
