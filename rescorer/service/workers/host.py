@@ -129,8 +129,17 @@ class LoadedModels:
         if scorer is None:
             raise Unavailable(f"{job.label} is not loaded")
         encoders = {name: scorer.encoders[name] for name in job.encoders}
-        stopwatch, context_words, device_bytes = Stopwatch(), ContextWords(), dict[str, int]()
-        with stopwatch.running(), context_words.counting(), pausing(on_pause):
+        paused_s = 0.0
+
+        def pause() -> None:
+            nonlocal paused_s
+            began_at = time.perf_counter()
+            on_pause()
+            paused_s += time.perf_counter() - began_at
+
+        stopwatch = Stopwatch(lambda: time.perf_counter() - paused_s)  # what overtakes has its own
+        context_words, device_bytes = ContextWords(), dict[str, int]()
+        with stopwatch.running(), context_words.counting(), pausing(pause):
             scores = scorer.score(job.trie, job.models, encoders, surface=job.surface)
         if self._device != "cpu":
             from rescorer.models.kernels import memory_bytes
