@@ -64,6 +64,7 @@ LoadScorer = Callable[..., TrieScorer]
 Result = TypeVar("Result")
 
 WARM_UP = build_trie([("warm", "up"), ()])
+"""A tiny trie."""
 
 
 def score_all(scorer: TrieScorer, trie: HypothesisTrie) -> None:
@@ -71,9 +72,6 @@ def score_all(scorer: TrieScorer, trie: HypothesisTrie) -> None:
     for surface in (False, True):
         if scorer.readers(surface=surface):
             scorer.score(trie, surface=surface)
-
-
-"""A tiny trie."""
 
 
 class LoadedModels:
@@ -131,8 +129,17 @@ class LoadedModels:
         if scorer is None:
             raise Unavailable(f"{job.label} is not loaded")
         encoders = {name: scorer.encoders[name] for name in job.encoders}
-        stopwatch, context_words, device_bytes = Stopwatch(), ContextWords(), dict[str, int]()
-        with stopwatch.running(), context_words.counting(), pausing(on_pause):
+        paused_s = 0.0
+
+        def pause() -> None:
+            nonlocal paused_s
+            began_at = time.perf_counter()
+            on_pause()
+            paused_s += time.perf_counter() - began_at
+
+        stopwatch = Stopwatch(lambda: time.perf_counter() - paused_s)  # what overtakes has its own
+        context_words, device_bytes = ContextWords(), dict[str, int]()
+        with stopwatch.running(), context_words.counting(), pausing(pause):
             scores = scorer.score(job.trie, job.models, encoders, surface=job.surface)
         if self._device != "cpu":
             from rescorer.models.kernels import memory_bytes
@@ -464,7 +471,7 @@ async def perform(models: SharedModels, client: object, frame: Frame) -> tuple[d
         case "probe":
             await models.probe()
             return {}, {}
-        case "score":
+        case frames.SCORE:
             return (await models.score(ScoreJob.unpack(frame))).pack()
     raise ValueError(f"unknown operation {header['do']!r}")
 

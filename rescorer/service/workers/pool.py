@@ -9,7 +9,6 @@ scores never loads, and a bundle that kills the process that loads it harms no o
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import signal
 import time
@@ -493,8 +492,10 @@ async def wait_to_restart(what: str, losses: int) -> None:
 
 def reload_delays() -> Iterator[float]:
     """Yield how long to wait after each failure to load a bundle again, without end."""
-    for number in itertools.count():
-        yield min(RELOAD_DELAY_S * 2**number, MAX_RELOAD_DELAY_S)
+    delay_s = RELOAD_DELAY_S
+    while True:
+        yield delay_s
+        delay_s = min(2 * delay_s, MAX_RELOAD_DELAY_S)
 
 
 class WorkerPool:
