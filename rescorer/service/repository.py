@@ -350,11 +350,14 @@ class ModelRepository:
             choice = select_versions(found, self.models)
             self._retire_deselected(choice, changes)  # makes room in memory for the others
             self._awaited = choice.keys() - self._serving.keys()
-            for name, candidates in choice.items():
-                version = await self._load_first_usable(candidates, changes)
-                if version is not None:
-                    self._switch(name, version, changes)
-                self._awaited.discard(name)
+            try:
+                for name, candidates in choice.items():
+                    version = await self._load_first_usable(candidates, changes)
+                    if version is not None:
+                        self._switch(name, version, changes)
+                    self._awaited.discard(name)
+            finally:  # what was not reached is not being loaded any more
+                self._awaited = set()
             self._retire_deselected(choice, changes)
             for label in self._refused.keys() - {version.label for version in found}:
                 del self._refused[label]
