@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import resource
 import socket
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -124,6 +125,8 @@ class ConnectionGuard:
             del self._budgets[peer]
 
 
+MAX_SCANNED = 65_536
+"""Most descriptors that are tried one by one."""
 IP = (socket.AF_INET, socket.AF_INET6)
 
 
@@ -136,11 +139,11 @@ def close_connection(peer: str) -> bool:
     Returns:
         False if there is no such connection.
     """
-    for name in os.listdir("/dev/fd") if os.path.isdir("/dev/fd") else ():
+    for number in open_descriptors():
         with suppress(OSError):  # closed in the meantime, or not connected
-            if not stat.S_ISSOCK(os.stat(int(name)).st_mode):
+            if not stat.S_ISSOCK(os.fstat(number).st_mode):
                 continue
-            connection = socket.socket(fileno=int(name))  # no copy: there may be no free descriptor
+            connection = socket.socket(fileno=number)  # no copy: there may be no free descriptor
             try:
                 if connection.family in IP and name_peer(connection.getpeername()) == unquote(peer):
                     connection.shutdown(socket.SHUT_RDWR)
@@ -148,6 +151,14 @@ def close_connection(peer: str) -> bool:
             finally:
                 connection.detach()  # it is gRPC's
     return False
+
+
+def open_descriptors() -> Iterable[int]:
+    """List the descriptors of this process; all that it may have, if none is free to read the list."""
+    try:
+        return map(int, os.listdir("/dev/fd"))
+    except OSError:
+        return range(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], MAX_SCANNED))
 
 
 def name_peer(address: tuple[str, int] | tuple[str, int, int, int]) -> str:

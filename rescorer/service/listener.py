@@ -161,12 +161,20 @@ class AcceptedCall:
 
     is_served: bool = False
     """Whether a message of the call was read, or the call needed none."""
+    is_refused: bool = False
+    """Whether the server ended the call, perhaps before it read anything."""
     task: Callable[[], asyncio.Task[None] | None] = lambda: None
     """The task in which gRPC serves the call, by a weak reference, since it refers to its context."""
 
 
 accepted_call: ContextVar[AcceptedCall] = ContextVar("accepted_call")
 """The call that the current task handles."""
+
+
+def mark_refused() -> None:
+    """Note that the server ends the current call itself, so that its end does not count as a reset."""
+    if call := accepted_call.get(None):
+        call.is_refused = True
 
 
 def mark_served() -> None:
@@ -256,7 +264,10 @@ class Core(AioServer):
 
         def finish(task: asyncio.Task[None]) -> None:
             self.open_calls.discard(task)
-            (guard.record_answer if call.is_served else guard.record_reset)(peer)
+            if call.is_served:
+                guard.record_answer(peer)
+            elif not call.is_refused:
+                guard.record_reset(peer)
 
         context = copy_context()
         context.run(accepted_call.set, call)

@@ -106,7 +106,8 @@ class Metrics:
         self.call_seconds = self._times("call_seconds", "Time from a call's arrival to its end.", "method")
         self.rejected_lists = self._counter("rejected_lists", "Lists refused for lack of capacity or time.")
         self.starved_clients = self._counter(
-            "starved_clients", "Times that a client was refused ten times in a row while a worker was idle."
+            "starved_clients",
+            "Times that a client with no call in flight was refused ten times in a row beside an idle worker.",
         )
         self.streams = self._gauge("streams", "Open streams.")
         self.in_flight_lists = self._gauge("in_flight_lists", "Lists accepted and not yet answered.")

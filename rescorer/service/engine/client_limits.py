@@ -27,7 +27,7 @@ from google.protobuf.message import DecodeError
 
 from rescorer.errors import Overloaded
 from rescorer.service.engine.admission import Quota
-from rescorer.service.listener import current_call_canceller, mark_served, on_call_done
+from rescorer.service.listener import current_call_canceller, mark_refused, mark_served, on_call_done
 
 log = structlog.get_logger()
 
@@ -309,7 +309,7 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
             try:
                 return await handler.unary_unary(await self._read_request(context), context)
             except grpc.aio.AbortError as error:
-                mark_served()  # by a refusal, perhaps before anything was read
+                mark_refused()
                 raise without_frames(error)  # noqa: B904 (it is the same error)
 
         async def answer_one(requests: Requests, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
@@ -346,7 +346,7 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
                         yield response
                 mark_served()  # the client has ended the stream, perhaps without a message
             except grpc.aio.AbortError as error:
-                mark_served()
+                mark_refused()
                 raise without_frames(error)  # noqa: B904 (it is the same error)
 
         return answer
