@@ -107,7 +107,7 @@ class Metrics:
         self.rejected_lists = self._counter("rejected_lists", "Lists refused for lack of capacity or time.")
         self.starved_clients = self._counter(
             "starved_clients",
-            "Times that a client with no call in flight was refused ten times in a row beside an idle worker.",
+            "Times that a client with no call in flight was refused ten times in a row by idle workers.",
         )
         self.streams = self._gauge("streams", "Open streams.")
         self.in_flight_lists = self._gauge("in_flight_lists", "Lists accepted and not yet answered.")
