@@ -266,7 +266,8 @@ class ListRanker:
         if prepared.unread:
             ranked = replace(ranked, degradation=LENGTH)
         if prepared.nbest.previous and not options.keep_order:
-            unread_by = [name for name in self.bundle.units if options.weights.lm.get(name)]
+            weighted = filter(options.weights.lm.get, self.bundle.units)
+            unread_by = [name for name in weighted if name not in self.bundle.reads_previous]
             ranked = replace(ranked, previous_unread_by=unread_by)
         if options.keep_order:
             return ranked

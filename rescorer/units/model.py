@@ -18,6 +18,7 @@ from rescorer.models.neural import read_recurrently
 from rescorer.models.tree_attention import PrefixTree, build_prefix_tree
 from rescorer.runtime import Phase, phase
 from rescorer.trie import EdgeScores, HypothesisTrie, Words
+from rescorer.units.prompts import Prompt
 from rescorer.units.recurrent import RecurrentDecoder
 from rescorer.units.tokens import WordDivider, build_unit_trie, build_whole_trie
 
@@ -140,6 +141,7 @@ class UnitLanguageModel:
     Args:
         scorer: scores tries of units.
         opening: units before every text, besides the first one.
+        prompt: what is read before a sentence; None: only its context.
     """
 
     backward = False
@@ -150,9 +152,10 @@ class UnitLanguageModel:
         divider: WordDivider,
         name: str = "units",
         opening: Sequence[int] = (),
+        prompt: Prompt | None = None,
     ) -> None:
         self.name, self.scorer, self.divider = name, scorer, divider
-        self.opening = tuple(opening)
+        self.opening, self.prompt = tuple(opening), prompt
 
     @property
     def vector_size(self) -> int:
@@ -169,10 +172,11 @@ class UnitLanguageModel:
 
     @torch.inference_mode()
     def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
-        trie = trie.within_sentence
+        if self.prompt is None:
+            trie = trie.within_sentence
         with phase(Phase.TEXT):
             build = build_whole_trie if self.divider.whole else build_unit_trie
-            units = build(trie, self.divider, self.opening)
+            units = build(trie, self.divider, self.opening, self.prompt)
         found = self.scorer.score(units.trie, projections)
         values = units.fold(trie, found.log_probs)
         encodings = {name: units.rows(rows) for name, rows in found.encodings.items()}
