@@ -88,6 +88,11 @@ def weights_by_component(weights: Weights, components: Collection[str] = ()) -> 
     return {**weights.streams, **weights.lm, **own, **empty, **rerankers, **weights.components}
 
 
+def uses_model(weights: Weights, name: str) -> bool:
+    """Whether a model has a weight, or a share in a mixture that has one."""
+    return bool(weights.lm.get(name) or (weights.lm.get(MIXTURE) and weights.mixture.get(name)))
+
+
 def phrase_weight(weights: Weights) -> float:
     """Return the weight of the credits of phrases; see ``Weights.phrases``."""
     return sum(weights.lm.values()) if weights.phrases is None else weights.phrases

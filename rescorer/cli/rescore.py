@@ -63,6 +63,7 @@ from rescorer.terminal.options import (
 from rescorer.terminal.program import SOME_REJECTED, check_not_an_input, warn
 from rescorer.terminal.tables import progress_bar, show_rescoring
 from rescorer.types import LENGTH, DecisionKind, DecisionRule, ErrorUnit, Weights
+from rescorer.weights import uses_model
 
 KINDS: dict[str, DecisionKind] = {
     "maximum": "maximum",
@@ -240,7 +241,9 @@ class SessionOptions:
                 f"{ranker.bundle.label} reads previous utterances; add a cache with -w cache=0.1, or train a "
                 "network with --carried or --topics"
             )
-        elif self.session and (names := [*filter(weights.lm.get, sorted(ranker.bundle.open_vocabulary))]):
+        elif self.session and (
+            names := [name for name in sorted(ranker.bundle.open_vocabulary) if uses_model(weights, name)]
+        ):
             warn(
                 f"models in pieces of words do not read previous utterances; {', '.join(names)} scores each "
                 "list by itself"

@@ -85,10 +85,14 @@ class VectorModel(LanguageModel, Protocol):
 class OpenVocabularyModel(VectorModel, Protocol):
     """A model in pieces of words, to which no word is unknown."""
 
+    @property
+    def scores_words(self) -> bool:
+        """Whether its pieces say where words end, so that it has probabilities of words."""
+
     def score_words(
         self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None
     ) -> EdgeScores:
-        """Score every edge as ``score`` does, and return ``EdgeScores.word_log_probs`` too."""
+        """Score every edge as ``score`` does; sets ``EdgeScores.word_log_probs`` if it ``scores_words``."""
 
 
 def score_with_words(model: LanguageModel, trie: HypothesisTrie) -> EdgeScores:

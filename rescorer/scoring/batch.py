@@ -203,14 +203,18 @@ class ScoredPart(NamedTuple):
 def score_words(part: ScoredPart, prepared: PreparedList, bundle: Bundle) -> dict[int, TextScore]:
     """Score each word of the hypotheses of a part, by each model that scores words, and by the mixture.
 
-    Models that score whole texts only are left out; see ``Bundle.whole``. So are models for which a text is
+    Models in pieces of words that do not score words are left out. So are models for which a text is
     too long, for that text.
 
     Returns:
         Word scores by the index of the hypothesis in its list.
     """
     trie, ngram = part.batch.trie, bundle.ngram
-    scores = {name: values for name, values in part.batch.scores.items() if name not in bundle.whole}
+    scores = {
+        name: values
+        for name, values in part.batch.scores.items()
+        if name not in bundle.open_vocabulary or values.word_log_probs is not None
+    }
     mixture = prepared.options.weights.mixture
     parts = {**scores, MIXTURE: mix_scores(scores, mixture)} if mixture else dict(scores)
     by_direction = {values.backward: values for values in parts.values()}

@@ -42,7 +42,7 @@ from rescorer.scoring.components import (
 from rescorer.scoring.options import RescoreOptions, Weighting
 from rescorer.trie import Words
 from rescorer.types import LENGTH, Calibration, NBestList, Weights, WordConfidence
-from rescorer.weights import check_weights, totals
+from rescorer.weights import check_weights, totals, uses_model
 
 Kind = TypeVar("Kind", bound=Component)
 
@@ -283,7 +283,7 @@ class ListRanker:
         if prepared.unread:
             ranked = replace(ranked, degradation=LENGTH)
         if prepared.nbest.previous and not options.keep_order:
-            unread_by = [name for name in self.bundle.units if options.weights.lm.get(name)]
+            unread_by = [name for name in self.bundle.units if uses_model(options.weights, name)]
             ranked = replace(ranked, previous_unread_by=unread_by)
         if options.keep_order:
             return ranked

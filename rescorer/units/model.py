@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rescorer.errors import ConfigError
 from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.models.contexts import ContextCache, RowCache
 from rescorer.models.kernels import project_rows, to_device
@@ -22,7 +21,6 @@ from rescorer.trie import EdgeScores, HypothesisTrie, Words
 from rescorer.units.decoders import TOGETHER
 from rescorer.units.recurrent import RecurrentDecoder
 from rescorer.units.tokens import (
-    NO_WORD_STARTS,
     UnitTrie,
     WholeTrie,
     WordDivider,
@@ -212,19 +210,16 @@ class UnitLanguageModel:
     def log_share(self, word: str) -> float:
         return 0.0
 
+    @property
+    def scores_words(self) -> bool:
+        return self.divider.word_starts is not None
+
     def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
         return self._score(trie, projections)
 
     def score_words(
         self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None
     ) -> EdgeScores:
-        """See ``OpenVocabularyModel``.
-
-        Raises:
-            ConfigError: the model scores no words, because its units do not say where these end.
-        """
-        if self.divider.word_starts is None:
-            raise ConfigError(f"the model {self.name!r} is one {NO_WORD_STARTS}")
         return self._score(trie, projections, self.divider.word_starts)
 
     @torch.inference_mode()

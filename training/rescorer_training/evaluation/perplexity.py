@@ -102,7 +102,11 @@ def load_models(
         normaliser = common_normaliser(recorded) or Normaliser()
     models = load_bundle_models(loaded, device) if loaded else {}
     for name in loaded.open_vocabulary if loaded else ():
-        if name in loaded.unmixed or not with_units:
+        model = models[name]
+        is_mixed = (
+            isinstance(model, OpenVocabularyModel) and model.scores_words and name not in loaded.unmixed
+        )
+        if not (with_units and is_mixed):
             del models[name]
     for path in ngrams:
         name = choose_name("ngram", models)

@@ -333,7 +333,7 @@ def find_unmixed(
     facts = read_unit_facts(Folder(partial), {"models": entries})
     found = {name: facts[name].unmixed for name in models}
     for name, model in models.items():
-        if not found[name] and model.divider.word_starts is None:
+        if not found[name] and not model.scores_words:
             found[name] = NO_WORD_STARTS
     return {name: reason for name, reason in found.items() if reason}
 
