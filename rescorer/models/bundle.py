@@ -424,6 +424,13 @@ class UnitFacts:
         """Whether it reads previous utterances."""
         return self.prompt is not None and self.prompt.get("max_units") != 0
 
+    @property
+    def unmixed(self) -> str:
+        """The reason why the model is not mixed word by word with others; empty if it may be."""
+        if self.text == "surface":
+            return "which reads texts as they are written, and scores no words"
+        return "whose tokenizer divides texts as a whole, so that it scores no words" if self.is_whole else ""
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -490,6 +497,11 @@ class Bundle:
         whose tokenizer divides words otherwise than in their sentence."""
         return self.surface.union(name for name, facts in self.units.items() if facts.is_whole)
 
+    @cached_property
+    def unmixed(self) -> Mapping[str, str]:
+        """Models that are not mixed word by word, each with the reason."""
+        return {name: facts.unmixed for name, facts in self.units.items() if facts.unmixed}
+
     def describe_lengths(self) -> str:
         """Say how many pieces of words the models read, such as ``llm reads 512 pieces of words``."""
         limits = ((name, facts.n_positions) for name, facts in self.units.items() if facts.n_positions)
@@ -514,6 +526,7 @@ class Bundle:
             self.backward,
             self.remembers,
             self.open_vocabulary,
+            self.unmixed,
             self.imported,
         )
 
@@ -571,7 +584,7 @@ class Composition:
             name=label,
             manifest={**manifest, "name": label},
             model_kinds={name: entry["kind"] for name, entry in entries.items()},
-            units=_read_units(joined, manifest),
+            units=read_unit_facts(joined, manifest),
             imported={name: model.identity for name, model in self.models.items()},
         )
 
@@ -636,7 +649,9 @@ def read_bundle(folder: BundleSource) -> Bundle:
     readers, remembers = _find_readers(files, manifest)
     units = _read_units(files, manifest)
     slots = frozenset().union(*find_slots(manifest).values())
-    known = KnownNames(list(kinds), rerankers, backward, remembers, find_open(manifest))
+    units = read_unit_facts(files, manifest)
+    unmixed = {name: facts.unmixed for name, facts in units.items() if facts.unmixed}
+    known = KnownNames(list(kinds), rerankers, backward, remembers, find_open(manifest), unmixed)
     return Bundle(
         files=files,
         name=manifest["name"],
@@ -680,7 +695,7 @@ def _find_readers(files: Folder, manifest: Mapping[str, Any]) -> tuple[frozenset
     return frozenset(readers), frozenset(remembers)
 
 
-def _read_units(files: Folder, manifest: Mapping[str, Any]) -> dict[str, UnitFacts]:
+def read_unit_facts(files: Folder, manifest: Mapping[str, Any]) -> dict[str, UnitFacts]:
     """Read ``Bundle.units`` from the configurations of the models, which their own reader checks."""
     found = {}
     for name, folder in find_networks(manifest, "units").items():

@@ -232,7 +232,9 @@ def _score(
         batch = Batch([part])
         asked = batch.advance()
         while asked is not None:
-            scores = scorer.score(asked.trie, asked.models, asked.encoders, surface=asked.surface)
+            scores = scorer.score(
+                asked.trie, asked.models, asked.encoders, surface=asked.surface, words=asked.words
+            )
             asked = batch.advance(scores)
         found.append(batch.part(0))
     return found

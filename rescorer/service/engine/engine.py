@@ -821,7 +821,15 @@ class Batcher:
             while request is not None:
                 label, encoders = items[0].label, sorted(request.encoders)
                 overtakes = items[0].overtakes
-                job = ScoreJob(label, request.trie, request.models, encoders, request.surface, overtakes)
+                job = ScoreJob(
+                    label,
+                    request.trie,
+                    request.models,
+                    encoders,
+                    request.surface,
+                    overtakes,
+                    request.words,
+                )
                 scores = await run_within(self._pool.timeout_s, score_while_needed(worker, job, items))
                 if first is None:
                     first = scores

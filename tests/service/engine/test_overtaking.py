@@ -37,7 +37,7 @@ class SteppingScorer(ControlledScorer):
         super().__init__(*args)
         self.ended = threading.Event()
 
-    def score(self, trie, only=(), encoders=None, *, surface=False):
+    def score(self, trie, only=(), encoders=None, *, surface=False, words=()):
         try:
             if "slow" in trie.words:
                 self.entered.set()
