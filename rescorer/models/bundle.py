@@ -647,7 +647,6 @@ def read_bundle(folder: BundleSource) -> Bundle:
             f"{MANIFEST}, which has {schema}"
         )
     readers, remembers = _find_readers(files, manifest)
-    units = _read_units(files, manifest)
     slots = frozenset().union(*find_slots(manifest).values())
     units = read_unit_facts(files, manifest)
     unmixed = {name: facts.unmixed for name, facts in units.items() if facts.unmixed}

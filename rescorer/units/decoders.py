@@ -36,7 +36,7 @@ from rescorer.errors import BundleError, ConfigError
 from rescorer.models.contexts import RowCache
 from rescorer.models.kernels import is_multiplied_in_int8, linear, linear_plus, multiply_in_int8
 from rescorer.models.outputs import row_blocks, rows_per_block
-from rescorer.models.tree_attention import PrefixTree, tree_vectors
+from rescorer.models.tree_attention import PrefixTree, attend, prepare_mask, tree_vectors
 from rescorer.safe_input import TensorInfo, format_shape
 from rescorer.units.tokens import MAX_UNITS
 
@@ -356,6 +356,8 @@ class DecoderLayer:
             inner = self.multiply(x, "feedforward_input", rows=slice(size, None))
         else:
             gate, inner = self.multiply(x, "feedforward_input").chunk(2, dim=-1)
+        if torch.is_grad_enabled():
+            return activate(gate, self.config.activation) * inner
         return activate(gate, self.config.activation).mul_(inner)
 
     def _normalise_head(self, x: Tensor, name: str) -> Tensor:
@@ -384,13 +386,14 @@ class DecoderLayer:
 
 
 def activate(x: Tensor, name: Activation) -> Tensor:
-    """Apply an activation function, in place where torch can."""
+    """Apply an activation function, in place where torch can and no gradients are needed."""
+    in_place = not torch.is_grad_enabled()
     if name == "silu":
-        return functional.silu(x, inplace=True)
+        return functional.silu(x, inplace=in_place)
     if name == "relu":
-        return functional.relu_(x)
+        return functional.relu(x, inplace=in_place)
     if name == "leaky_relu":
-        return functional.leaky_relu_(x)
+        return functional.leaky_relu(x, inplace=in_place)
     return functional.gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")
 
 
@@ -505,6 +508,13 @@ class UnitNetwork:
 
     def sequence_vectors(self, units: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
         """Context vectors after each unit of one sequence, (T, D): the slow twin of reading tries."""
+        raise NotImplementedError
+
+    def batch_vectors(self, units: Tensor) -> Tensor:
+        """Context vectors after each unit of sequences, (B, T) int64 → (B, T, D), for training.
+
+        Gradients flow back to tensors that require them. Shorter sequences are padded at their ends.
+        """
         raise NotImplementedError
 
     def scores(self, vectors: Tensor) -> Tensor:
@@ -644,6 +654,23 @@ class Decoder(UnitNetwork):
         if "output_projection.weight" in self.tensors:
             x = multiply(x, self.tensors, "output_projection").to(x.dtype)
         return normalise(x, self.tensors, "output_norm", self.config)
+
+    def batch_vectors(self, units: Tensor) -> Tensor:
+        """See ``UnitNetwork``."""
+        shape = n_rows, length = units.shape
+        positions = torch.arange(length, device=self.device)
+        distance = positions.unsqueeze(1) - positions  # (T, T)
+        positions = positions.repeat(n_rows)  # (B · T,)
+        x, rotations = self.add_positions(self.inputs(units.flatten()), positions), self.rotations(length)
+        rotations = None if rotations is None else rotations.index_select(0, positions)
+        for layer, window in zip(self.layers, self.windows, strict=True):
+            parts = layer.attention_inputs(x, rotations)
+            queries, keys, values = (part.unflatten(0, shape) for part in parts)  # (B, T, heads, d)
+            seen = (distance >= 0) & (distance < (window or length))
+            mask = prepare_mask(seen[None, None], queries, keys)
+            attended = attend(queries, keys, values, mask, self.query_scale)
+            x = layer.finish(x, attended.flatten(0, 1))
+        return self.vectors(x).unflatten(0, shape)
 
     @torch.inference_mode()
     def sequence_vectors(self, units: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:

@@ -160,24 +160,31 @@ class RecurrentDecoder(UnitNetwork):
             x = activate(x, self.config.block_activation)
         return x
 
+    def batch_vectors(self, units: Tensor) -> Tensor:
+        """See ``UnitNetwork``."""
+        return self._run(units, torch.float32)
+
     @torch.inference_mode()
     def sequence_vectors(self, units: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
-        """See ``UnitNetwork``: the layers are run by torch's own functions."""
-        ids = torch.tensor(units, dtype=torch.int64, device=self.device)
-        x = self.tensors["embedding.weight"].index_select(0, ids).to(dtype).unsqueeze(1)  # (T, 1, E)
+        """See ``UnitNetwork``."""
+        return self._run(torch.tensor([units], dtype=torch.int64, device=self.device), dtype)[0]
+
+    def _run(self, units: Tensor, dtype: torch.dtype) -> Tensor:
+        """Context vectors, (B, T) → (B, T, D); the layers are run by torch's own functions."""
+        x = self.tensors["embedding.weight"].index_select(0, units.flatten()).unflatten(0, units.shape)
         parameters = [
             tensor.to(dtype) for layer in range(self.config.layers) for tensor in self._parts(layer)
         ]
-        start = x.new_zeros(self.config.layers, 1, self.config.hidden_size)
-        settings = parameters, True, self.config.layers, 0.0, False, False, False
+        start = x.new_zeros(self.config.layers, len(units), self.config.hidden_size, dtype=dtype)
+        settings = parameters, True, self.config.layers, 0.0, False, False, True  # rows first
         if self.config.kind == "lstm":
-            hidden = torch.lstm(x, (start, start), *settings)[0]
+            hidden = torch.lstm(x.to(dtype), (start, start), *settings)[0]
         elif self.config.kind == "gru":
-            hidden = torch.gru(x, start, *settings)[0]
+            hidden = torch.gru(x.to(dtype), start, *settings)[0]
         else:
             run = torch.rnn_tanh if self.config.activation == "tanh" else torch.rnn_relu
-            hidden = run(x, start, *settings)[0]
-        return self._vectors(hidden.squeeze(1))
+            hidden = run(x.to(dtype), start, *settings)[0]
+        return self._vectors(hidden.flatten(0, 1)).unflatten(0, units.shape)
 
     def _parts(self, layer: int) -> list[Tensor]:
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
