@@ -31,7 +31,7 @@ from rescorer_training.cli.options import (
 from rescorer_training.corpus import choose_normaliser, read_sentences, record_normaliser
 from rescorer_training.evaluation.perplexity import load_models, measure, resolve_model_folder, score_tokens
 from rescorer_training.neural import checkpoint, prepare, train
-from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
+from rescorer_training.neural.options import NetworkOptions, RunOptions, TeacherOptions, TrainingOptions
 from rescorer_training.progress import option
 from rescorer_training.recipe.config import list_shipped_recipes, load_recipe_file, read_recipe
 from rescorer_training.recipe.report import REPORT_FILE, Report, table_cells
@@ -91,6 +91,7 @@ def neural(
     reports: ReportOptions,
     network: NetworkOptions,
     options: TrainingOptions,
+    teacher: TeacherOptions,
 ) -> None:
     """Train a neural language model.
 
@@ -107,7 +108,7 @@ def neural(
     begun = output_folder if run.resume else start_from
     chosen = choose_normaliser(preparation.normaliser, [begun] if begun else [])
     inputs = prepare.RunInputs(
-        list(paths), data.validation, output_folder, chosen, longest, start_from, weights
+        list(paths), data.validation, output_folder, chosen, longest, start_from, weights, teacher
     )
     if processes.is_first and not run.resume:
         files = (TEXT, prepare.VOCABULARY_FILE, prepare.TRAIN_FILE, prepare.VALIDATION_FILE)

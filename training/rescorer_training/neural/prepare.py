@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from rescorer.text import Normaliser
 from rescorer_training.batches import Sentences, StreamBatches, cut_into_batches
 from rescorer_training.classes.partition import order_vocabulary
 from rescorer_training.corpus import count_ids, number_words, read_encoded, read_vocabulary, renumber
+from rescorer_training.neural.options import TeacherOptions
 from rescorer_training.pipes import find_size
 
 MAX_LOG_PERPLEXITY = 700.0
@@ -150,6 +151,7 @@ class RunInputs:
     """Folder of another run; training starts from its best model and its vocabulary."""
     weights: tuple[float, ...] = ()
     """For each text, the mean number of times per epoch that a sentence is drawn. Empty: once each."""
+    teacher: TeacherOptions = field(default_factory=TeacherOptions)
 
     def identity(self) -> dict[str, Any]:
         """Return, as plain data, the inputs that must stay the same when the run is resumed."""
@@ -160,6 +162,7 @@ class RunInputs:
             "normaliser": json.loads(self.normaliser.settings.to_json()),
             "longest": self.longest,
             "start_from": str(self.start_from) if self.start_from else None,
+            **self.teacher.identity(),
         }
 
 

@@ -37,6 +37,7 @@ from rescorer_training.batches import Batches, SentenceBatches, Sentences, Strea
 from rescorer_training.corpus import record_normaliser
 from rescorer_training.neural import build, checkpoint, optimisation, prepare
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
+from rescorer_training.neural.teacher import Lessons, prepare_lessons
 
 LOSS_CHECK_STEPS = 20
 """Number of steps between checks of the loss and of the time since the last checkpoint.
@@ -57,6 +58,8 @@ class TrainingRun:
     """Group of processes that share the run."""
     monitor: prepare.Monitor | None = None
     """Receives progress reports. None for the default, which shows a bar and writes ``log.jsonl``."""
+    lessons: Lessons | None = None
+    """Words that a teacher expects in the training text; None without a teacher."""
 
 
 class Trainer:
@@ -77,7 +80,7 @@ class Trainer:
         optimisation.check_penalties(options, model.config)
         self.folder, self.processes = run.folder, run.processes
         self.model, self.vocabulary, self.options = model, vocabulary, options
-        self.objective = objective
+        self.objective, self.lessons = objective, run.lessons
         self.monitor = run.monitor or prepare.Monitor(run.folder, quiet=not run.processes.is_first)
         self.checkpoint_every_s = CHECKPOINT_EVERY_S
         self.identity = {**asdict(options), **run.inputs}
@@ -223,7 +226,8 @@ class Trainer:
             inputs, targets = batches.make_rows(number, part, self.n_parts)
             if len(inputs):
                 topics = batches.make_topics(number, part, self.n_parts)
-                loss, penalty, state = self._compute_loss(inputs, targets, topics, self.states[index])
+                places = None if self.lessons is None else batches.find_positions(number, part, self.n_parts)
+                loss, penalty, state = self._compute_loss(inputs, targets, topics, self.states[index], places)
                 ((loss if penalty is None else loss + penalty) / n_words).backward()
                 total += loss.detach()
                 if self.model.config.carried:
@@ -237,9 +241,18 @@ class Trainer:
         return n_words
 
     def _compute_loss(
-        self, inputs: np.ndarray, targets: np.ndarray, topics: np.ndarray | None, state: State | None
+        self,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        topics: np.ndarray | None,
+        state: State | None,
+        places: np.ndarray | None,
     ) -> tuple[Tensor, Tensor | None, State]:
-        """Return the objective and the penalty, both sums over (B, T) words, and the next recurrent state."""
+        """Return the objective and the penalty, both sums over (B, T) words, and the next recurrent state.
+
+        Args:
+            places: (N,) place of each target in the text, if there is a teacher; otherwise None.
+        """
         positions = torch.from_numpy(np.flatnonzero(targets >= 0)).to(self.device)  # without padding
         words = torch.from_numpy(targets[targets >= 0]).to(self.device)  # (N,)
         hidden, state = self.model.context_vectors(
@@ -252,7 +265,13 @@ class Trainer:
             hidden, torch.from_numpy(targets >= 0).to(self.device), self.options
         )
         hidden = hidden.flatten(0, 1).index_select(0, positions)  # (N, D)
-        return self.objective.loss(self.model.output, hidden, words), penalty, state
+        loss = self.objective.loss(self.model.output, hidden, words)
+        if self.lessons is not None and places is not None:
+            drawn = self.lessons.draw(places, words)
+            loss = torch.lerp(
+                loss, self.objective.loss(self.model.output, hidden, drawn), self.lessons.weight
+            )
+        return loss, penalty, state
 
     def _check_losses(self, limit: float) -> None:
         """Add up the losses since the last check; raise ScoringError if training has diverged."""
@@ -271,7 +290,7 @@ class Trainer:
     @property
     def _has_perplexity(self) -> bool:
         """Whether the objective's mean loss is the logarithm of a perplexity."""
-        return isinstance(self.objective, optimisation.MaximumLikelihood)
+        return isinstance(self.objective, optimisation.MaximumLikelihood) and self.lessons is None
 
     def _validate(self, validation: Sentences) -> None:
         """Measure the validation perplexity, save the model if it is the best, and update the schedule."""
@@ -349,6 +368,8 @@ def prepare_run(
         inherited, backward = read_vocabulary(start, config), config.backward
         if config.topics:
             topics = TopicReader(load_model(start)[0].topic_words, config.topic_decay)
+    if backward and inputs.teacher.teacher is not None:
+        raise ConfigError("--teacher reads sentences forward, so it cannot teach a backward network")
     text = prepare.prepare_text(inputs, inherited or vocabulary, size=vocabulary_size, backward=backward)
     build.order_by_classes(folder, text, network)
     text = prepare.load_prepared(folder, inputs.longest)
@@ -385,10 +406,14 @@ def train(
         "vocabulary": compute_fingerprint(text.vocabulary),
     }
     monitor = prepare.Monitor(inputs.folder, quiet=not processes.is_first, tensorboard=tensorboard)
+    lessons = prepare_lessons(inputs, text, processes, device)
     trainer = Trainer(
-        TrainingRun(inputs.folder, identity, processes, monitor), model, text.vocabulary, options,
+        TrainingRun(inputs.folder, identity, processes, monitor, lessons),
+        model,
+        text.vocabulary,
+        options,
         build.make_objective(options, text.counts(), device),
-    )  # fmt: skip
+    )
     fingerprint = zlib.crc32(json.dumps(trainer.identity, sort_keys=True).encode())
     processes.check_same(fingerprint, "checksum of the options", "start all processes with the same ones")
     if run.resume:
@@ -442,6 +467,7 @@ def write_facts(
         "network": config.to_dict() | {"class_sizes": len(config.class_sizes)},
         "options": asdict(trainer.options),
         "texts": [path.name for path in inputs.texts],
+        **inputs.teacher.identity(),
         "validation_text": inputs.validation.name,
         "state": STATE_DESCRIPTIONS[config.carried],
         "validation_perplexity": round(progress.best_perplexity, 3),
