@@ -87,7 +87,7 @@ def convert(model: NeuralModel) -> tuple[DecoderConfig | RecurrentConfig, Tensor
         tensors["output.weight"] = state["output.word_weight"]
     if state["output.word_bias"].any():
         tensors["output.bias"] = state["output.word_bias"]
-    sizes = {
+    sizes: dict[str, Any] = {
         "vocabulary_size": n_units,
         "embedding_size": config.embedding_size,
         "hidden_size": config.hidden_size,
@@ -101,12 +101,12 @@ def convert(model: NeuralModel) -> tuple[DecoderConfig | RecurrentConfig, Tensor
     projected = "network.projection.weight" in state
     if projected:
         tensors["projection.weight"] = state["network.projection.weight"]
-    shape = {**sizes, "kind": config.kind, "activation": config.activation, "projected": projected}
-    return RecurrentConfig(**shape), tensors
+    sizes |= {"kind": config.kind, "activation": config.activation, "projected": projected}
+    return RecurrentConfig(**sizes), tensors
 
 
 def _convert_transformer(
-    network: TransformerNetwork, state: Mapping[str, Tensor], tensors: Tensors, sizes: Mapping[str, int]
+    network: TransformerNetwork, state: Mapping[str, Tensor], tensors: Tensors, sizes: Mapping[str, Any]
 ) -> tuple[DecoderConfig, Tensors]:
     """Convert a transformer; the scale of its embedding is folded into the table."""
     scale, tied = network.output_size**0.5, "output.weight" not in tensors

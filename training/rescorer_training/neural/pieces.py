@@ -66,12 +66,17 @@ class UnitKind:
         return cls(kind, int(size))
 
 
-def check_options(options: NetworkOptions) -> None:
+def check_pieces(options: NetworkOptions, units: str | None = None) -> None:
     """Refuse networks for which models in pieces of words have no form.
+
+    Args:
+        units: kind and number of the pieces; None or empty for those of another run.
 
     Raises:
         ConfigError: an option does not fit; the message says why.
     """
+    if units:
+        UnitKind.parse(units)
     reasons = {
         "--network feedforward and lbl see a few units only, which is less than as many words; choose lstm, "
         "gru, elman or transformer": options.kind in WINDOWED_KINDS,

@@ -347,7 +347,7 @@ def prepare_run(
     """
     folder = inputs.folder
     if inputs.has_pieces:
-        pieces.check_options(network)
+        pieces.check_pieces(network)
     checkpoint.start_folder(folder, inputs.normaliser)
     inherited, backward, topics = None, bool(network.backward), None
     if inputs.start_from:
@@ -458,16 +458,12 @@ def write_facts(
         "texts": [path.name for path in inputs.texts],
         "validation_text": inputs.validation.name,
         "state": STATE_DESCRIPTIONS[config.carried],
-        **(
-            {"units": inputs.units, "units_per_word": text.validation.units_per_word}
-            if text.has_pieces
-            else {}
-        ),
+        "units_per_word": round(text.validation.units_per_word, 4),
         "validation_perplexity": round(progress.best_perplexity, 3),
         "unigram_perplexity": round(unigram_perplexity, 3),
         "epochs": progress.epoch,
         "steps": progress.step,
-        "words": progress.words,
+        "words": round(progress.words / text.train.units_per_word),
         "seconds": round(progress.seconds, 1),
         "threads": torch.get_num_threads(),
         "processes": trainer.processes.size,
