@@ -352,7 +352,7 @@ def hash_model(manifest: Mapping[str, Any], name: str) -> str:
 
 def find_vector_size(decoder: Mapping[str, Any]) -> Any:
     """Length of the context vectors of a model in pieces of words, from the configuration of its decoder."""
-    if "kind" not in decoder:  # a transformer
+    if "kind" not in decoder or decoder.get("projected"):  # a transformer, or what projects like one
         return decoder.get("embedding_size")
     return (decoder.get("blocks") or [decoder.get("hidden_size")])[-1]
 

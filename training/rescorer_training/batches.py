@@ -74,6 +74,8 @@ class Sentences:
 
     topics: np.ndarray | None = None
     """(S, K) float32 topic features of the text before each sentence; None if the network reads no topics."""
+    units_per_word: float = 1.0
+    """Mean number of ids per word, ends of sentences included in both: above 1 if ids are pieces of words."""
 
     @classmethod
     def from_ids(

@@ -60,6 +60,13 @@ class PreparationOptions:
     vocabulary_size: int = option(
         50_000, "Number of words to model without --vocabulary, the most frequent ones."
     )
+    units: str | None = option(
+        None,
+        "Pieces of words to model in place of words, found in the training text: byte-pair encoding or a "
+        "unigram model, and their number. The run's folder units is then a model for rescorer-train bundle "
+        "--units.",
+        metavar="bpe:N|unigram:N",
+    )
     normaliser: NormaliserOption = None
     start_from: Path | None = option(
         None,
@@ -108,10 +115,20 @@ def neural(
     begun = output_folder if run.resume else start_from
     chosen = choose_normaliser(preparation.normaliser, [begun] if begun else [])
     inputs = prepare.RunInputs(
-        list(paths), data.validation, output_folder, chosen, longest, start_from, weights, teacher
+        list(paths),
+        data.validation,
+        output_folder,
+        chosen,
+        longest,
+        start_from,
+        weights,
+        teacher,
+        preparation.units,
     )
     if processes.is_first and not run.resume:
         files = (TEXT, prepare.VOCABULARY_FILE, prepare.TRAIN_FILE, prepare.VALIDATION_FILE)
+        if preparation.units and preparation.vocabulary:
+            raise ConfigError("--units finds its own vocabulary; leave out --vocabulary or --units")
         check_run_output("-o", output_folder, files)
     with ExitStack() as stack:
         if processes.is_first:

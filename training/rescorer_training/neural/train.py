@@ -35,7 +35,7 @@ from rescorer.safe_input import Folder
 from rescorer.signals import HeldStop, Stopped, hold_stops
 from rescorer_training.batches import Batches, SentenceBatches, Sentences, StreamBatches
 from rescorer_training.corpus import record_normaliser
-from rescorer_training.neural import build, checkpoint, optimisation, prepare
+from rescorer_training.neural import build, checkpoint, export, optimisation, pieces, prepare
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
 from rescorer_training.neural.teacher import Lessons, prepare_lessons
 
@@ -96,6 +96,8 @@ class Trainer:
         self.losses: list[tuple[Tensor, int]] = []
         """Summed objective (on the device) and number of words of each step since the last check."""
         self.stop = HeldStop()
+        self.units_per_word = 1.0
+        """By which a mean loss becomes one per word; see ``Sentences``."""
         torch.manual_seed(options.seed + run.processes.rank)
 
     def resume(self) -> None:
@@ -131,6 +133,7 @@ class Trainer:
         """
         progress = self.progress
         self.started = time.monotonic() - progress.seconds
+        self.units_per_word = text.units_per_word
         loss_limit = optimisation.compute_loss_limit(text.targets) if self._has_perplexity else math.inf
         self.model.train()
         batches = self._make_batches(text)
@@ -285,7 +288,8 @@ class Trainer:
         progress.loss += loss
         progress.loss_words += n_words
         progress.words += n_words
-        self.monitor.report_loss(progress.step, loss / n_words, self.optimiser.param_groups[0]["lr"])
+        mean_loss = loss / n_words * self.units_per_word
+        self.monitor.report_loss(progress.step, mean_loss, self.optimiser.param_groups[0]["lr"])
 
     @property
     def _has_perplexity(self) -> bool:
@@ -325,7 +329,8 @@ class Trainer:
         """Return the perplexity since the last validation; if the objective has none, the mean loss."""
         mean_loss = self.progress.loss / self.progress.loss_words
         if self._has_perplexity:
-            return {"training_perplexity": round(math.exp(mean_loss), 3)}
+            log_perplexity = min(mean_loss * self.units_per_word, prepare.MAX_LOG_PERPLEXITY)
+            return {"training_perplexity": round(math.exp(log_perplexity), 3)}
         return {"training_loss": round(mean_loss, 4)}
 
     def _save(self) -> None:
@@ -360,6 +365,8 @@ def prepare_run(
         FormatError: a text cannot be used.
     """
     folder = inputs.folder
+    if inputs.has_pieces:
+        pieces.check_pieces(network)
     checkpoint.start_folder(folder, inputs.normaliser)
     inherited, backward, topics = None, bool(network.backward), None
     if inputs.start_from:
@@ -405,7 +412,10 @@ def train(
         "network": asdict(network),
         "vocabulary": compute_fingerprint(text.vocabulary),
     }
-    monitor = prepare.Monitor(inputs.folder, quiet=not processes.is_first, tensorboard=tensorboard)
+    monitor = prepare.Monitor(
+        inputs.folder, quiet=not processes.is_first, tensorboard=tensorboard,
+        unit="pieces" if text.has_pieces else "words",
+    )  # fmt: skip
     lessons = prepare_lessons(inputs, text, processes, device)
     trainer = Trainer(
         TrainingRun(inputs.folder, identity, processes, monitor, lessons),
@@ -425,7 +435,10 @@ def train(
         return {}
     if progress.epoch < options.epochs:
         prepare.print_status(f"stopped early: {options.patience} validations without improvement")
-    return write_facts(trainer, model.config, progress, inputs, text)
+    facts = write_facts(trainer, model.config, progress, inputs, text)
+    if text.has_pieces:
+        export.write_units(inputs.folder, inputs.validation, inputs.normaliser)
+    return facts
 
 
 def compute_fingerprint(vocabulary: Vocabulary) -> str:
@@ -438,12 +451,13 @@ def describe_run(model: NeuralModel, text: prepare.PreparedText) -> str:
     config = model.config
     parameters = sum(value.numel() for value in model.parameters())
     classes = f" in {len(config.class_sizes)} classes" if config.class_sizes else ""
+    unit = "pieces" if text.has_pieces else "words"
     cut = f", {text.train.n_truncated:,} sentences cut" if text.train.n_truncated else ""
     return (
         f"{config.kind} {config.embedding_size}/{config.hidden_size} × {config.layers}, "
         f"{parameters / 1e6:.1f} M parameters, "
-        f"{config.vocabulary_size:,} words{classes}, state {STATE_DESCRIPTIONS[config.carried]}, "
-        f"{text.train.n_words:,} training words in {len(text.train.starts):,} sentences{cut}"
+        f"{config.vocabulary_size:,} {unit}{classes}, state {STATE_DESCRIPTIONS[config.carried]}, "
+        f"{text.train.n_words:,} training {unit} in {len(text.train.starts):,} sentences{cut}"
     )
 
 
@@ -470,11 +484,12 @@ def write_facts(
         **inputs.teacher.identity(),
         "validation_text": inputs.validation.name,
         "state": STATE_DESCRIPTIONS[config.carried],
+        "units_per_word": round(text.validation.units_per_word, 4),
         "validation_perplexity": round(progress.best_perplexity, 3),
         "unigram_perplexity": round(unigram_perplexity, 3),
         "epochs": progress.epoch,
         "steps": progress.step,
-        "words": progress.words,
+        "words": round(progress.words / text.train.units_per_word),
         "seconds": round(progress.seconds, 1),
         "threads": torch.get_num_threads(),
         "processes": trainer.processes.size,
