@@ -536,7 +536,7 @@ class Batcher:
         offloader: builds the tries.
         max_batch_tokens: largest batch, in tokens; an item that has more is a batch by itself.
         wait_ms: how long a batch waits for more items before it is taken from the queue.
-        on_scored: called for each batch that was scored, with the seconds that this took.
+        on_scored: called for each batch that was scored, with the seconds for which it kept a worker busy.
         on_failed: called for each batch that failed.
     """
 
@@ -780,6 +780,7 @@ class Batcher:
         request: ScoreRequest | None = first_request
         first: WorkerScores | None = None
         seconds: Counter[str] = Counter()
+        busy_s = 0.0  # without the batches that overtook this one
         try:
             while request is not None:
                 label, encoders = items[0].label, sorted(request.encoders)
@@ -790,9 +791,11 @@ class Batcher:
                     first = scores
                     self._pool.record_success()
                 seconds.update(scores.seconds)
+                scored_at = time.perf_counter()
                 # Add the scores to the batch, and build what has to be scored next.
                 advance = functools.partial(batch.advance, scores.scores)
                 request, _ = await self._offloader.run(advance, batch.tokens_asked, urgent=True)
+                busy_s += sum(scores.seconds.values()) + time.perf_counter() - scored_at
         finally:
             batch.close()
         assert first is not None
@@ -802,7 +805,7 @@ class Batcher:
             if not item.future.done():
                 queue = PhaseTiming(QUEUE, item.queued_at, began_at - item.queued_at)
                 item.future.set_result(ItemScores(batch.part(index), scored, queue))
-        self._on_scored(items, scored, time.perf_counter() - began_at)
+        self._on_scored(items, scored, busy_s)
 
 
 async def score_while_needed(worker: Worker, job: ScoreJob, items: Sequence[WorkItem]) -> WorkerScores:
@@ -976,6 +979,8 @@ def make_outcome(items: Sequence[WorkItem], degradation: pb.Degradation) -> List
     return ListOutcome(tuple(item.future.result() for item in items), degradation)
 
 
+WARNING_INTERVAL_S = 60.0
+"""Shortest time between two warnings that the same client is starved."""
 MESSAGE_THREADS = 2
 """Threads that convert messages. There are two, so that one large message does not delay all small ones. More
 would only wait for Python's global interpreter lock."""
@@ -988,6 +993,7 @@ class ScoringEngine:
 
     def __init__(self, settings: ServiceSettings, pool: WorkerPool, metrics: Metrics) -> None:
         self._metrics = metrics
+        self._warned: dict[Hashable, float] = {}  # when a starved client was last in the log, oldest first
         self._threads = ThreadPoolExecutor(MESSAGE_THREADS, "messages")
         self.offloader = Offloader(self._threads, MESSAGE_THREADS)
         """Runs the jobs that prepare requests and write responses."""
@@ -1039,5 +1045,10 @@ class ScoringEngine:
         )
 
     def _record_starved(self, client: Hashable) -> None:
-        log.warning("a client is refused again and again although a worker is idle", client=str(client))
         self._metrics.starved_clients.inc()
+        warned, now = self._warned, time.monotonic()
+        while warned and now - warned[oldest := next(iter(warned))] >= WARNING_INTERVAL_S:
+            del warned[oldest]
+        if client not in warned:
+            warned[client] = now
+            log.warning("a client is refused again and again although a worker is idle", client=str(client))

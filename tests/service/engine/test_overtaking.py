@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 
+import numpy as np
 import pytest
 
 from rescorer import Hypothesis, NBestList
 from rescorer.pipeline import TrieScorer
-from rescorer.runtime import pause
-from rescorer.service.workers.frames import ScoreJob
+from rescorer.runtime import ContextWords, pause
+from rescorer.scoring.batch import Part
+from rescorer.service.engine.engine import Batcher, Offloader, WorkItem
+from rescorer.service.workers.frames import ScoreJob, WorkerScores
 from rescorer.service.workers.host import ScoringThread
 from rescorer.service.workers.pool import WorkerPool
+from rescorer.trie import EdgeScores
 from tests.support.random_lists import connect, make_request
 from tests.support.servers import ControlledScorer, run_server, wait_until
 
@@ -116,6 +121,39 @@ class SteppingModels:
             self.now += 0.4
             self.log.append(f"step {step}")
         return job.trie
+
+
+@pytest.mark.parametrize("overtaken_s", [0.0, 8.0])
+def test_the_pace_of_a_batch_does_not_count_what_has_overtaken_it(library, monkeypatch, overtaken_s):
+    now, paces = [0.0], []
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+    class Overtaken:
+        alive, is_stopped, pids, labels = True, False, (), ()
+
+        async def score(self, job):
+            now[0] += 2.0 + overtaken_s
+            zeros = np.zeros(job.trie.n_edges)
+            scores = {"ngram": EdgeScores(zeros, zeros > 0)}
+            return WorkerScores(scores, {"n-gram": 2.0}, ContextWords(), {})
+
+    async def score():
+        pool = WorkerPool([Overtaken()], print)
+        pool.open()
+        offloader = Offloader(None)
+        batcher = Batcher(
+            pool, offloader, 1000, on_scored=lambda items, scored, seconds: paces.append(seconds)
+        )
+        batcher.start()
+        ranker = library.ranker
+        part = Part(ranker.prepare(QUICK, ranker.bind()), range(1), 3)
+        item = WorkItem(part, "m/1", math.inf)
+        batcher.put(item, "client")
+        await item.future
+        await batcher.stop()
+
+    asyncio.run(score())
+    assert paces == [2.0]
 
 
 def run_long_and_short(shorts, *, abandon=False):
