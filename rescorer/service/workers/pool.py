@@ -570,6 +570,8 @@ class WorkerPool:
         self._is_open = True
         for worker in self.workers:
             self._put_in_service(worker)
+            if worker.alive and self._find_lacking(worker):
+                self._run_in_background(self._complete(worker, set()))
 
     async def load(self, label: str, folder: Path) -> None:
         """Load a bundle in all workers; if one of them fails, unload the bundle from all.
@@ -660,8 +662,7 @@ class WorkerPool:
         try:
             if not worker.alive:  # another bundle has killed it
                 await worker.start()
-                for other, other_folder in self._loaded.items():
-                    await self._load_in_time(worker.load(other, other_folder), other)
+                await self._try_to_load(worker, list(self._loaded), set())
             await self._load_in_time(worker.load(label, folder), label)
         except WorkerLost:
             log.warning("a worker died while it loaded a bundle", model=label)  # it is restarted later
