@@ -25,8 +25,10 @@ from rescorer.service.settings import ServiceSettings
 
 MIN_BYTES = 65_536
 """Size of the smallest message that is counted. A smaller one takes at most a few megabytes when decoded."""
-ELEMENT_BYTES, VALUE_BYTES = 112, 42
-"""Largest memory of a decoded element without its texts, and that of a value in the clients' fields."""
+ELEMENT_BYTES, VALUE_BYTES, STRUCT_BYTES = 112, 72, 256
+"""Largest memory of a decoded element without its texts, that of a value or key in the clients' fields, and
+what a value that is an object takes in addition, for its table. A value that is dropped, because its key
+stands twice, takes as much."""
 MAX_WEIGHT_NAMES = 131_072
 """Largest number of names in the weights of a request. Most are fingerprints of lists on which the weights
 were tuned."""
@@ -36,6 +38,8 @@ more in all messages of a request: all but the last of a field would be dropped.
 STRUCT = "google.protobuf.Struct"
 VALUE_TAGS = (b"\x0a", b"\x8a")
 """First byte of each value and key in a ``Struct``, in the usual and in a longer encoding."""
+STRUCT_TAGS = (b"\x2a", b"\xaa")
+"""First byte of each value in a ``Struct`` that is an object itself."""
 
 
 VARINT, LENGTH_PREFIXED = 0, 2
@@ -151,12 +155,15 @@ class Census:
     counts: Counter[str] = field(default_factory=Counter)
     """Number of elements by kind."""
     n_values: int = 0
-    """Upper bound of the number of values in the clients' fields."""
+    """Upper bound of the number of values and keys in the clients' fields."""
+    n_structs: int = 0
+    """Upper bound of the number of these values that are objects."""
 
     @property
     def decoded_bytes(self) -> int:
         """Upper bound of the memory of the decoded message, in addition to that of its bytes."""
-        return ELEMENT_BYTES * self.counts.total() + VALUE_BYTES * self.n_values
+        n_structs = min(self.n_structs, self.n_values)
+        return ELEMENT_BYTES * self.counts.total() + VALUE_BYTES * self.n_values + STRUCT_BYTES * n_structs
 
     def add(self, data: bytes, begin: int, end: int, plan: Plan) -> None:
         """Count the elements of a message that stands in ``data`` from ``begin`` to ``end``.
@@ -189,6 +196,7 @@ class Census:
     def _look_inside(self, step: Step, data: bytes, begin: int, end: int) -> None:
         if step.has_values:
             self.n_values += sum(data.count(tag, begin, end) for tag in VALUE_TAGS)
+            self.n_structs += sum(data.count(tag, begin, end) for tag in STRUCT_TAGS)
         if step.inside:
             self.add(data, begin, end, step.inside)
 
