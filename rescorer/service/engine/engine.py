@@ -36,7 +36,7 @@ from rescorer.runtime import ContextWords, pausing
 from rescorer.scoring.batch import Batch, Part, ScoredPart, ScoreRequest, split
 from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker
-from rescorer.service.engine.admission import NO_WORK, Admission, Pace, Quota, Work
+from rescorer.service.engine.admission import NO_WORK, Admission, Pace, Quota, Work, depth_tokens
 from rescorer.service.metrics import Metrics
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.tracing import QUEUE, PhaseTiming, run_timed, timings_from_seconds
@@ -72,6 +72,7 @@ class Entry(Generic[Item]):
     number: int
     item: Item
     cost: int
+    size: int
     kind: Hashable
     flow: Flow[Item] | None
     """None: the item no longer waits."""
@@ -115,19 +116,28 @@ class FairQueue(Generic[Item]):
         """Number of items, including finished ones that have not been skipped yet."""
         return self._n_waiting
 
-    def put(self, item: Item, cost: int, *, client: Hashable = "", kind: Hashable = "") -> Callable[[], None]:
+    def put(
+        self,
+        item: Item,
+        cost: int,
+        *,
+        client: Hashable = "",
+        kind: Hashable = "",
+        size: int | None = None,
+    ) -> Callable[[], None]:
         """Add an item. Return a function that removes the item, at no cost to its client, if it still waits.
 
         Args:
             cost: cost of serving the item, above 0.
             kind: only items of the same kind are taken together.
+            size: room that it takes among items that are taken together; None: its cost.
         """
         self._start_over_if_empty()
         flow = self._flow_of(client)
         if not flow.waiting.items:
             flow.tag = max(flow.tag, self._virtual_time)
             self._busy[client] = flow
-        entry = Entry(next(self._numbers), item, cost, kind, flow)
+        entry = Entry(next(self._numbers), item, cost, cost if size is None else size, kind, flow)
         if kind not in flow.entries:
             flow.entries[kind] = deque()
             heapq.heappush(self._heaps.setdefault(kind, []), (flow.tag, entry.number, flow))
@@ -138,9 +148,9 @@ class FairQueue(Generic[Item]):
         return functools.partial(self._remove, entry)
 
     def take(self, budget: int, accepts: Callable[[Hashable], bool] = anyone) -> list[Item]:
-        """Remove and return the next items, all of one kind, that cost at most ``budget`` together.
+        """Remove and return the next items, all of one kind, whose sizes are at most ``budget`` together.
 
-        The first item is returned even if it alone costs more. The result is empty if nothing is waiting.
+        The first item is returned even if it alone is larger. The result is empty if nothing is waiting.
 
         Args:
             accepts: whether the items of a client may be among the others; the first one whose client is not
@@ -151,7 +161,7 @@ class FairQueue(Generic[Item]):
     def take_more(
         self, kind: Hashable, budget: int, accepts: Callable[[Hashable], bool] = anyone
     ) -> list[Item]:
-        """Remove and return the next items if they are of this kind and cost at most ``budget`` together."""
+        """Remove and return the next items if they are of this kind and fit into ``budget`` together."""
         return self._take(kind, budget, 0, accepts) if kind == self.next_kind() else []
 
     def next_client(self) -> Hashable:
@@ -224,13 +234,13 @@ class FairQueue(Generic[Item]):
         items: list[Item] = []
         while (flow := self._first_flow(kind)) is not None:
             entry = flow.entries[kind][0]
-            if len(items) >= at_least and (entry.cost > budget or not accepts(flow.client)):
+            if len(items) >= at_least and (entry.size > budget or not accepts(flow.client)):
                 break
             items.append(entry.item)
             self._pop(flow, kind)
             self._virtual_time = max(self._virtual_time, flow.tag)
             flow.tag += entry.cost
-            budget -= entry.cost
+            budget -= entry.size
             self.taken_cost += entry.cost
         return items
 
@@ -300,11 +310,18 @@ class TwoLevelQueue(Generic[Item]):
         return len(self._urgent) + len(self._normal)
 
     def put(
-        self, item: Item, cost: int, *, client: Hashable = "", kind: Hashable = "", urgent: bool = False
+        self,
+        item: Item,
+        cost: int,
+        *,
+        client: Hashable = "",
+        kind: Hashable = "",
+        size: int | None = None,
+        urgent: bool = False,
     ) -> Callable[[], None]:
-        """Add an item; return a function that removes the item if it still waits."""
+        """Add an item as ``FairQueue.put`` does."""
         level = self._urgent if urgent else self._normal
-        return level.put(item, cost, client=client, kind=kind)
+        return level.put(item, cost, client=client, kind=kind, size=size)
 
     def next_kind(self) -> Any:
         """Return the kind of the next item; None if nothing is waiting."""
@@ -470,6 +487,8 @@ class WorkItem:
     """Time after which the scores are of no use, in ``time.monotonic`` seconds."""
     models: tuple[str, ...] = ()
     """Names of the models that score the item; empty: all."""
+    depth_cost: int = 0
+    """Its part in what the depth of its call's lists costs; see ``depth_tokens``."""
     request_id: str = ""
     queued_at: float = field(default_factory=time.perf_counter)
     """Time of creation, in ``time.perf_counter`` seconds."""
@@ -481,9 +500,14 @@ class WorkItem:
     """Removes the item from the queue, if it still waits there."""
 
     @property
-    def cost(self) -> int:
+    def size(self) -> int:
         """Number of tokens: words, ends of sentences and context."""
         return self.part.cost
+
+    @property
+    def cost(self) -> int:
+        """Cost of scoring the item, in tokens of ordinary lists."""
+        return self.part.cost + self.depth_cost
 
     @property
     def outcome(self) -> str:
@@ -588,7 +612,9 @@ class Batcher:
     def put(self, item: WorkItem, client: Hashable, *, urgent: bool = False) -> None:
         """Queue an item; ``item.future`` will receive its scores or an error."""
         item.client, item.is_long = client, item.cost > self.long_tokens
-        item.leave_queue = self._queue.put(item, item.cost, client=client, kind=item.kind, urgent=urgent)
+        item.leave_queue = self._queue.put(
+            item, item.cost, client=client, kind=item.kind, size=item.size, urgent=urgent
+        )
         self._unfinished.add(item)
         item.future.add_done_callback(lambda _: self._unfinished.discard(item))
         self._changed.set()
@@ -761,15 +787,15 @@ class Batcher:
             return []
         if items[0].overtakes:
             return []  # others would make it slow
-        budget = self._max_batch_tokens - sum(item.cost for item in items)
+        budget = self._max_batch_tokens - sum(item.size for item in items)
         return self._begin(self._queue.take_more(items[0].kind, budget, lambda one: not self._is_light(one)))
 
     async def _start(self, items: Sequence[WorkItem]) -> StartedBatch:
         """Build the trie of a batch."""
         batch = Batch([item.part for item in items], items[0].models if items else ())
         # Urgent, because a worker would wait.
-        cost = sum(item.cost for item in items)
-        request, timings = await self._offloader.run(batch.advance, cost, urgent=True)
+        size = sum(item.size for item in items)
+        request, timings = await self._offloader.run(batch.advance, size, urgent=True)
         assert request is not None  # every batch has a trie
         return batch, request, timings
 
@@ -938,12 +964,18 @@ class Dispatcher:
         """
         bundle, models = ranker.bundle, (ranker.bundle.ngram,) if ngram_only else ()
         degradation = pb.DEGRADATION_NGRAM if ngram_only else pb.DEGRADATION_UNSPECIFIED
+        max_tokens, backward = self._max_batch_tokens, bool(bundle.backward)
+        parts = {index: list(split(lists[index], max_tokens, backward=backward)) for index in indices}
+        size = sum(part.cost for one in parts.values() for part in one)
+        depth = (
+            0 if ngram_only else depth_tokens(bundle, [lists[index] for index in indices], size, max_tokens)
+        )
         items_by_list = {
             index: [
-                WorkItem(part, bundle.label, until, models, call.request_id)
-                for part in split(lists[index], self._max_batch_tokens, backward=bool(bundle.backward))
+                WorkItem(part, bundle.label, until, models, depth * part.cost // size, call.request_id)
+                for part in one
             ]
-            for index in indices
+            for index, one in parts.items()
         }
         all_items = [item for items in items_by_list.values() for item in items]
         for item in all_items:
