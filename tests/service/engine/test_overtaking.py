@@ -88,14 +88,14 @@ def test_a_newcomer_is_answered_while_the_batches_of_another_client_are_full(ser
 def test_scoring_ends_when_its_last_caller_has_gone(server, how):
     channel, stub = connect(server)
     with channel:
-        calls = [
-            stub.Rescore.future(make_request(LONG), timeout=5 if how == "late" else 60) for _ in range(2)
-        ]
-        assert server.scorer.entered.wait(10)
+        for timeout_s in [5, 15, 45] if how == "late" else [60]:
+            calls = [stub.Rescore.future(make_request(LONG), timeout=timeout_s) for _ in range(2)]
+            if server.scorer.entered.wait(timeout_s):  # otherwise the machine is too busy for this deadline
+                break
         if how == "cancelled":
             for call in calls:
                 call.cancel()
-        assert server.scorer.ended.wait(10)
+        assert server.scorer.ended.wait(60)
         assert len(stub.Rescore(make_request(QUICK), timeout=10).lists) == 1
         failures = server.server.metrics.registry.get_sample_value("rescorer_failed_batches_total")
         assert failures == 0
