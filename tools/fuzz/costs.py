@@ -28,7 +28,7 @@ from rescorer.runtime import use_threads
 from rescorer.scoring.batch import Batch, ScoredPart, plan
 from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker
-from rescorer.service.api.rescoring import estimate_searches, prepare_lists
+from rescorer.service.api.rescoring import prepare_lists, search_cost
 from rescorer.service.engine.admission import check_request, check_response_size
 from rescorer.service.engine.census import VALUE_BYTES
 from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings, load_settings
@@ -209,7 +209,7 @@ def time_jobs(
         n_values = check_request(request, settings)
         response_bytes = check_response_size(request, len(data), ranker, settings.max_response_bytes)
         response_bytes += VALUE_BYTES * n_values
-        tokens += estimate_searches(ranker, request)
+        tokens += search_cost(ranker, request)
         prepared_request = prepare_lists(ranker, request, settings)
     except InputError:
         yield Job("read", tokens, time.process_time() - began)

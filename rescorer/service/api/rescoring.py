@@ -379,11 +379,11 @@ class RescorerService(RescorerServiceServicer):
         if self._settings.log_texts:
             log.info("texts", texts=list(request.texts))
         call = self._call_context(context)
-        n_tokens, admission = estimate_tokens(request.texts), self._engine.admission
+        n_tokens, admission = text_cost(request.texts), self._engine.admission
         with self._models.lease(request.model) as ranker:
             async with admission.admit(call.client, 1, n_tokens, remaining_s=call.remaining_s) as ticket:
                 prepared_request = await self._run(
-                    lambda: prepare_texts(ranker, request, self._settings), estimate_job(), call.client
+                    lambda: prepare_texts(ranker, request, self._settings), reading_cost(), call.client
                 )
                 response_bytes = check_text_response_size(
                     request, prepared_request.valid_lists, ranker.bundle, self._settings.max_response_bytes
@@ -451,13 +451,13 @@ class RescorerService(RescorerServiceServicer):
         """
         admission = self._engine.late_admission if late else self._engine.admission
         remaining_s = math.inf if late else call.remaining_s
-        n_tokens = min(estimate_tokens(texts_of(request.lists)), self._settings.max_request_words)
+        n_tokens = min(text_cost(texts_of(request.lists)), self._settings.max_request_words)
         async with admission.admit(
             call.client, len(request.lists), n_tokens, remaining_s=remaining_s, wait=wait
         ) as ticket:
             prepared_request = await self._run(
                 lambda: prepare_lists(ranker, request, self._settings),
-                estimate_job() + estimate_searches(ranker, request),
+                reading_cost() + search_cost(ranker, request),
                 call.client,
             )
             admission.begin_scoring(ticket, prepared_request.tokens)
@@ -505,12 +505,12 @@ class RescorerService(RescorerServiceServicer):
         )
 
 
-def estimate_job() -> int:
+def reading_cost() -> int:
     """Estimate the cost of reading the current message from its size, in tokens."""
     return current_call.get().request_bytes // BYTES_PER_TOKEN
 
 
-def estimate_searches(ranker: ListRanker, request: RescoreRequest) -> int:
+def search_cost(ranker: ListRanker, request: RescoreRequest) -> int:
     """Return an upper bound of the cost of all searches of components in a request's lists, in tokens.
 
     It is known before anything is normalised.
@@ -518,8 +518,8 @@ def estimate_searches(ranker: ListRanker, request: RescoreRequest) -> int:
     return sum(component.steps_by_size(request) for component in ranker.components) // STEPS_PER_TOKEN
 
 
-def estimate_tokens(texts: Iterable[str]) -> int:
-    """Estimate the number of tokens of texts and contexts, in the unit of ``count_tokens``, before that.
+def text_cost(texts: Iterable[str]) -> int:
+    """Estimate the cost of scoring texts and contexts in tokens, before ``count_tokens`` can count them.
 
     Texts in scripts without spaces are read in pieces, so they are estimated by their length.
     """

@@ -32,7 +32,7 @@ stands twice, takes as much."""
 MAX_WEIGHT_NAMES = 131_072
 """Largest number of names in the weights of a request. Most are fingerprints of lists on which the weights
 were tuned."""
-MAX_OTHERS, MAX_SURPLUS = 32, 4096
+MAX_SINGLE, MAX_SURPLUS = 32, 4096
 """Number of fields of a message that are not repeated, of which no message has so many, and largest number of
 more in all messages of a request: all but the last of a field would be dropped."""
 STRUCT = "google.protobuf.Struct"
@@ -136,7 +136,7 @@ def limits_of(settings: ServiceSettings) -> dict[str, Limit]:
         "weights": Limit(MAX_WEIGHT_NAMES, "names", field="weights"),
         "phrase_lists": Limit(MAX_SETS, "names", field="phrase_lists"),
         "surplus": Limit(MAX_SURPLUS, "fields that are unknown or stand twice"),
-        "others": Limit(sys.maxsize, "fields"),
+        "single": Limit(sys.maxsize, "fields"),
     }
     for kind, setting in in_message.items():
         name = "utterances" if kind == "previous" else kind
@@ -173,7 +173,7 @@ class Census:
         Raises:
             LimitExceeded: there are too many elements of a kind.
         """
-        place, n_others, counts = begin, 0, self.counts
+        place, n_single, counts = begin, 0, self.counts
         try:
             while place < end:
                 tag, size = data[place], data[place + 1]
@@ -182,8 +182,8 @@ class Census:
                     tag, size, place = _read_head(data, place - 2)
                 step = plan.get(tag, OTHER)
                 if not step.kind:
-                    n_others += 1
-                kind = step.kind or ("surplus" if n_others > MAX_OTHERS else "others")
+                    n_single += 1
+                kind = step.kind or ("surplus" if n_single > MAX_SINGLE else "single")
                 counts[kind] = count = counts[kind] + 1
                 if count > self.limits[kind].most:
                     raise self.limits[kind].error()

@@ -16,7 +16,7 @@ from rescorer.phrases import STEPS_PER_COMPARISON, PhraseSearch
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.scoring.batch import Batch, split
 from rescorer.service.api import rescoring
-from rescorer.service.api.rescoring import estimate_searches, prepare_lists, prepare_texts
+from rescorer.service.api.rescoring import prepare_lists, prepare_texts, search_cost
 from rescorer.service.engine.admission import (
     TOKENS_PER_LEVEL,
     USUAL_WORDS,
@@ -78,7 +78,7 @@ def test_searches_take_no_more_steps_than_stated(ranker, request):
         prepare_lists(ranker, request, SETTINGS)
     assert sum(STEPS_PER_COMPARISON * search.steps for search in searches) <= sum(spent)
     assert sum(spent) <= sum(component.steps_by_size(request) for component in ranker.components)
-    assert estimate_searches(ranker, request) >= sum(spent) // rescoring.STEPS_PER_TOKEN
+    assert search_cost(ranker, request) >= sum(spent) // rescoring.STEPS_PER_TOKEN
 
 
 @given(request=REQUESTS)
