@@ -177,7 +177,7 @@ class RunInputs:
             if self.start_from is not None:
                 raise ConfigError("--start-from takes the units of the run it starts from; leave out --units")
         if self.has_pieces and self.teacher.teacher is not None:
-            raise ConfigError("--teacher teaches words, and the network predicts pieces of words; leave it out")
+            raise ConfigError("--teacher teaches words, and this network predicts pieces of words")
 
     def identity(self) -> dict[str, Any]:
         """Return, as plain data, the inputs that must stay the same when the run is resumed."""
