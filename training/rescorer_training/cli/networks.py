@@ -17,6 +17,7 @@ from rescorer.models.bundle import TEXT
 from rescorer.runtime import keep_freed_memory, use_threads
 from rescorer.terminal.options import expand_options
 from rescorer.terminal.tables import print_out
+from rescorer.text import Normaliser
 from rescorer_training import bench as benchmark
 from rescorer_training.cli.options import (
     DeviceOption,
@@ -207,7 +208,7 @@ def average_command(
 def measure_models(
     folders: list[Path], test: Path | None, normaliser: Normaliser, device: str
 ) -> dict[str, float]:
-    """Measure the perplexity of each model on the text ``test``, by the model's folder; empty without a text."""
+    """Measure the perplexity of each model on a text, by the model's folder; empty without a text."""
     if test is None:
         return {}
     words = list(read_sentences([test], normaliser))
