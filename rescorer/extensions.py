@@ -442,6 +442,7 @@ class Rerankers(Component):
         return {one.name: one.encoder for one in used if one.encoder is not None}
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
+        """Add the scores. If a model that a reranker needs cannot read a list, its base weights stand in."""
         prepared = scored.prepared
         encodings = scored.gather(
             lambda batch: {
@@ -452,6 +453,9 @@ class Rerankers(Component):
         )
         said = words_said_before(prepared)
         for reranker in used_rerankers(self.bundle, scored.weights):
+            if not prepared.unread.keys().isdisjoint(reranker.models):
+                columns[reranker.component] = reranker.base_totals(columns)
+                continue
             try:
                 encoding = encodings.get(reranker.name)
                 columns[reranker.component] = reranker.score(columns, prepared.words, said, encoding)

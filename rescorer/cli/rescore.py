@@ -698,7 +698,8 @@ def check_paths(sources: Sequence[str], output: str, rejects_path: Path | None) 
         raise ConfigError(f"--output {output}: no such folder")
     if rejects_path and not rejects_path.parent.is_dir():
         raise ConfigError(f"--rejects {rejects_path}: no such folder")
-    files = [file for source in expand_globs(sources) for file in list_files(source)]
+    names = (name for name in expand_globs(sources) if not is_url(name))
+    files = [file for name in names for file in list_files(name)]
     check_not_an_input("--output", output, files)
     if rejects_path:
         check_not_an_input("--rejects", rejects_path, files)

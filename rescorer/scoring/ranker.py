@@ -294,6 +294,8 @@ class ListRanker:
         if options.decision.kind != "maximum":
             ranked = apply_rule(ranked, options.decision, words, self.text_normaliser)
         calibration = options.weights.calibration
+        if prepared.unread:  # a calibration belongs to totals that include all models
+            calibration = None
         return ranked if calibration is None else self._add_confidence(ranked, words, total, calibration)
 
     def _add_confidence(

@@ -188,6 +188,10 @@ class Candidate:
     """For a start, the perplexity per word after it; for an end, its mean ln P after sentences."""
 
 
+CHOOSE_BY_TEXT = "import it by `rescorer-train import … --validation TEXT`, with a text of short sentences"
+"""Advice if the sentences of lists cannot choose start and end."""
+
+
 def split_words(text: str) -> Words:
     """The words of a text as they are written."""
     return tuple(text.split())
@@ -213,7 +217,10 @@ def first_best_sentences(
     if not sentences and errors:
         raise errors[0]
     if not sentences:
-        raise ConfigError("the first hypotheses of the lists have no words to choose start and end by")
+        raise ConfigError(
+            "the first hypotheses of the lists have no words to choose start and end of the model by; "
+            f"{CHOOSE_BY_TEXT}"
+        )
     return list(sentences)
 
 
@@ -468,7 +475,10 @@ def import_model(
         check_units(model.divider, prompt, model.scorer.decoder.n_positions)
     sentences = [words for words in sentences if fits(model, words)]
     if not sentences:
-        raise ConfigError("all sentences are longer than the model can read; name a file of shorter ones")
+        raise ConfigError(
+            f"all sentences have more than the {model.scorer.decoder.n_positions:,} pieces of words that the "
+            f"model can read, so that they cannot choose its start and end; {CHOOSE_BY_TEXT}"
+        )
     named = [] if start in (AUTO, NONE) else [_require_unit(tokenizer, start, "start")]
     starts = []
     if isinstance(start, str) and start != NONE:  # a number is a choice that was made before

@@ -39,6 +39,9 @@ MAX_TOKENIZER_BYTES = 64 << 20
 """Largest file of a tokenizer; those of 250,000 units have 35 MB."""
 MAX_UNITS = 1_000_000
 """Largest vocabulary of a model."""
+MAX_STRINGS = 4_000_000
+"""Largest number of names of units in the file of a tokenizer: of each once, and twice in each pair of units
+that is merged. One of 262,000 units has 1.3 million."""
 MAX_CACHED = 4_000_000
 """Largest number of characters and units of the words whose units are kept; a cache that is full starts
 afresh. Each takes up to 36 bytes."""
@@ -76,6 +79,7 @@ class JsonTokenizer:
 
     def __init__(self, data: bytes, place: str) -> None:
         library = import_library("tokenizers")
+        _check_merges(data, place)
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the caller says how many threads there are
         try:
             self._tokenizer: Any = library.Tokenizer.from_buffer(data)
@@ -140,6 +144,25 @@ class JsonTokenizer:
     def name(self, number: int) -> str:
         """See ``Tokenizer``."""
         return self._tokenizer.id_to_token(number) or ""
+
+
+def _check_merges(data: bytes, place: str) -> None:
+    """Raise BundleError if there are too many merges, or one twice; the library takes 10 µs for each.
+
+    What else is wrong with the file, the library says.
+    """
+    if (n_strings := data.count(b'"') // 2) > MAX_STRINGS:
+        raise BundleError(f"{place}: has {n_strings:,} names of units; expected at most {MAX_STRINGS:,}")
+    try:
+        merges = json.loads(data)["model"]["merges"]
+        distinct = {tuple(merge) if isinstance(merge, list) else merge for merge in merges}
+    except (KeyError, RecursionError, TypeError, ValueError):
+        return
+    if len(distinct) < len(merges):
+        raise BundleError(
+            f"{place}: {len(merges) - len(distinct):,} of {len(merges):,} merges are repetitions of others; "
+            "expected each once"
+        )
 
 
 def _check_steps(tokenizer: Any, place: str) -> None:

@@ -24,6 +24,7 @@ from rescorer.models.bundle import read_bundle
 from rescorer.scoring.batch import plan
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.trie import WordEncoder, build_trie
+from rescorer.types import Calibration, ConfidenceMap
 from rescorer.units import importing, tokens
 from rescorer.units.files import UnitConfig, load_unit_model, make_model
 from rescorer.units.importing import check_precisions, import_model, read_huggingface, score_alone
@@ -34,7 +35,9 @@ from rescorer_training.evaluation.perplexity import fit_mixture, load_models, pe
 from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
 from rescorer_training.recipe.bundles import BundleParts, make_bundle
+from tests.support.list_lines import record, write
 from tests.support.servers import run_server
+from tests.support.tiny_rerankers import add_reranker, random_reranker
 from tests.support.unit_models import PEER_MODELS, write_joining_model, write_letter_model
 
 RAW = Normaliser(NormaliserSettings.raw())
@@ -516,6 +519,31 @@ def test_a_model_with_a_prompt_reads_the_conversation_everywhere(source, tmp_pat
         import_model(foreign, tmp_path / "other", SENTENCES, text="surface", prompt=prompt)
 
 
+def test_the_base_weights_of_a_reranker_stand_in_for_it_where_its_model_cannot_read_a_list(
+    short, tmp_path, run
+):
+    folder = shutil.copytree(short, tmp_path / "toy" / "1")
+    base = Weights("base", {"acoustic": 2.0}, {"llm": 1.0}, 0.5)
+    add_reranker(folder, random_reranker("r", base, 4, features=("total", "score:llm", "words")))
+    calibration = Calibration(utterance=ConfidenceMap(1.0, (0.0, 1.0), (0.1, 0.9)))
+    weights = Weights("w", {"acoustic": 1.0}, {"llm": 0.0}, rerankers={"r": 3.0}, calibration=calibration)
+    long, fits = Rescorer.load(folder).rescore([LONG, LIST], weights)
+    plain = replace(weights, streams={"acoustic": 7.0}, word=1.5, rerankers={})
+    (expected,) = Rescorer.load(folder).rescore([LONG], plain)
+    assert [one.text for one in long.hypotheses] == [one.text for one in expected.hypotheses]
+    for found, other in zip(long.hypotheses, expected.hypotheses, strict=True):
+        assert found.total == pytest.approx(other.total)
+        assert found.components["reranker:r"] == 2.0 * found.components["acoustic"] + 0.5 * len(
+            found.text.split()
+        )
+    assert (long.degradation, long.best.confidence) == ("length", None)
+    assert fits.best.confidence is not None
+    texts = (hypothesis.text for hypothesis in LONG.hypotheses)
+    write(tmp_path / "lists.jsonl", record("long", *texts))
+    code, out, err = run("explain", tmp_path / "lists.jsonl", "long", "--bundle", folder, "--weights", "r")
+    assert (code, "reranker:r" in out, "score:llm" in out) == (0, True, False), err
+
+
 def test_tokenizers_are_read_within_bounds(source, tmp_path):
     folder = shutil.copytree(source, tmp_path / "source")
     (folder / "tokenizer.json").unlink()
@@ -529,8 +557,22 @@ def test_tokenizers_are_read_within_bounds(source, tmp_path):
         read_huggingface(folder)
 
 
+def test_refuses_tokenizers_that_repeat_merges(source, monkeypatch):
+    tokenizer = json.loads((source / "tokenizer.json").read_text())
+    for merges in ([["a", "b"]] * 3, ["a b"] * 3):
+        tokenizer["model"] |= {"vocab": tokenizer["model"]["vocab"] | {"ab": 40}, "merges": merges}
+        with pytest.raises(
+            BundleError, match="x: 2 of 3 merges are repetitions of others; expected each once"
+        ):
+            JsonTokenizer(json.dumps(tokenizer).encode(), "x")
+    monkeypatch.setattr(tokens, "MAX_STRINGS", 10)
+    with pytest.raises(BundleError, match=r"has \d+ names of units; expected at most 10"):
+        JsonTokenizer(json.dumps(tokenizer).encode(), "x")
+
+
 def test_refuses_sentences_that_are_all_longer_than_a_model_can_read(source, tmp_path):
-    with pytest.raises(ConfigError, match="longer than the model can read; name a file of shorter ones"):
+    message = r"more than the 40 pieces of words that the model can read.* --validation TEXT"
+    with pytest.raises(ConfigError, match=message):
         import_model(read_huggingface(source), tmp_path / "units", [("cat",) * 20])
 
 
