@@ -233,7 +233,7 @@ class SessionOptions:
 
     def warn_if_unread(self, ranker: ListRanker, weights: Weights) -> None:
         """Warn if ``--session`` is given, but no model, reranker or cache reads earlier utterances, or models
-        in pieces of words, which never do, have a weight beside those that do."""
+        in pieces of words that do not have a weight beside those that do."""
         is_read = ranker.bundle.reads_previous or used_rerankers(ranker.bundle, weights)
         if self.session and not (is_read or weights.cache or weights.neural_cache):
             warn(
@@ -241,12 +241,12 @@ class SessionOptions:
                 f"{ranker.bundle.label} reads previous utterances; add a cache with -w cache=0.1, or train a "
                 "network with --carried or --topics"
             )
-        elif self.session and (
-            names := [name for name in sorted(ranker.bundle.open_vocabulary) if uses_model(weights, name)]
-        ):
+            return
+        unread = sorted(ranker.bundle.units.keys() - ranker.bundle.reads_previous)
+        if self.session and (names := [name for name in unread if uses_model(weights, name)]):
             warn(
-                f"models in pieces of words do not read previous utterances; {', '.join(names)} scores each "
-                "list by itself"
+                f"{', '.join(names)} does not read previous utterances, and scores each list by itself; "
+                "rescorer-train import --prompt lets a model in pieces of words read them"
             )
 
 

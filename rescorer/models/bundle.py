@@ -416,6 +416,13 @@ class UnitFacts:
     """Largest number of pieces that it can read; 0: any number."""
     units: tuple[str, ...] = ()
     """Names of the pieces in the order of the model's numbers, if the tokenizer numbers them otherwise."""
+    prompt: Mapping[str, Any] | None = None
+    """What it reads before a sentence, see ``units.prompts.Prompt``; None: only the context."""
+
+    @property
+    def reads_previous(self) -> bool:
+        """Whether it reads previous utterances."""
+        return self.prompt is not None and self.prompt.get("max_units") != 0
 
     @property
     def unmixed(self) -> str:
@@ -440,8 +447,8 @@ class Bundle:
     weights: Mapping[str, Weights]
     """Sets of weights by name, including ``default``."""
     reads_previous: frozenset[str] = frozenset()
-    """Names of the networks that read the previous utterances: those that carry their state across sentences,
-    and those with topics."""
+    """Names of the models that read the previous utterances: networks that carry their state across
+    sentences, networks with topics, and models in pieces of words with a prompt for them."""
     remembers: frozenset[str] = frozenset()
     """Names of the networks that can have a neural cache: forward ones without topics."""
     units: Mapping[str, UnitFacts] = field(default_factory=dict)
@@ -652,7 +659,7 @@ def read_bundle(folder: BundleSource) -> Bundle:
         normaliser=normaliser,
         model_kinds=kinds,
         weights=read_weights(files, weights_files, known),
-        reads_previous=readers,
+        reads_previous=readers.union(name for name, facts in units.items() if facts.reads_previous),
         remembers=remembers,
         units=units,
         rerankers=rerankers,
@@ -704,6 +711,7 @@ def read_unit_facts(files: Folder, manifest: Mapping[str, Any]) -> dict[str, Uni
             len(start) if isinstance(start, list) else 1,
             n_positions,
             tuple(map(str, units)) if isinstance(units, list) else (),
+            prompt if isinstance(prompt := config.get("prompt"), dict) else None,
         )
     return found
 

@@ -379,7 +379,7 @@ class LanguageModels(Component):
         for name, counter in self._counters.items():
             is_surface = name in self.bundle.surface
             texts = prepared.surfaces if is_surface else prepared.words
-            counted = counter.count(texts, context if is_surface else prepared.context)
+            counted = counter.count(texts, context if is_surface else prepared.history)
             n_units += counted.total
             limit = self.bundle.units[name].n_positions or sys.maxsize
             if max(counted.lengths.values(), default=0) > limit:

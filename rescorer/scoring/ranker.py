@@ -283,7 +283,8 @@ class ListRanker:
         if prepared.unread:
             ranked = replace(ranked, degradation=LENGTH)
         if prepared.nbest.previous and not options.keep_order:
-            unread_by = [name for name in self.bundle.units if uses_model(options.weights, name)]
+            used = (name for name in self.bundle.units if uses_model(options.weights, name))
+            unread_by = [name for name in used if name not in self.bundle.reads_previous]
             ranked = replace(ranked, previous_unread_by=unread_by)
         if options.keep_order:
             return ranked

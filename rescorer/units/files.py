@@ -25,6 +25,7 @@ from rescorer.safe_input import Folder, descriptor_path, read_tensor_header
 from rescorer.units.automodel import AutoModelConfig, load_decoder
 from rescorer.units.decoders import Decoder, DecoderConfig, check_finite, check_tensors, set_precision
 from rescorer.units.model import DecoderScorer, TreeDecoder, UnitLanguageModel
+from rescorer.units.prompts import Prompt
 from rescorer.units.recurrent import RecurrentConfig, RecurrentDecoder
 from rescorer.units.tokens import Tokenizer, WordDivider, change_of, read_divider
 
@@ -51,6 +52,8 @@ class UnitConfig:
     """Whether texts are divided as a whole, because words by themselves are divided otherwise."""
     units: tuple[str, ...] = ()
     """Names of the units in the order of the decoder's numbers, if the tokenizer numbers them otherwise."""
+    prompt: Prompt | None = None
+    """What is read before a sentence; None: only its context."""
     check: Mapping[str, Any] | None = None
     """Measurements at import, such as the perplexity per word."""
     source: Mapping[str, Any] | None = None
@@ -68,6 +71,11 @@ class UnitConfig:
                 raise BundleError(f"config of the model: {name} is not an object")
         if not isinstance(self.whole, bool):
             raise BundleError(f"config of the model: whole is {self.whole!r}; expected true or false")
+        if self.prompt is not None and self.prompt.max_units and self.text == "surface":
+            raise BundleError(
+                "config of the model: the prompt has previous utterances, which are read in canonical words; "
+                "expected max_units 0 with the text form surface"
+            )
         if self.units and len(self.units) != size:
             raise BundleError(f"config of the model: {len(self.units):,} units; expected {size:,}")
         if self.text not in get_args(TextForm):
@@ -80,7 +88,9 @@ class UnitConfig:
         """Plain data that ``from_dict`` reads back."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         plain |= {"decoder": self.decoder.to_dict(), "start": list(self.start), "units": list(self.units)}
-        return plain if self.units else {name: value for name, value in plain.items() if name != "units"}
+        plain["prompt"] = self.prompt and self.prompt.to_dict()
+        optional = {"units", "prompt"}
+        return {name: value for name, value in plain.items() if value or name not in optional}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], place: str) -> UnitConfig:
@@ -100,7 +110,10 @@ class UnitConfig:
         try:
             kinds: Mapping[str, Any] = {"kind": RecurrentConfig, "runtime": AutoModelConfig}
             kind = next((kinds[key] for key in kinds if key in decoder), DecoderConfig)
-            changes = {"decoder": kind.from_dict(decoder), "start": tuple(start), "units": tuple(units)}
+            changes: dict[str, Any] = {"decoder": kind.from_dict(decoder), "start": tuple(start)}
+            changes["units"] = tuple(units)
+            if values.get("prompt") is not None:
+                changes["prompt"] = Prompt.from_dict(values["prompt"])
             return cls(**{"end": None, **values, **changes})
         except BundleError as error:
             raise BundleError(f"{place}: {error}") from None
@@ -185,4 +198,4 @@ def _assemble(
     else:
         decoder = Decoder(config.decoder, tensors)
     scorer = DecoderScorer(decoder, next(iter(config.start), None), config.end, context_cache_bytes)
-    return UnitLanguageModel(scorer, divider, name, config.start[1:])
+    return UnitLanguageModel(scorer, divider, name, config.start[1:], config.prompt)

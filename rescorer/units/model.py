@@ -19,6 +19,7 @@ from rescorer.models.tree_attention import PrefixTree, build_prefix_tree
 from rescorer.runtime import Phase, phase
 from rescorer.trie import EdgeScores, HypothesisTrie, Words
 from rescorer.units.decoders import TOGETHER
+from rescorer.units.prompts import Prompt
 from rescorer.units.recurrent import RecurrentDecoder
 from rescorer.units.tokens import (
     UnitTrie,
@@ -183,6 +184,7 @@ class UnitLanguageModel:
     Args:
         scorer: scores tries of units.
         opening: units before every text, besides the first one.
+        prompt: what is read before a sentence; None: only its context.
     """
 
     backward = False
@@ -193,9 +195,10 @@ class UnitLanguageModel:
         divider: WordDivider,
         name: str = "units",
         opening: Sequence[int] = (),
+        prompt: Prompt | None = None,
     ) -> None:
         self.name, self.scorer, self.divider = name, scorer, divider
-        self.opening = tuple(opening)
+        self.opening, self.prompt = tuple(opening), prompt
 
     @property
     def vector_size(self) -> int:
@@ -234,10 +237,11 @@ class UnitLanguageModel:
         Args:
             word_starts: units that begin words; None: no probabilities of words are needed.
         """
-        trie = trie.within_sentence
+        if self.prompt is None:
+            trie = trie.within_sentence
         with phase(Phase.TEXT):
             build = build_whole_trie if self.divider.whole else build_unit_trie
-            units = build(trie, self.divider, self.opening)
+            units = build(trie, self.divider, self.opening, self.prompt)
         if word_starts is None or isinstance(units, WholeTrie):
             found, words = self.scorer.score(units.trie, projections), None
         else:

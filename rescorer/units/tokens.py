@@ -29,7 +29,8 @@ import numpy as np
 from rescorer.errors import BundleError, ConfigError, InputError, quote
 from rescorer.models.network_files import TOKENIZER_FILE, TOKENIZER_FILES, UNKNOWN
 from rescorer.safe_input import SURROGATE, Folder, file_identity
-from rescorer.trie import HypothesisTrie, Words, build_trie
+from rescorer.trie import SENTENCE_END, HypothesisTrie, Words, build_trie
+from rescorer.units.prompts import Prompt, read_before
 
 if TYPE_CHECKING:
     from rescorer.models.bundle import UnitFacts
@@ -374,29 +375,32 @@ class UnitCounter:
 
     Args:
         n_before: number of pieces before every text.
+        prompt: how previous utterances are read; None: they are not.
     """
 
-    def __init__(self, divider: WordDivider, n_before: int = 1) -> None:
-        self._divider, self._n_before = divider, n_before
+    def __init__(self, divider: WordDivider, n_before: int = 1, prompt: Prompt | None = None) -> None:
+        self._divider, self._n_before, self._prompt = divider, n_before, prompt
 
     @classmethod
     def read(cls, files: Folder, facts: UnitFacts) -> UnitCounter:
         """Read the tokenizer of a model of a bundle.
 
         Raises:
-            BundleError: the tokenizer is damaged.
+            BundleError: the tokenizer or the prompt is damaged.
             ConfigError: the library of the tokenizer is not installed.
         """
         folder = files.subfolder(facts.folder)
-        return cls(read_divider(folder, facts.text, facts.units, whole=facts.is_whole), facts.n_before)
+        divider = read_divider(folder, facts.text, facts.units, whole=facts.is_whole)
+        prompt = None if facts.prompt is None else Prompt.from_dict(facts.prompt)
+        return cls(divider, facts.n_before, prompt)
 
-    def count(self, texts: Sequence[Words], context: Words = ()) -> UnitCount:
-        """Count the pieces of texts that follow a context."""
+    def count(self, texts: Sequence[Words], history: Words = ()) -> UnitCount:
+        """Count the pieces of texts that follow a history; see ``read_before``."""
         if self._divider.whole:
-            return self._count_whole(texts, context)
+            return self._count_whole(texts, history)
         distinct = sorted(set(texts))
-        words = [*set(context).union(*distinct)]
-        first = [*{text[0] for text in (context, *distinct) if text}]
+        words = [*set[str]().union(*distinct)]
+        first = [*{text[0] for text in distinct if text}]
         n_units = dict(zip(words, map(len, self._divider.divide(words, after_space=True)), strict=True))
         n_first = dict(zip(first, map(len, self._divider.divide(first, after_space=False)), strict=True))
 
@@ -405,7 +409,7 @@ class UnitCounter:
             lengths[:1] = [max(n_first[word], n_units[word]) for word in text[:1]]
             return lengths
 
-        n_before = self._n_before + sum(measure(context))
+        n_before = self._n_before + len(read_before(self._divider, history, self._prompt).units)
         total, read = _cost(n_before, n_before), dict[Words, int]()
         before: Words = ()
         for text in distinct:
@@ -415,16 +419,19 @@ class UnitCounter:
             before = text
         return UnitCount(total, read)
 
-    def _count_whole(self, texts: Sequence[Words], context: Words) -> UnitCount:
-        distinct = [*dict.fromkeys(texts)]
+    def _count_whole(self, texts: Sequence[Words], history: Words) -> UnitCount:
+        distinct, context = [*dict.fromkeys(texts)], within_sentence(history)
+        n_before = self._n_before + len(
+            read_before(self._divider, history, self._prompt, context=False).units
+        )
         said, *divided = self._divider.divide_whole([context, *((*context, *text) for text in distinct)])
-        before, n_said = said, self._n_before + len(said)
+        before, n_said = said, n_before + len(said)
         total = _cost(n_said, n_said)
         for units in sorted(divided):
-            length = self._n_before + len(units)
+            length = n_before + len(units)
             total += _cost(len(units) - _count_shared(before, units) + 1, length)
             before = units
-        lengths = (self._n_before + len(units) for units in divided)
+        lengths = (n_before + len(units) for units in divided)
         return UnitCount(total, dict(zip(distinct, lengths, strict=True)))
 
 
@@ -526,13 +533,13 @@ class WordDivider:
         """Units of each text, divided as a whole."""
         return self.tokenizer.encode([self.change(" ".join(words)) for words in texts])
 
-    def divide_text(self, words: Words) -> list[int]:
-        """Units of a text: word by word, unless texts are divided as a whole."""
+    def divide_text(self, words: Words, *, after_space: bool = False) -> list[int]:
+        """Units of a text, at the start or after a space: word by word, unless texts are divided whole."""
         if not words:
             return []
         if self.whole:
             return self.divide_whole([words])[0]
-        chains = [*self.divide(words[:1], after_space=False), *self.divide(words[1:], after_space=True)]
+        chains = [*self.divide(words[:1], after_space=after_space), *self.divide(words[1:], after_space=True)]
         return [unit for chain in chains for unit in chain]
 
     def find_inseparable(self, texts: Iterable[Words]) -> Words | None:
@@ -641,30 +648,51 @@ class WholeTrie:
         return values[self.text_of]
 
 
-def build_whole_trie(words: HypothesisTrie, divider: WordDivider, opening: Sequence[int] = ()) -> WholeTrie:
+def within_sentence(history: Words) -> Words:
+    """The words of a history after its last ``SENTENCE_END``: the context of the sentence."""
+    ends = [place for place, word in enumerate(history) if word == SENTENCE_END]
+    return history[ends[-1] + 1 :] if ends else history
+
+
+def list_histories(words: HypothesisTrie) -> list[Words]:
+    """The words before each root of a trie, with ``SENTENCE_END`` after each previous utterance."""
+    names = (*words.words, SENTENCE_END)
+    return [tuple(names[i] for i in context) for context in words.contexts]
+
+
+def build_whole_trie(
+    words: HypothesisTrie, divider: WordDivider, opening: Sequence[int] = (), prompt: Prompt | None = None
+) -> WholeTrie:
     """Build the trie of units of the whole texts in a trie of words; see ``build_unit_trie``."""
-    contexts = [tuple(words.words[i] for i in context) for context in words.contexts]
+    histories = list_histories(words)
+    contexts = [within_sentence(history) for history in histories]
     text_of = np.searchsorted(words.end_nodes, words.hypothesis_node)
-    texts: dict[int, Words] = {}
+    texts, root_of = dict[int, Words](), dict[int, int]()
     for hypothesis, text in enumerate(text_of.tolist()):
         if text not in texts:
-            said = contexts[words.root_of_node[words.hypothesis_node[hypothesis]]]
+            root_of[text] = int(words.root_of_node[words.hypothesis_node[hypothesis]])
+            said = contexts[root_of[text]]
             path = words.edge_word[words.path_edges(hypothesis)[:-1]].tolist()
             texts[text] = (*said, *(words.words[i] for i in path))
     divided = divider.divide_whole([*(texts[i] for i in range(len(texts))), *contexts])
     sequences = [tuple(map(str, units)) for units in divided]
-    before = tuple(map(str, opening))
-    return WholeTrie(build_trie(sequences, [before] * len(sequences)), text_of)
+    read = [read_before(divider, history, prompt, context=False).units for history in histories]
+    before = [tuple(map(str, (*opening, *units))) for units in read]
+    of_texts = [before[root_of[i]] for i in range(len(texts))]
+    return WholeTrie(build_trie(sequences, [*of_texts, *before]), text_of)
 
 
-def build_unit_trie(words: HypothesisTrie, divider: WordDivider, opening: Sequence[int] = ()) -> UnitTrie:
-    """Build the trie of units of a trie of words whose contexts do not go beyond their sentence.
+def build_unit_trie(
+    words: HypothesisTrie, divider: WordDivider, opening: Sequence[int] = (), prompt: Prompt | None = None
+) -> UnitTrie:
+    """Build the trie of units of a trie of words.
 
     Args:
         opening: units before every text, besides the first one that a model reads.
+        prompt: how previous utterances are read; None: they are not.
     """
-    contexts = [tuple(words.words[i] for i in context) for context in words.contexts]
-    begins = np.array([not context for context in contexts], dtype=bool)  # by root: whether texts begin there
+    before = [read_before(divider, history, prompt) for history in list_histories(words)]
+    begins = np.array([one.begins for one in before], dtype=bool)  # by root: whether texts begin there
     after = Chains.join(divider.divide(words.words, after_space=True))
     first_words = np.zeros(0, dtype=np.int64)
     if words.levels():
@@ -683,7 +711,7 @@ def build_unit_trie(words: HypothesisTrie, divider: WordDivider, opening: Sequen
             places = np.flatnonzero(is_first)
             reached[places] = grower.grow(above[places], first, np.searchsorted(first_words, word[places]))
         node_of[level] = reached
-    said = [[*opening, *divider.divide_text(context)] for context in contexts]
+    said = [[*opening, *one.units] for one in before]
     return grower.finish(said, words, node_of, begins)
 
 

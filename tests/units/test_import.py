@@ -27,6 +27,7 @@ from rescorer.trie import WordEncoder, build_trie
 from rescorer.units import importing, tokens
 from rescorer.units.files import UnitConfig, load_unit_model, make_model
 from rescorer.units.importing import check_precisions, import_model, read_huggingface, score_alone
+from rescorer.units.prompts import Prompt
 from rescorer.units.tokens import JsonTokenizer
 from rescorer_training.adaptation import AdaptationInputs, adapt_bundle
 from rescorer_training.evaluation.perplexity import fit_mixture, load_models, perplexity, score_tokens
@@ -491,6 +492,28 @@ def test_lists_beyond_a_table_of_positions_are_answered_without_its_model(short)
         found = client.rescore([LONG, LIST, continued], weights=LLM_ONLY)
     assert [one.degradation for one in found] == ["length", "", ""]
     assert [one.previous_unread_by for one in found] == [(), (), ("llm",)]
+
+
+def test_a_model_with_a_prompt_reads_the_conversation_everywhere(source, tmp_path):
+    foreign, prompt = read_huggingface(source), Prompt(after_utterance=". ", max_units=16)
+    import_model(foreign, tmp_path / "units", SENTENCES, prompt=prompt)
+    folder = publish(tmp_path, tmp_path / "units")
+    lists = [
+        replace(LIST, id=name, previous=said) for name, said in (("0", ()), ("1", (Utterance("a cat"),)))
+    ]
+    rescorer = Rescorer.load(folder)
+    assert rescorer.bundle.reads_previous == {"llm"}
+    alone, after = (answer.best.components["llm"] for answer in rescorer.rescore(lists, LLM_ONLY))
+    assert abs(alone - after) > 1e-3
+    fresh = Rescorer.load(folder).rescore(lists[1:], LLM_ONLY)[0]
+    assert fresh.best.components["llm"] == pytest.approx(after, abs=1e-4)
+    assert fresh.previous_unread_by == ()
+    with run_server(folder) as server, Client(f"127.0.0.1:{server.port}") as client:
+        found = client.rescore(lists, weights=LLM_ONLY)
+    expected = pytest.approx([alone, after], abs=1e-4)
+    assert [one.best.components["llm"] for one in found] == expected
+    with pytest.raises(BundleError, match="expected max_units 0 with the text form surface"):
+        import_model(foreign, tmp_path / "other", SENTENCES, text="surface", prompt=prompt)
 
 
 def test_tokenizers_are_read_within_bounds(source, tmp_path):

@@ -99,6 +99,14 @@ def import_command(
             "recogniser wrote them (surface), or canonical words in upper case (upper)."
         ),
     ] = "canonical",
+    prompt: Annotated[
+        str,
+        typer.Option(
+            help="Let the model read previous utterances, in the form of lines, sentences or dialogue, or of "
+            "a JSON file; none: it does not.",
+            metavar="FORM|FILE",
+        ),
+    ] = "none",
     tokenizer: Annotated[
         Path | None,
         typer.Option(
@@ -123,6 +131,7 @@ def import_command(
     # deferred, because importing torch takes seconds
     from rescorer.runtime import use_threads
     from rescorer.units.importing import check_precisions, import_model
+    from rescorer.units.prompts import Prompt
     from rescorer.units.toolkits import read_source
 
     if output.exists():
@@ -132,14 +141,17 @@ def import_command(
     chosen = choose_normaliser(normaliser, [])
     sentences = chosen_by.read(None if text == "surface" else chosen)
     if kind == "rnnlm":
-        if (start, end, text, tokenizer) != ("auto", "auto", "canonical", None):
-            raise ConfigError("--start, --end, --text and --tokenizer are not for rnnlm; leave them out")
+        if (start, end, text, prompt, tokenizer) != ("auto", "auto", "canonical", "none", None):
+            raise ConfigError(
+                "--start, --end, --text, --prompt and --tokenizer are not for rnnlm; leave them out"
+            )
         facts = import_words(source, output, sentences, chosen)
         typer.echo(json.dumps(facts)) if as_json else print_words(facts, output)
         return
+    before = None if prompt == "none" else Prompt.read(prompt)
     foreign = read_source(kind, source, tokenizer)
     with explain_write_errors(output):
-        imported = import_model(foreign, output, sentences, start, end, text)
+        imported = import_model(foreign, output, sentences, start, end, text, prompt=before)
     precisions = check_precisions(output, sentences)
     if as_json:
         facts = describe_import(imported) | {"precisions": {k: asdict(v) for k, v in precisions.items()}}
