@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer.trie import build_trie
+from rescorer.trie import SENTENCE_END, build_trie
 from rescorer.units import decoders
 from rescorer.units.model import END_RATE
+from rescorer.units.prompts import Prompt, list_forms, read_before
 from rescorer.units.tokens import find_word_starts
 from tests.support.unit_models import (
     END,
@@ -26,7 +27,7 @@ texts = st.lists(words, max_size=4).map(tuple)
 batches = st.lists(st.tuples(texts, st.one_of(st.just(()), texts)), min_size=1, max_size=6)
 
 
-def score_words_alone(model, config, text, context):
+def score_words_alone(model, config, text, history):
     """ln P of each word of a text and of its end, read alone in float64: the slow twin of ``score_words``."""
     tokenizer, decoder = model.divider.tokenizer, model.scorer.decoder
     ends_word = [unit for unit in range(tokenizer.size) if tokenizer.name(unit).startswith("Ġ")]
@@ -41,16 +42,18 @@ def score_words_alone(model, config, text, context):
     def divide(word, is_first):
         return tokenizer.encode([word])[0] if is_first else tokenizer.encode([f"a {word}"])[0][1:]
 
-    before, found, boundary = [*config.start], [], 0.0
-    for number, word in enumerate((*context, *text)):
+    said = read_before(model.divider, history, model.prompt)
+    before, found = [*config.start, *said.units], []
+    boundary = 0.0 if said.begins else ln_p(before, ends_word)
+    for number, word in enumerate(text):
         log_prob = -boundary
-        for unit in divide(word, number == 0):
+        for unit in divide(word, said.begins and number == 0):
             log_prob += ln_p(before, [unit])
             before.append(unit)
         boundary = ln_p(before, ends_word)
         found.append(log_prob + boundary + (math.log1p(-END_RATE) if config.end is None else 0.0))
     end = math.log(END_RATE) if config.end is None else ln_p(before, [config.end]) - boundary
-    return [*found[len(context) :], end]
+    return [*found, end]
 
 
 def marked_model(name="llama", **options):
@@ -72,6 +75,17 @@ def test_words_are_those_of_one_text_at_a_time(name, batch, scores_end, has_star
     for row, pair in enumerate(batch):
         found = scores.of_words[trie.path_edges(row)]
         np.testing.assert_allclose(found, score_words_alone(model, config, *pair), atol=1e-4)
+
+
+@pytest.mark.parametrize("form", list_forms())
+def test_words_are_those_of_one_text_after_a_conversation(form):
+    model, config = marked_model()
+    model.prompt = Prompt.read(form)
+    histories = [("on", "a", SENTENCE_END), ("ab", SENTENCE_END, "on", SENTENCE_END, "b"), ()]
+    trie = build_trie([("a", "ab")] * 3, histories)
+    for row, history in enumerate(histories):
+        found = model.score_words(trie).of_words[trie.path_edges(row)]
+        np.testing.assert_allclose(found, score_words_alone(model, config, ("a", "ab"), history), atol=1e-4)
 
 
 @pytest.mark.parametrize("options", [{}, {"end": None}, {"has_start": False}])
