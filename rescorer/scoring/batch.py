@@ -111,7 +111,7 @@ class Batch:
         words, contexts = [], []
         for part in self.parts:
             words += [part.prepared.surfaces[i] for i in part.indices]
-            contexts += [tuple(part.prepared.nbest.context.split())] * len(part.indices)
+            contexts += [part.prepared.surface_history] * len(part.indices)
         with phase(Phase.TRIE):
             return build_trie(words, contexts)
 

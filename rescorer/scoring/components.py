@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from rescorer.errors import ConfigError, quote
-from rescorer.list_checks import SpokenWords, check_lengths
+from rescorer.list_checks import SpokenWords, check_lengths, join_history, normalise_previous
 from rescorer.models.bundle import Bundle
 from rescorer.models.language_model import mix_scores
 from rescorer.scoring.options import RescoreOptions
@@ -109,6 +109,8 @@ class PreparedList:
     """Data that each component kept when it prepared the list, by the component's name."""
     surfaces: tuple[Words, ...] = ()
     """Words of each hypothesis as its text is written. Empty if no model of the bundle reads these."""
+    surface_history: Words = ()
+    """``history`` in words as texts are written, for the same models."""
     n_units: int = 0
     """Number of pieces of words that models of the bundle score; a prefix of words that hypotheses share
     counts once for each model."""
@@ -121,6 +123,16 @@ class PreparedList:
     compared: tuple[Words, ...] = ()
     """Words of each hypothesis by which merging and decision rules compare it with others. See
     ``ListRanker.text_normaliser``. Empty if the options compare no hypotheses."""
+
+    def without_previous(self) -> PreparedList:
+        """This list without its previous utterances."""
+        surface_history = split_text(self.nbest.context) if self.surfaces else ()
+        return replace(self, spoken=(), history=self.context, surface_history=surface_history)
+
+
+def split_text(text: str) -> Words:
+    """The words of a text as they are written."""
+    return tuple(text.split())
 
 
 class Outline(NamedTuple):
@@ -366,20 +378,37 @@ class LanguageModels(Component):
     def prepare(self, prepared: PreparedList) -> PreparedList:
         """Divide texts as they are written into words, if models of the bundle read these, and count pieces.
 
+        If a model in pieces of words can read the list, but not after its previous utterances, all models
+        score it without these.
+
         Raises:
             InvalidList: a text as it is written has too many words.
         """
-        nbest = prepared.nbest
-        context = tuple(nbest.context.split())
-        if self.bundle.surface:
-            surfaces = tuple(tuple(hypothesis.text.split()) for hypothesis in nbest.hypotheses)
+        nbest, bundle = prepared.nbest, self.bundle
+        if bundle.surface:
+            surfaces, context = (
+                tuple(split_text(one.text) for one in nbest.hypotheses),
+                split_text(nbest.context),
+            )
             check_lengths(nbest.id, surfaces, context)
-            prepared = replace(prepared, surfaces=surfaces)
+            is_read = not bundle.surface.isdisjoint(bundle.reads_previous)
+            said = normalise_previous(nbest.previous, split_text) if is_read else ()
+            history = join_history((one.words for one in said), context)
+            prepared = replace(prepared, surfaces=surfaces, surface_history=history)
+        prepared = self._count(prepared)
+        if prepared.unread and prepared.spoken:  # rather without what was said before than not at all
+            alone = self._count(prepared.without_previous())
+            prepared = alone if len(alone.unread) < len(prepared.unread) else prepared
+        return prepared
+
+    def _count(self, prepared: PreparedList) -> PreparedList:
+        """Count the pieces of texts and histories, and find the models for which some are too long."""
         n_units, unread = 0, dict[str, Collection[int]]()
         for name, counter in self._counters.items():
-            is_surface = name in self.bundle.surface
-            texts = prepared.surfaces if is_surface else prepared.words
-            counted = counter.count(texts, context if is_surface else prepared.history)
+            texts, history = prepared.words, prepared.history
+            if name in self.bundle.surface:
+                texts, history = prepared.surfaces, prepared.surface_history
+            counted = counter.count(texts, history)
             n_units += counted.total
             limit = self.bundle.units[name].n_positions or sys.maxsize
             if max(counted.lengths.values(), default=0) > limit:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from rescorer.errors import BundleError, quote
 from rescorer.models import CONTEXT_CACHE_BYTES
+from rescorer.models.contexts import BOOKKEEPING_BYTES
 from rescorer.models.kernels import torch_device
 from rescorer.models.network_files import CONFIG_FILE, WEIGHTS_FILE
 from rescorer.runtime import apply_threads
@@ -25,7 +26,7 @@ from rescorer.safe_input import Folder, descriptor_path, read_tensor_header
 from rescorer.units.automodel import AutoModelConfig, load_decoder
 from rescorer.units.decoders import Decoder, DecoderConfig, check_finite, check_tensors, set_precision
 from rescorer.units.model import DecoderScorer, TreeDecoder, UnitLanguageModel
-from rescorer.units.prompts import Prompt
+from rescorer.units.prompts import Prompt, read_before
 from rescorer.units.recurrent import RecurrentConfig, RecurrentDecoder
 from rescorer.units.tokens import Tokenizer, WordDivider, change_of, read_divider
 
@@ -71,11 +72,6 @@ class UnitConfig:
                 raise BundleError(f"config of the model: {name} is not an object")
         if not isinstance(self.whole, bool):
             raise BundleError(f"config of the model: whole is {self.whole!r}; expected true or false")
-        if self.prompt is not None and self.prompt.max_units and self.text == "surface":
-            raise BundleError(
-                "config of the model: the prompt has previous utterances, which are read in canonical words; "
-                "expected max_units 0 with the text form surface"
-            )
         if self.units and len(self.units) != size:
             raise BundleError(f"config of the model: {len(self.units):,} units; expected {size:,}")
         if self.text not in get_args(TextForm):
@@ -202,5 +198,18 @@ def _assemble(
         decoder = load_decoder(config.decoder, tensors, dtype)
     else:
         decoder = Decoder(config.decoder, tensors)
+    if config.prompt is not None and isinstance(decoder, Decoder) and context_cache_bytes:
+        context_cache_bytes = max(context_cache_bytes, _size_cache(decoder, divider, config.prompt))
     scorer = DecoderScorer(decoder, next(iter(config.start), None), config.end, context_cache_bytes)
     return UnitLanguageModel(scorer, divider, name, config.start[1:], config.prompt)
+
+
+CONVERSATIONS = 4
+"""Number of conversations for which the cache of a decoder that reads them has room."""
+
+
+def _size_cache(decoder: Decoder, divider: WordDivider, prompt: Prompt) -> int:
+    """Size in bytes of the cache that a decoder needs for ``CONVERSATIONS``."""
+    row_values = decoder.output_size + 2 * decoder.config.layers * decoder.key_size
+    n_rows = len(read_before(divider, (), prompt).units) + prompt.max_units
+    return CONVERSATIONS * n_rows * (4 * row_values + BOOKKEEPING_BYTES)

@@ -151,14 +151,17 @@ def _lay_out(divider: WordDivider, utterances: Sequence[Words], prompt: Prompt) 
 
 def find_first(lengths: Sequence[int], max_units: int) -> int:
     """The first utterance that is read, by the lengths of all: when they have become more than
-    ``max_units`` together, the oldest are left out until half of that remains."""
+    ``max_units`` together, the oldest are left out until half of that remains, or only the newest one. That
+    one is left out too if it is longer by itself."""
     first = total = 0
     for place, length in enumerate(lengths):
         total += length
         if total > max_units:
-            while first <= place and total > max_units // 2:
+            while first < place and total > max_units // 2:
                 total -= lengths[first]
                 first += 1
+            if total > max_units:
+                first, total = place + 1, 0
     return first
 
 

@@ -513,8 +513,36 @@ def test_a_model_with_a_prompt_reads_the_conversation_everywhere(source, tmp_pat
         found = client.rescore(lists, weights=LLM_ONLY)
     expected = pytest.approx([alone, after], abs=1e-4)
     assert [one.best.components["llm"] for one in found] == expected
-    with pytest.raises(BundleError, match="expected max_units 0 with the text form surface"):
-        import_model(foreign, tmp_path / "other", SENTENCES, text="surface", prompt=prompt)
+
+
+def test_models_of_written_texts_read_utterances_as_they_are_written(source, tmp_path):
+    prompt = Prompt(max_units=16)
+    import_model(read_huggingface(source), tmp_path / "units", SENTENCES, text="surface", prompt=prompt)
+    rescorer = Rescorer.load(publish(tmp_path, tmp_path / "units"))
+    lists = [replace(LIST, previous=(Utterance(text),)) for text in ("the cat", "The cat!")]
+    found = [answer.best.components["llm"] for answer in rescorer.rescore(lists, LLM_ONLY)]
+    assert found[0] != pytest.approx(found[1], abs=1e-3)
+    model, config = (
+        rescorer.models["llm"],
+        UnitConfig.from_dict(json.loads((tmp_path / "units/config.json").read_text()), ""),
+    )
+    for log_prob, history in zip(found, (("the", "cat", "\n"), ("The", "cat!", "\n")), strict=True):
+        words = tuple(rescorer.rescore(lists, LLM_ONLY)[0].best.text.split())
+        assert log_prob == pytest.approx(score_alone(model, config, words, history), abs=1e-3)
+
+
+def test_a_list_too_long_to_follow_its_conversation_is_scored_without_it(source, tmp_path):
+    shutil.copytree(PEER_MODELS / "gpt2", tmp_path / "source")
+    shutil.copyfile(source / "tokenizer.json", tmp_path / "source" / "tokenizer.json")
+    foreign = read_huggingface(tmp_path / "source")
+    import_model(foreign, tmp_path / "units", SENTENCES, prompt=Prompt(max_units=12))
+    rescorer = Rescorer.load(publish(tmp_path, tmp_path / "units"))
+    fits = replace(LONG, hypotheses=(Hypothesis("cat"), Hypothesis("the cat " * 4 + "the ca")))
+    said = replace(fits, previous=(Utterance("a cat"),))
+    alone, after = rescorer.rescore([fits, said], LLM_ONLY)
+    assert after.degradation == alone.degradation == ""
+    assert [one.components for one in after.hypotheses] == [one.components for one in alone.hypotheses]
+    assert rescorer.rescore([replace(LONG, previous=said.previous)], LLM_ONLY)[0].degradation == "length"
 
 
 def test_the_base_weights_of_a_reranker_stand_in_for_it_where_its_model_cannot_read_a_list(

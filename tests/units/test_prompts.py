@@ -86,10 +86,27 @@ def test_the_oldest_utterances_go_until_half_of_the_units_remain(lengths, max_un
     assert firsts == sorted(firsts)
     for n, first in enumerate(firsts):
         assert sum(lengths[first:n]) <= max_units
+        assert n == 0 or first < n or lengths[n - 1] > max_units  # the newest is read if it can be
     for before, after, n in zip(firsts, firsts[1:], range(1, len(firsts)), strict=False):
         if after != before:
             assert sum(lengths[before:n]) > max_units
             assert sum(lengths[after - 1 : n]) > max_units // 2
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@settings(max_examples=6, deadline=None)
+@given(st.lists(texts.filter(bool), min_size=12, max_size=20), st.sampled_from([0, 1 << 12, 1 << 20]))
+def test_warm_and_cold_answers_are_equal_while_a_conversation_grows(whole, utterances, cache_bytes):
+    prompt = Prompt(after_utterance="n ", max_units=14)
+    warm, config = unit_model("llama", end=2, cache_bytes=cache_bytes, whole=whole)
+    warm.prompt, config = prompt, replace(config, prompt=prompt)
+    hypotheses = [("a", "b"), ("ab",), ()]
+    for n in range(len(utterances)):
+        history = join(utterances[:n], utterances[n][:1])
+        trie = build_trie(hypotheses, [history] * 3)
+        found = warm.score(trie).sum_paths(trie)
+        alone = [score_alone(warm, config, words, history) for words in hypotheses]
+        np.testing.assert_allclose(found / [3, 2, 1], np.divide(alone, [3, 2, 1]), atol=1e-4)
 
 
 def test_what_is_read_follows_from_the_form():

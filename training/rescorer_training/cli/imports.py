@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -33,6 +33,7 @@ from rescorer_training.progress import option
 
 if TYPE_CHECKING:
     from rescorer.units.importing import Candidate, Imported, PrecisionCheck
+    from rescorer.units.prompts import Prompt
 
 Kind = Literal["hf", "gguf", "espnet", "speechbrain", "icefall", "rescorer", "rnnlm"]
 
@@ -108,6 +109,15 @@ def import_command(
             metavar="FORM|FILE",
         ),
     ] = "none",
+    previous: Annotated[
+        int | None,
+        typer.Option(
+            help="Largest number of pieces of previous utterances that are read with --prompt; 0: only its "
+            "fixed texts are. Default: that of the prompt, 512 unless its file says another.",
+            min=0,
+            metavar="PIECES",
+        ),
+    ] = None,
     tokenizer: Annotated[
         Path | None,
         typer.Option(
@@ -132,7 +142,6 @@ def import_command(
     # deferred, because importing torch takes seconds
     from rescorer.runtime import use_threads
     from rescorer.units.importing import check_precisions, import_model
-    from rescorer.units.prompts import Prompt
     from rescorer.units.toolkits import read_source
     from rescorer_training.neural.export import read_run
 
@@ -143,14 +152,16 @@ def import_command(
     chosen = choose_normaliser(normaliser, [])
     sentences = chosen_by.read(None if text == "surface" else chosen)
     if kind == "rnnlm":
-        if (start, end, text, prompt, tokenizer) != ("auto", "auto", "canonical", "none", None):
+        of_units = (start, end, text, prompt, previous, tokenizer)
+        if of_units != ("auto", "auto", "canonical", "none", None, None):
             raise ConfigError(
-                "--start, --end, --text, --prompt and --tokenizer are not for rnnlm; leave them out"
+                "--start, --end, --text, --prompt, --previous and --tokenizer are not for rnnlm; leave them "
+                "out"
             )
         facts = import_words(source, output, sentences, chosen)
         typer.echo(json.dumps(facts)) if as_json else print_words(facts, output)
         return
-    before = None if prompt == "none" else Prompt.read(prompt)
+    before = read_prompt(prompt, previous)
     foreign = read_run(source) if kind == "rescorer" else read_source(kind, source, tokenizer)
     with explain_write_errors(output):
         imported = import_model(foreign, output, sentences, start, end, text, prompt=before)
@@ -190,6 +201,22 @@ def export_command(
         f"{output}: LLaMA of {values['num_hidden_layers']} layers and {values['vocab_size']:,} units; scores "
         f"are equal for texts of up to {values['max_position_embeddings']:,} units"
     )
+
+
+def read_prompt(name: str, max_units: int | None) -> Prompt | None:
+    """Read a prompt by its name or from a file, and change how many pieces it may have.
+
+    Raises:
+        ConfigError: there is no such prompt, or a number but no prompt.
+    """
+    from rescorer.units.prompts import Prompt
+
+    if name != "none":
+        prompt = Prompt.read(name)
+        return prompt if max_units is None else replace(prompt, max_units=max_units)
+    if max_units:
+        raise ConfigError("--previous needs the form of what is read: give --prompt lines")
+    return None
 
 
 def read_texts(path: Path, normaliser: Normaliser | None) -> Iterator[Words]:
