@@ -242,8 +242,8 @@ class SessionOptions:
                 "network with --carried or --topics"
             )
             return
-        unread = sorted(ranker.bundle.units.keys() - ranker.bundle.reads_previous)
-        if self.session and (names := [name for name in unread if uses_model(weights, name)]):
+        unread = ranker.bundle.units.keys() - ranker.bundle.reads_previous
+        if self.session and (names := [name for name in sorted(unread) if uses_model(weights, name)]):
             warn(
                 f"{', '.join(names)} does not read previous utterances, and scores each list by itself; "
                 "rescorer-train import --prompt lets a model in pieces of words read them"
@@ -698,7 +698,8 @@ def check_paths(sources: Sequence[str], output: str, rejects_path: Path | None) 
         raise ConfigError(f"--output {output}: no such folder")
     if rejects_path and not rejects_path.parent.is_dir():
         raise ConfigError(f"--rejects {rejects_path}: no such folder")
-    files = [file for source in expand_globs(sources) for file in list_files(source)]
+    names = (name for name in expand_globs(sources) if not is_url(name))
+    files = [file for name in names for file in list_files(name)]
     check_not_an_input("--output", output, files)
     if rejects_path:
         check_not_an_input("--rejects", rejects_path, files)

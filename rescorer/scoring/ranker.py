@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TypeVar
 
 import numpy as np
@@ -172,12 +172,12 @@ class ListRanker:
         with phase(Phase.TEXT):
             check_list(nbest, options.weights, self._reserved_names)
             try:
-                words = self.normalise_texts([hypothesis.text for hypothesis in nbest.hypotheses])
+                words = self.normalise_texts([one.text for one in nbest.hypotheses], max_words)
             except (AttributeError, TypeError):
                 if error := find_wrong_hypothesis(nbest):
                     raise error from None
                 raise
-            context = self._normalise(nbest.context)
+            context = self._normalise(nbest.context, max_words + 1)
             check_lengths(nbest.id, words, context, max_words)
             history, spoken = context, tuple[SpokenWords, ...]()
             if nbest.previous:
@@ -193,17 +193,17 @@ class ListRanker:
                 spend(component.steps_to_prepare(prepared))
                 prepared = component.prepare(prepared)
             if options.compares_texts:
-                prepared = replace(prepared, compared=self._compared(prepared))
-                check_lengths(nbest.id, prepared.compared, context)
+                prepared = replace(prepared, compared=self._compared(prepared, max_words))
+                check_lengths(nbest.id, prepared.compared, context, max_words)
         return prepared
 
-    def _compared(self, prepared: PreparedList) -> tuple[Words, ...]:
-        """Return the words by which each hypothesis is compared with others."""
+    def _compared(self, prepared: PreparedList, max_words: int = MAX_WORDS) -> tuple[Words, ...]:
+        """Return the words by which each hypothesis is compared with others; see ``normalise_texts``."""
         if prepared.compared:
             return prepared.compared
         if self.text_normaliser.settings == self.bundle.normaliser.settings:
             return prepared.words
-        normalise = cache(self.text_normaliser.normalise)
+        normalise = cache(partial(self.text_normaliser.normalise, enough=max_words + 1))
         return tuple(normalise(hypothesis.text) for hypothesis in prepared.nbest.hypotheses)
 
     def prepare_texts(
@@ -218,19 +218,22 @@ class ListRanker:
             InvalidList: a text, or the context, is too long.
         """
         with phase(Phase.TEXT):
-            words = self.normalise_texts([hypothesis.text for hypothesis in nbest.hypotheses])
-            context = self._normalise(nbest.context)
+            words = self.normalise_texts([hypothesis.text for hypothesis in nbest.hypotheses], max_words)
+            context = self._normalise(nbest.context, max_words + 1)
             check_lengths(nbest.id, words, context, max_words)
             of_words = self.bundle.open_vocabulary - self.bundle.whole
             prepared = PreparedList(nbest, words, context, options, (), history=context, word_models=of_words)
             return self.component(LanguageModels).prepare(prepared)
 
-    def normalise_texts(self, texts: Sequence[str]) -> tuple[Words, ...]:
-        """Return the canonical words of each text; equal texts are normalised once and share their words."""
+    def normalise_texts(self, texts: Sequence[str], max_words: int = MAX_WORDS) -> tuple[Words, ...]:
+        """Return the canonical words of each text; equal texts are normalised once and share their words.
+
+        Of a text with more than ``max_words`` words, only the first ones are returned, and one more.
+        """
         words: dict[str, Words] = {}
         for text in dict.fromkeys(texts):
             pause()
-            words[text] = self._normalise(text)
+            words[text] = self._normalise(text, max_words + 1)
         return tuple(map(words.__getitem__, texts))
 
     def columns(
@@ -283,14 +286,16 @@ class ListRanker:
         if prepared.unread:
             ranked = replace(ranked, degradation=LENGTH)
         if prepared.nbest.previous and not options.keep_order:
-            used = (name for name in self.bundle.units if uses_model(options.weights, name))
-            unread_by = [name for name in used if name not in self.bundle.reads_previous]
+            unread = [name for name in self.bundle.units if name not in self.bundle.reads_previous]
+            unread_by = [name for name in unread if uses_model(options.weights, name)]
             ranked = replace(ranked, previous_unread_by=unread_by)
         if options.keep_order:
             return ranked
         if options.decision.kind != "maximum":
             ranked = apply_rule(ranked, options.decision, words, self.text_normaliser)
         calibration = options.weights.calibration
+        if prepared.unread:  # a calibration belongs to totals that include all models
+            calibration = None
         return ranked if calibration is None else self._add_confidence(ranked, words, total, calibration)
 
     def _add_confidence(
