@@ -12,7 +12,6 @@ from __future__ import annotations
 import random
 import string
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -280,7 +279,7 @@ class CostReport:
     """What a search found."""
 
     requests: int = 0
-    jobs: Counter[str] = field(default_factory=Counter)
+    jobs: dict[str, int] = field(default_factory=dict)
     worst: list[Excess] = field(default_factory=list)
     """The job with the largest excess of each kind, the largest first."""
     faults: list[str] = field(default_factory=list)
@@ -326,7 +325,7 @@ def search_costs(
         report.requests += 1
         kind = ", ".join(made.kinds)
         for job in time_jobs(data, ranker, scorer, settings):
-            report.jobs[job.name] += 1
+            report.jobs[job.name] = report.jobs.get(job.name, 0) + 1
             times = job.pace / ordinary[job.name]
             found = Excess(kind, job.name, len(data), job.tokens, job.seconds, times)
             key = kind, job.name

@@ -57,10 +57,11 @@ class Limit(NamedTuple):
     """What is expected, after the number."""
     field: str = ""
 
-    def error(self) -> LimitExceeded:
-        """Return the error that refuses more elements."""
-        expected = f"expected at most {self.most} {self.expected}".rstrip()
-        return LimitExceeded(f"more than {self.most} {self.name}; {expected}", field=self.field)
+    def check(self, count: int) -> None:
+        """Raise LimitExceeded if there are more elements, of which at least ``count`` were found."""
+        if count > self.most:
+            expected = f"expected at most {self.most} {self.expected}".rstrip()
+            raise LimitExceeded(f"more than {self.most} {self.name}; {expected}", field=self.field)
 
 
 class Step(NamedTuple):
@@ -130,7 +131,6 @@ def limits_of(settings: ServiceSettings) -> dict[str, Limit]:
         "lists": "max_lists",
         "texts": "max_hypotheses",
         "phrases": "max_phrases",
-        "previous": "max_previous",
     }
     limits = {
         "weights": Limit(MAX_WEIGHT_NAMES, "names", field="weights"),
@@ -139,8 +139,9 @@ def limits_of(settings: ServiceSettings) -> dict[str, Limit]:
         "single": Limit(sys.maxsize, "fields"),
     }
     for kind, setting in in_message.items():
-        name = "utterances" if kind == "previous" else kind
-        limits[kind] = Limit(getattr(settings, setting), name, f"({setting})", kind)
+        limits[kind] = Limit(getattr(settings, setting), kind, f"({setting})", kind)
+    most, advice = settings.max_previous, "(max_previous); send the newest of each list"
+    limits["previous"] = Limit(most, "utterances", advice, "previous")
     for kind, setting in in_lists.items():
         most = n_lists * getattr(settings, setting)
         limits[kind] = Limit(most, kind, f"in {n_lists} lists ({setting}, max_lists)", kind)
@@ -185,8 +186,8 @@ class Census:
                     n_single += 1
                 kind = step.kind or ("surplus" if n_single > MAX_SINGLE else "single")
                 counts[kind] = count = counts[kind] + 1
-                if count > self.limits[kind].most:
-                    raise self.limits[kind].error()
+                if count > self.limits[kind].most:  # no call for each element
+                    self.limits[kind].check(count)
                 if size and (step.inside or step.has_values):
                     self._look_inside(step, data, place, min(place + size, end))
                 place += size
