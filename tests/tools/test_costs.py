@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from rescorer.extensions import make_ranker
 from rescorer.models.bundle import read_bundle
 from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.service.engine.census import count_reading
 from rescorer.service.settings import load_settings
 from tests.support.small_dictionary import write_dictionary
 from tools.__main__ import app
@@ -39,10 +40,10 @@ def test_jobs_end_where_a_request_is_refused(ngram_bundle, tmp_path):
     message = pb.RescoreRequest(lists=[nbest], weights=pb.Weights(lm={"mixture": 1}))
     job, write = time_jobs(message.SerializeToString(), ranker, None, settings)
     assert (job.name, write.name) == ("read", "write")
-    assert job.tokens > message.ByteSize() // 8  # searches are admitted before they begin
+    assert job.tokens > count_reading(message.SerializeToString())  # searches are admitted before they begin
     message.lists.append(nbest)
     (refused,) = time_jobs(message.SerializeToString(), ranker, None, settings)
-    assert refused.tokens == message.ByteSize() // 8
+    assert refused.tokens == count_reading(message.SerializeToString())
 
 
 def test_report_names_jobs_that_took_too_long(ngram_bundle, tmp_path, monkeypatch):

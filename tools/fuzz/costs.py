@@ -29,8 +29,8 @@ from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker
 from rescorer.service.api.rescoring import prepare_lists, search_cost
 from rescorer.service.engine.admission import check_request, check_response_size
-from rescorer.service.engine.census import VALUE_BYTES
-from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings, load_settings
+from rescorer.service.engine.census import VALUE_BYTES, count_reading
+from rescorer.service.settings import ServiceSettings, load_settings
 from rescorer.sounds import load_pronouncer
 from rescorer.text import split_units
 from tools.fuzz.worst import score_with_zeros
@@ -202,7 +202,7 @@ def time_jobs(
         scorer: the models; None: all words have the probability 1, and scoring is not timed.
     """
     began = time.process_time()
-    tokens = len(data) // BYTES_PER_TOKEN
+    tokens = count_reading(data)
     try:
         request = pb.RescoreRequest.FromString(data)
         n_values = check_request(request, settings)

@@ -21,7 +21,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from rescorer.errors import LimitExceeded
 from rescorer.phrases import MAX_SETS
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.service.settings import ServiceSettings
+from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
 
 MIN_BYTES = 65_536
 """Size of the smallest message that is counted. A smaller one takes at most a few megabytes when decoded."""
@@ -40,6 +40,15 @@ VALUE_TAGS = (b"\x0a", b"\x8a")
 """First byte of each value and key in a ``Struct``, in the usual and in a longer encoding."""
 STRUCT_TAGS = (b"\x2a", b"\xaa")
 """First byte of each value in a ``Struct`` that is an object itself."""
+
+
+MARKS = b',;:!?./()[]"-_'
+"""Marks that may separate words without a space."""
+
+
+def count_reading(data: bytes) -> int:
+    """Return the cost of reading a message in tokens: of its bytes, and of words that marks may separate."""
+    return len(data) // BYTES_PER_TOKEN + len(data) - len(data.translate(None, MARKS))
 
 
 VARINT, LENGTH_PREFIXED = 0, 2
