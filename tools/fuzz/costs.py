@@ -239,7 +239,9 @@ def _score(
         batch = Batch(parts)
         asked = batch.advance()
         while asked is not None:
-            scores = scorer.score(asked.trie, asked.models, asked.encoders, surface=asked.surface)
+            scores = scorer.score(
+                asked.trie, asked.models, asked.encoders, surface=asked.surface, words=asked.words
+            )
             asked = batch.advance(scores)
         for index, part in enumerate(parts):
             found[id(part.prepared)].append(batch.part(index))

@@ -547,7 +547,36 @@ LANES_PER_WORKER = 2
 LONG_SHARE = 1 / 4
 """An item that costs more than this share of a batch is long."""
 LIGHT_SHARE = 1 / 4
-"""A light client has at most this share of what the heaviest one has in batches."""
+"""A light client has at most this share of the work of the clients that most of the work belongs to."""
+
+
+class Demand:
+    """The unfinished work of each client, waiting or in batches."""
+
+    def __init__(self) -> None:
+        self._costs: Counter[Hashable] = Counter()
+        self._total = self._squares = 0
+
+    def add(self, client: Hashable, cost: int) -> None:
+        """Add to a client's work, or remove from it."""
+        before = self._costs[client]
+        after = before + cost
+        self._total += cost
+        self._squares += after * after - before * before
+        if after:
+            self._costs[client] = after
+        else:
+            del self._costs[client]
+
+    def of(self, client: Hashable) -> int:
+        """Return the cost of a client's work."""
+        return self._costs[client]
+
+    @property
+    def typical(self) -> float:
+        """The work of the client that a token belongs to, on average over all tokens; 0 without any work."""
+        return self._squares / self._total if self._total else 0.0
+
 
 StartedBatch = tuple[Batch, ScoreRequest, list[PhaseTiming]]
 """A batch whose trie has been built, its first request, and the timings of building."""
@@ -582,6 +611,7 @@ class Batcher:
             WorkItem.is_finished, lambda: bool(self._in_batches)
         )
         self._in_batches: Counter[Hashable] = Counter()  # cost by client
+        self._demand = Demand()
         self._changed = asyncio.Event()  # set when a lane may find something to do
         self._lanes: list[asyncio.Task[None]] = []
         self._unfinished: set[WorkItem] = set()
@@ -616,8 +646,13 @@ class Batcher:
             item, item.cost, client=client, kind=item.kind, size=item.size, urgent=urgent
         )
         self._unfinished.add(item)
-        item.future.add_done_callback(lambda _: self._unfinished.discard(item))
+        self._demand.add(client, item.cost)
+        item.future.add_done_callback(lambda _: self._forget(item))
         self._changed.set()
+
+    def _forget(self, item: WorkItem) -> None:
+        self._unfinished.discard(item)
+        self._demand.add(item.client, -item.cost)
 
     def cancel(self, items: Sequence[WorkItem]) -> None:
         """Cancel the items that are not finished."""
@@ -633,7 +668,7 @@ class Batcher:
 
         Short items of a light client need not wait for the batches that it may overtake.
         """
-        overtakes = work.cost <= self.long_tokens * work.items and self._is_light(client)
+        overtakes = work.cost <= self.long_tokens * work.items and self._is_light(client, work.cost)
         overtaken = self.long_tokens if overtakes else math.inf
         costs = Counter(self._queue.costs_before(client, work, expected, overtaken))
         in_batches = self._in_batches
@@ -690,15 +725,17 @@ class Batcher:
             elif items := self._take(int(self.long_tokens)):
                 return items
 
-    def _is_light(self, client: Hashable) -> bool:
-        """Whether a client has little in batches, while a single other client has most of what is there.
+    def _is_light(self, client: Hashable, more: float = 0.0) -> bool:
+        """Whether a client wants little, compared with the clients that most of the work belongs to.
 
-        Then its items should not wait for these batches. If all clients have about as much, overtaking would
+        Then its items should not wait for their batches. If all clients want about as much, overtaking would
         only make batches small, which take longer.
+
+        Args:
+            more: work that the client is about to add.
         """
-        heaviest, total = max(self._in_batches.values(), default=0), self._in_batches.total()
-        own = self._in_batches[client]
-        return heaviest > max(self.long_tokens, total / 2) and own <= LIGHT_SHARE * heaviest
+        own = self._demand.of(client) + more
+        return self._in_batches.total() > self.long_tokens and own <= LIGHT_SHARE * self._demand.typical
 
     def _take(self, budget: int) -> list[WorkItem]:
         """Take the items of the next batch. Short ones of light clients are a batch for themselves."""
@@ -811,7 +848,15 @@ class Batcher:
             while request is not None:
                 label, encoders = items[0].label, sorted(request.encoders)
                 overtakes = items[0].overtakes
-                job = ScoreJob(label, request.trie, request.models, encoders, request.surface, overtakes)
+                job = ScoreJob(
+                    label,
+                    request.trie,
+                    request.models,
+                    encoders,
+                    request.surface,
+                    overtakes,
+                    request.words,
+                )
                 scores = await run_within(self._pool.timeout_s, score_while_needed(worker, job, items))
                 if first is None:
                     first = scores

@@ -6,15 +6,19 @@ import asyncio
 import math
 import threading
 import time
+from collections import Counter
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rescorer import Hypothesis, NBestList
 from rescorer.pipeline import TrieScorer
 from rescorer.runtime import ContextWords, pause
 from rescorer.scoring.batch import Part
-from rescorer.service.engine.engine import Batcher, Offloader, WorkItem
+from rescorer.service.engine.engine import Batcher, Demand, Offloader, WorkItem
 from rescorer.service.workers.frames import ScoreJob, WorkerScores
 from rescorer.service.workers.host import ScoringThread
 from rescorer.service.workers.pool import WorkerPool
@@ -37,7 +41,7 @@ class SteppingScorer(ControlledScorer):
         super().__init__(*args)
         self.ended = threading.Event()
 
-    def score(self, trie, only=(), encoders=None, *, surface=False):
+    def score(self, trie, only=(), encoders=None, *, surface=False, words=()):
         try:
             if "slow" in trie.words:
                 self.entered.set()
@@ -82,6 +86,40 @@ def test_a_newcomer_is_answered_while_the_batches_of_another_client_are_full(ser
         assert not own.done()
         server.scorer.gate.set()
         assert all(call.result().lists for call in (*held, own))
+
+
+def test_a_newcomer_is_answered_while_the_batches_of_many_clients_are_full(server):
+    with ExitStack() as stack:
+        stubs = []
+        for _ in range(7):
+            channel, stub = connect(server)
+            stack.enter_context(channel)
+            stubs.append(stub)
+        *flooding, modest = stubs
+        held = [stub.Rescore.future(make_request(*[SLOW] * 10)) for stub in flooding]
+        wait_until(lambda: server.in_flight == 60)
+        assert server.scorer.entered.wait(10)
+        for _ in range(3):
+            assert len(modest.Rescore(make_request(QUICK), timeout=10).lists) == 1
+        assert not any(call.done() for call in held)
+        server.scorer.gate.set()
+        assert all(call.result().lists for call in held)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 100), st.booleans()), max_size=30),
+    st.sampled_from("abc"),
+)
+def test_typical_work_is_that_of_the_client_of_an_average_token(changes, client):
+    demand, work = Demand(), Counter()
+    for name, cost, leaves in changes:
+        if leaves:
+            cost = -min(cost, work[name])
+        demand.add(name, cost)
+        work[name] += cost
+    tokens = [name for name, cost in work.items() for _ in range(cost)]
+    assert demand.typical == pytest.approx(sum(work[name] for name in tokens) / max(1, len(tokens)))
+    assert demand.of(client) == work[client]
 
 
 @pytest.mark.parametrize("how", ["cancelled", "late"])
