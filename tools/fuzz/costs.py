@@ -12,7 +12,6 @@ from __future__ import annotations
 import random
 import string
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,8 +29,8 @@ from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker
 from rescorer.service.api.rescoring import prepare_lists, search_cost
 from rescorer.service.engine.admission import check_request, check_response_size
-from rescorer.service.engine.census import VALUE_BYTES
-from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings, load_settings
+from rescorer.service.engine.census import VALUE_BYTES, count_reading
+from rescorer.service.settings import ServiceSettings, load_settings
 from rescorer.sounds import load_pronouncer
 from rescorer.text import split_units
 from tools.fuzz.worst import score_with_zeros
@@ -203,7 +202,7 @@ def time_jobs(
         scorer: the models; None: all words have the probability 1, and scoring is not timed.
     """
     began = time.process_time()
-    tokens = len(data) // BYTES_PER_TOKEN
+    tokens = count_reading(data)
     try:
         request = pb.RescoreRequest.FromString(data)
         n_values = check_request(request, settings)
@@ -282,7 +281,7 @@ class CostReport:
     """What a search found."""
 
     requests: int = 0
-    jobs: Counter[str] = field(default_factory=Counter)
+    jobs: dict[str, int] = field(default_factory=dict)
     worst: list[Excess] = field(default_factory=list)
     """The job with the largest excess of each kind, the largest first."""
     faults: list[str] = field(default_factory=list)
@@ -328,7 +327,7 @@ def search_costs(
         report.requests += 1
         kind = ", ".join(made.kinds)
         for job in time_jobs(data, ranker, scorer, settings):
-            report.jobs[job.name] += 1
+            report.jobs[job.name] = report.jobs.get(job.name, 0) + 1
             times = job.pace / ordinary[job.name]
             found = Excess(kind, job.name, len(data), job.tokens, job.seconds, times)
             key = kind, job.name

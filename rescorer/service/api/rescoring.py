@@ -383,7 +383,9 @@ class RescorerService(RescorerServiceServicer):
         with self._models.lease(request.model) as ranker:
             async with admission.admit(call.client, 1, n_tokens, remaining_s=call.remaining_s) as ticket:
                 prepared_request = await self._run(
-                    lambda: prepare_texts(ranker, request, self._settings), reading_cost(), call.client
+                    lambda: prepare_texts(ranker, request, self._settings),
+                    current_call.get().reading_tokens,
+                    call.client,
                 )
                 response_bytes = check_text_response_size(
                     request, prepared_request.valid_lists, ranker.bundle, self._settings.max_response_bytes
@@ -457,7 +459,7 @@ class RescorerService(RescorerServiceServicer):
         ) as ticket:
             prepared_request = await self._run(
                 lambda: prepare_lists(ranker, request, self._settings),
-                reading_cost() + search_cost(ranker, request),
+                current_call.get().reading_tokens + search_cost(ranker, request),
                 call.client,
             )
             admission.begin_scoring(ticket, prepared_request.tokens)
@@ -503,11 +505,6 @@ class RescorerService(RescorerServiceServicer):
         return CallContext(
             client_of(context), current_request.get(), time.perf_counter(), time.monotonic() + allowed_s
         )
-
-
-def reading_cost() -> int:
-    """Estimate the cost of reading the current message from its size, in tokens."""
-    return current_call.get().request_bytes // BYTES_PER_TOKEN
 
 
 def search_cost(ranker: ListRanker, request: RescoreRequest) -> int:

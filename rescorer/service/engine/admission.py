@@ -31,14 +31,13 @@ from google.protobuf.struct_pb2 import Value
 from rescorer.decision import estimate_confidence_steps, estimate_steps
 from rescorer.errors import InputError, LimitExceeded, Overloaded
 from rescorer.models.bundle import Bundle
-from rescorer.phrases import check_set_names
 from rescorer.protocol.messages import MAX_TEXT_CHARS
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.runtime import pause
 from rescorer.scoring.batch import count_distinct
 from rescorer.scoring.components import BoundOptions, Outline, PreparedList
 from rescorer.scoring.ranker import ListRanker
-from rescorer.service.engine.census import MAX_WEIGHT_NAMES
+from rescorer.service.engine.census import limits_of
 from rescorer.service.settings import ServiceSettings
 from rescorer.text import utf8_bytes
 from rescorer.types import DecisionRule, Weights
@@ -66,24 +65,21 @@ def check_request(request: RescoreRequest, settings: ServiceSettings) -> int:
     Raises:
         LimitExceeded: a repeated field has too many elements, or a name is too long.
     """
-    _check_count(len(request.lists), "lists", settings, "max_lists")
-    n_lists = settings.max_lists
-    for field, setting in (("hypotheses", "max_hypotheses"), ("streams", "max_score_streams")):
-        # A list that alone has too many gets its own error later; until then it is in memory.
-        count = sum(len(getattr(nbest, field)) for nbest in request.lists)
-        if count > (limit := n_lists * getattr(settings, setting)):
-            expected = f"expected at most {limit} in {n_lists} lists ({setting}, max_lists)"
-            raise LimitExceeded(f"{count} {field}; {expected}", field=field)
-    n_previous = sum(len(nbest.previous) for nbest in request.lists)
-    if n_previous > settings.max_previous:
-        expected = f"expected at most {settings.max_previous} (max_previous); send the newest of each list"
-        raise LimitExceeded(f"{n_previous} utterances; {expected}", field="previous")
+    limits = limits_of(settings)
+    limits["lists"].check(len(request.lists))
     phrases = [request.phrases, *(nbest.phrases for nbest in request.lists)]
-    n_phrases = sum(map(len, phrases))
-    _check_count(n_phrases, "phrases", settings, "max_phrases")
-    n_phrases += sum(len(phrase.spellings) for phrase in chain.from_iterable(phrases))
-    _check_count(n_phrases, "phrases", settings, "max_phrases")
-    check_set_names(request.phrase_lists)
+    counts = {
+        # A list that alone has too many gets its own error later; until then it is in memory.
+        "hypotheses": sum(len(nbest.hypotheses) for nbest in request.lists),
+        "streams": sum(len(nbest.streams) for nbest in request.lists),
+        "previous": sum(len(nbest.previous) for nbest in request.lists),
+        "phrases": sum(map(len, phrases)),
+        "phrase_lists": len(request.phrase_lists),
+    }
+    for kind, count in counts.items():
+        limits[kind].check(count)
+    spellings = sum(len(phrase.spellings) for phrase in chain.from_iterable(phrases))
+    limits["phrases"].check(counts["phrases"] + spellings)
     if (n_values := count_values(request, settings.max_field_values)) > settings.max_field_values:
         expected = f"expected at most {settings.max_field_values} (max_field_values)"
         raise LimitExceeded(f"at least {n_values} values in lists and hypotheses; {expected}", field="fields")
@@ -159,8 +155,7 @@ def _check_names(request: RescoreRequest | pb.ScoreTextRequest, settings: Servic
     """Check the names of the model and of the weights."""
     limit = settings.max_name_chars
     n_names = sum(len(getattr(request.weights, field)) for field in NAMES_OF_WEIGHTS)
-    if n_names > MAX_WEIGHT_NAMES:
-        raise LimitExceeded(f"{n_names} names; expected at most {MAX_WEIGHT_NAMES}", field="weights")
+    limits_of(settings)["weights"].check(n_names)
     if (n_streams := len(request.weights.streams)) > settings.max_score_streams:  # each list looks at all
         expected = f"expected at most {settings.max_score_streams} (max_score_streams)"
         raise LimitExceeded(f"{n_streams} names; {expected}", field="weights.streams")

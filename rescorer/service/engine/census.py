@@ -21,7 +21,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from rescorer.errors import LimitExceeded
 from rescorer.phrases import MAX_SETS
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.service.settings import ServiceSettings
+from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
 
 MIN_BYTES = 65_536
 """Size of the smallest message that is counted. A smaller one takes at most a few megabytes when decoded."""
@@ -42,6 +42,15 @@ STRUCT_TAGS = (b"\x2a", b"\xaa")
 """First byte of each value in a ``Struct`` that is an object itself."""
 
 
+MARKS = b',;:!?./()[]"-_'
+"""Marks that may separate words without a space."""
+
+
+def count_reading(data: bytes) -> int:
+    """Return the cost of reading a message in tokens: of its bytes, and of words that marks may separate."""
+    return len(data) // BYTES_PER_TOKEN + len(data) - len(data.translate(None, MARKS))
+
+
 VARINT, LENGTH_PREFIXED = 0, 2
 FIXED_SIZES = {1: 8, 3: 0, 4: 0, 5: 4}
 """Bytes of a value by the type of its field. What stands in groups, which no message has, is counted too."""
@@ -57,10 +66,11 @@ class Limit(NamedTuple):
     """What is expected, after the number."""
     field: str = ""
 
-    def error(self) -> LimitExceeded:
-        """Return the error that refuses more elements."""
-        expected = f"expected at most {self.most} {self.expected}".rstrip()
-        return LimitExceeded(f"more than {self.most} {self.name}; {expected}", field=self.field)
+    def check(self, count: int) -> None:
+        """Raise LimitExceeded if there are more elements, of which at least ``count`` were found."""
+        if count > self.most:
+            expected = f"expected at most {self.most} {self.expected}".rstrip()
+            raise LimitExceeded(f"more than {self.most} {self.name}; {expected}", field=self.field)
 
 
 class Step(NamedTuple):
@@ -130,7 +140,6 @@ def limits_of(settings: ServiceSettings) -> dict[str, Limit]:
         "lists": "max_lists",
         "texts": "max_hypotheses",
         "phrases": "max_phrases",
-        "previous": "max_previous",
     }
     limits = {
         "weights": Limit(MAX_WEIGHT_NAMES, "names", field="weights"),
@@ -139,8 +148,9 @@ def limits_of(settings: ServiceSettings) -> dict[str, Limit]:
         "single": Limit(sys.maxsize, "fields"),
     }
     for kind, setting in in_message.items():
-        name = "utterances" if kind == "previous" else kind
-        limits[kind] = Limit(getattr(settings, setting), name, f"({setting})", kind)
+        limits[kind] = Limit(getattr(settings, setting), kind, f"({setting})", kind)
+    most, advice = settings.max_previous, "(max_previous); send the newest of each list"
+    limits["previous"] = Limit(most, "utterances", advice, "previous")
     for kind, setting in in_lists.items():
         most = n_lists * getattr(settings, setting)
         limits[kind] = Limit(most, kind, f"in {n_lists} lists ({setting}, max_lists)", kind)
@@ -185,8 +195,8 @@ class Census:
                     n_single += 1
                 kind = step.kind or ("surplus" if n_single > MAX_SINGLE else "single")
                 counts[kind] = count = counts[kind] + 1
-                if count > self.limits[kind].most:
-                    raise self.limits[kind].error()
+                if count > self.limits[kind].most:  # no call for each element
+                    self.limits[kind].check(count)
                 if size and (step.inside or step.has_values):
                     self._look_inside(step, data, place, min(place + size, end))
                 place += size

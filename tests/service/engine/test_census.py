@@ -22,6 +22,7 @@ from rescorer.service.engine.census import (
     WEIGHTS,
     Census,
     count_decoded_bytes,
+    count_reading,
     limits_of,
 )
 from rescorer.service.settings import load_settings
@@ -104,6 +105,12 @@ def test_values_whose_keys_stand_twice_take_memory_too(value, measured_bytes):
     n = 4 * MIN_BYTES // len(one)
     data = field(1, field(LIST_FIELDS, one * n))
     assert count_decoded_bytes(RESCORE, data, load_settings(bundle="b")) >= n * measured_bytes
+
+
+def test_words_that_marks_separate_take_time_to_read():
+    """They took up to four times as long as the size of their message suggests."""
+    assert count_reading(b"a b " * 100) == 50
+    assert count_reading("a,a/é(1)".encode() * 100) == 112 + 400
 
 
 def elements(message: Message) -> Iterator[str]:
