@@ -63,6 +63,7 @@ from rescorer.terminal.options import (
 from rescorer.terminal.program import SOME_REJECTED, check_not_an_input, warn
 from rescorer.terminal.tables import progress_bar, show_rescoring
 from rescorer.types import LENGTH, DecisionKind, DecisionRule, ErrorUnit, Weights
+from rescorer.weights import uses_model
 
 KINDS: dict[str, DecisionKind] = {
     "maximum": "maximum",
@@ -241,8 +242,8 @@ class SessionOptions:
                 "network with --carried or --topics"
             )
             return
-        unread = ranker.bundle.units.keys() - ranker.bundle.reads_previous
-        if self.session and (names := [*filter(weights.lm.get, sorted(unread))]):
+        unread = sorted(ranker.bundle.units.keys() - ranker.bundle.reads_previous)
+        if self.session and (names := [name for name in unread if uses_model(weights, name)]):
             warn(
                 f"{', '.join(names)} does not read previous utterances, and scores each list by itself; "
                 "rescorer-train import --prompt lets a model in pieces of words read them"

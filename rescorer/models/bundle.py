@@ -352,7 +352,7 @@ def hash_model(manifest: Mapping[str, Any], name: str) -> str:
 
 def find_vector_size(decoder: Mapping[str, Any]) -> Any:
     """Length of the context vectors of a model in pieces of words, from the configuration of its decoder."""
-    if "kind" not in decoder:  # a transformer
+    if "kind" not in decoder or decoder.get("projected"):  # a transformer, or what projects like one
         return decoder.get("embedding_size")
     return (decoder.get("blocks") or [decoder.get("hidden_size")])[-1]
 
@@ -424,6 +424,13 @@ class UnitFacts:
         """Whether it reads previous utterances."""
         return self.prompt is not None and self.prompt.get("max_units") != 0
 
+    @property
+    def unmixed(self) -> str:
+        """The reason why the model is not mixed word by word with others; empty if it may be."""
+        if self.text == "surface":
+            return "which reads texts as they are written, and scores no words"
+        return "whose tokenizer divides texts as a whole, so that it scores no words" if self.is_whole else ""
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -490,6 +497,11 @@ class Bundle:
         whose tokenizer divides words otherwise than in their sentence."""
         return self.surface.union(name for name, facts in self.units.items() if facts.is_whole)
 
+    @cached_property
+    def unmixed(self) -> Mapping[str, str]:
+        """Models that are not mixed word by word, each with the reason."""
+        return {name: facts.unmixed for name, facts in self.units.items() if facts.unmixed}
+
     def describe_lengths(self) -> str:
         """Say how many pieces of words the models read, such as ``llm reads 512 pieces of words``."""
         limits = ((name, facts.n_positions) for name, facts in self.units.items() if facts.n_positions)
@@ -514,6 +526,7 @@ class Bundle:
             self.backward,
             self.remembers,
             self.open_vocabulary,
+            self.unmixed,
             self.imported,
         )
 
@@ -565,7 +578,7 @@ class Composition:
         manifest = {**base.manifest, "schema": UNITS_SCHEMA, "models": entries, "files": files}
         _check_model_entries(base.label, manifest)
         joined = _JoinedFolder(base.files, {name: model.folder for name, model in self.models.items()})
-        units = _read_units(joined, manifest)
+        units = read_unit_facts(joined, manifest)
         return replace(
             base,
             files=joined,
@@ -636,9 +649,10 @@ def read_bundle(folder: BundleSource) -> Bundle:
             f"{MANIFEST}, which has {schema}"
         )
     readers, remembers = _find_readers(files, manifest)
-    units = _read_units(files, manifest)
     slots = frozenset().union(*find_slots(manifest).values())
-    known = KnownNames(list(kinds), rerankers, backward, remembers, find_open(manifest))
+    units = read_unit_facts(files, manifest)
+    unmixed = {name: facts.unmixed for name, facts in units.items() if facts.unmixed}
+    known = KnownNames(list(kinds), rerankers, backward, remembers, find_open(manifest), unmixed)
     return Bundle(
         files=files,
         name=manifest["name"],
@@ -687,7 +701,7 @@ def _list_readers(units: Mapping[str, UnitFacts]) -> list[str]:
     return [name for name, facts in units.items() if facts.reads_previous]
 
 
-def _read_units(files: Folder, manifest: Mapping[str, Any]) -> dict[str, UnitFacts]:
+def read_unit_facts(files: Folder, manifest: Mapping[str, Any]) -> dict[str, UnitFacts]:
     """Read ``Bundle.units`` from the configurations of the models, which their own reader checks."""
     found = {}
     for name, folder in find_networks(manifest, "units").items():

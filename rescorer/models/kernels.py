@@ -25,6 +25,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -184,7 +185,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Compute x·Wᵀ + b like ``functional.linear``, (..., K), (M, K) → (..., M).
 
     Weights in bfloat16 or int8 are multiplied in that type; the result is float32. oneDNN is used only if no
-    gradients are required, because its products are not differentiable.
+    gradients are required, because its products are not differentiable. Gradients flow through weights in
+    bfloat16, but not to them.
     """
     if x.dim() > 2:
         return linear(x.flatten(0, -2), weight, bias).unflatten(0, x.shape[:-1])
@@ -200,6 +202,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         padded = pad_rows(x.to(torch.bfloat16), COARSE_STEPS if is_slice else FINE_STEPS)
         product = functional.linear(padded, weight)[: len(x)].float()
         return product if bias is None else product.add_(bias)
+    if weight.dtype == torch.bfloat16:
+        product = _FrozenProduct.apply(x, weight)
+        return product if bias is None else product + bias
     is_cpu_float32 = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
     if is_cpu_float32 and not torch.is_grad_enabled() and is_onednn_exact():
         if isinstance(weight, nn.Parameter):
@@ -208,6 +213,19 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         elif len(x) >= MIN_SLICE_ROWS:
             return _onednn_linear(x, weight, bias)
     return functional.linear(x, weight, bias)
+
+
+class _FrozenProduct(torch.autograd.Function):
+    """x·Wᵀ with a matrix in bfloat16 that is not trained; products in both directions are in bfloat16."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.weight = weight
+        return functional.linear(x.to(torch.bfloat16), weight).float()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return torch.mm(gradients[0].to(torch.bfloat16), ctx.weight).float(), None
 
 
 def linear_plus(x: Tensor, weight: Tensor, added: Tensor) -> Tensor:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from rescorer.errors import ConfigError, quote
 from rescorer.list_checks import SpokenWords, check_lengths, join_history, normalise_previous
 from rescorer.models.bundle import Bundle
 from rescorer.models.language_model import mix_scores
 from rescorer.scoring.options import RescoreOptions
 from rescorer.trie import EdgeScores, Words
 from rescorer.types import DecisionRule, NBestList, Weights
-from rescorer.units.tokens import UnitCounter
+from rescorer.units.tokens import NO_WORD_STARTS, UnitCounter, WordDivider, read_divider
 from rescorer.weights import EMPTY, MIXTURE, OOV, WORDS
 
 if TYPE_CHECKING:
@@ -116,6 +117,9 @@ class PreparedList:
     unread: Mapping[str, Collection[int]] = field(default_factory=dict)
     """Indices of the hypotheses that are too long for a model, by the name of the model. All its scores of
     the list are 0."""
+    word_models: frozenset[str] = frozenset()
+    """Names of the models in pieces of words of which the list needs probabilities of words, besides those
+    that its mixture needs."""
     compared: tuple[Words, ...] = ()
     """Words of each hypothesis by which merging and decision rules compare it with others. See
     ``ListRanker.text_normaliser``. Empty if the options compare no hypotheses."""
@@ -276,6 +280,10 @@ class Component:
     def encoders(self, weights: Weights) -> Mapping[str, WordEncoder]:
         """Return the word encoders that the component needs, by the names that their encodings shall have."""
         return {}
+
+    def word_models(self, weights: Weights) -> Collection[str]:
+        """Return the names of the models in pieces of words whose probabilities of words it needs."""
+        return ()
 
     def ask(self, batch: Batch) -> Asked:
         """Ask for scores in addition to those of the batch's trie.
@@ -439,8 +447,28 @@ class Mixture(Component):
     needs_scores = True
     columns = (MIXTURE,)
 
+    def __init__(self, bundle: Bundle, normalise: Callable[[str], Words]) -> None:
+        super().__init__(bundle, normalise)
+        self._dividers: dict[str, WordDivider] = {}
+
+    def bind(self, options: RescoreOptions, weights: Weights) -> Component:
+        """Raise ConfigError if the mixture has a model in pieces of words that do not say where words end."""
+        for name in self.word_models(weights):
+            if name not in self._dividers:
+                facts = self.bundle.units[name]
+                folder = self.bundle.files.subfolder(facts.folder)
+                self._dividers[name] = read_divider(folder, facts.text, facts.units, whole=facts.is_whole)
+            if self._dividers[name].word_starts is None:
+                raise ConfigError(f"mixture names the model {quote(name)}, {NO_WORD_STARTS}")
+        return self
+
+    def word_models(self, weights: Weights) -> Collection[str]:
+        return {name for name, share in weights.mixture.items() if share and name in self.bundle.units}
+
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
-        if not scored.weights.mixture:  # all models read pieces of words
+        if not scored.weights.mixture:  # there are only models in pieces of words
+            if scored.prepared.options.weights.mixture:  # for which the list is too long
+                columns[MIXTURE] = np.zeros(len(scored.prepared.words))
             return
         if found := scored.gather(lambda batch: sum_mixture(batch, scored.options)):
             columns[MIXTURE] = found[MIXTURE]

@@ -6,6 +6,7 @@ starts quickly and stays small.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache
@@ -41,7 +42,7 @@ from rescorer.scoring.components import (
 from rescorer.scoring.options import RescoreOptions, Weighting
 from rescorer.trie import Words
 from rescorer.types import LENGTH, Calibration, NBestList, Weights, WordConfidence
-from rescorer.weights import check_weights, totals
+from rescorer.weights import check_weights, totals, uses_model
 
 Kind = TypeVar("Kind", bound=Component)
 
@@ -220,7 +221,8 @@ class ListRanker:
             words = self.normalise_texts([hypothesis.text for hypothesis in nbest.hypotheses])
             context = self._normalise(nbest.context)
             check_lengths(nbest.id, words, context, max_words)
-            prepared = PreparedList(nbest, words, context, options, (), history=context)
+            of_words = self.bundle.open_vocabulary - self.bundle.whole
+            prepared = PreparedList(nbest, words, context, options, (), history=context, word_models=of_words)
             return self.component(LanguageModels).prepare(prepared)
 
     def normalise_texts(self, texts: Sequence[str]) -> tuple[Words, ...]:
@@ -239,10 +241,25 @@ class ListRanker:
             options, components = prepared.options, prepared.components
         else:
             components = options.components_of(prepared.nbest)
+        if prepared.unread.keys() & options.weights.mixture.keys():
+            options = self._mix_without(prepared.unread, options)
         scored, columns = ScoredList(prepared, parts, options), Columns()
         for component in components:
             component.add_columns(columns, scored)
         return columns
+
+    def _mix_without(self, unread: Collection[str], options: BoundOptions) -> BoundOptions:
+        """Return options without models for which a list is too long; the others' λ keep their proportions.
+
+        If none of the others has a λ, the bundle's n-gram stands for all.
+        """
+        weights = options.weights
+        others = {name: share for name, share in weights.mixture.items() if name not in unread and share}
+        if not others and self.bundle.ngram not in self.bundle.open_vocabulary:
+            others = {self.bundle.ngram: 1.0}
+        total = math.fsum(others.values())
+        shares = {name: share / total for name, share in others.items()}
+        return replace(options, weights=replace(weights, mixture=shares))
 
     def rank(
         self, prepared: PreparedList, parts: Sequence[ScoredPart], options: BoundOptions | None = None
@@ -266,8 +283,8 @@ class ListRanker:
         if prepared.unread:
             ranked = replace(ranked, degradation=LENGTH)
         if prepared.nbest.previous and not options.keep_order:
-            weighted = filter(options.weights.lm.get, self.bundle.units)
-            unread_by = [name for name in weighted if name not in self.bundle.reads_previous]
+            used = (name for name in self.bundle.units if uses_model(options.weights, name))
+            unread_by = [name for name in used if name not in self.bundle.reads_previous]
             ranked = replace(ranked, previous_unread_by=unread_by)
         if options.keep_order:
             return ranked

@@ -36,7 +36,7 @@ from rescorer.errors import BundleError, ConfigError
 from rescorer.models.contexts import RowCache
 from rescorer.models.kernels import is_multiplied_in_int8, linear, linear_plus, multiply_in_int8
 from rescorer.models.outputs import row_blocks, rows_per_block
-from rescorer.models.tree_attention import PrefixTree, tree_vectors
+from rescorer.models.tree_attention import PrefixTree, attend, prepare_mask, tree_vectors
 from rescorer.safe_input import TensorInfo, format_shape
 from rescorer.units.tokens import MAX_UNITS
 
@@ -356,6 +356,8 @@ class DecoderLayer:
             inner = self.multiply(x, "feedforward_input", rows=slice(size, None))
         else:
             gate, inner = self.multiply(x, "feedforward_input").chunk(2, dim=-1)
+        if torch.is_grad_enabled():
+            return activate(gate, self.config.activation) * inner
         return activate(gate, self.config.activation).mul_(inner)
 
     def _normalise_head(self, x: Tensor, name: str) -> Tensor:
@@ -384,13 +386,14 @@ class DecoderLayer:
 
 
 def activate(x: Tensor, name: Activation) -> Tensor:
-    """Apply an activation function, in place where torch can."""
+    """Apply an activation function, in place where torch can and no gradients are needed."""
+    in_place = not torch.is_grad_enabled()
     if name == "silu":
-        return functional.silu(x, inplace=True)
+        return functional.silu(x, inplace=in_place)
     if name == "relu":
-        return functional.relu_(x)
+        return functional.relu(x, inplace=in_place)
     if name == "leaky_relu":
-        return functional.leaky_relu_(x)
+        return functional.leaky_relu(x, inplace=in_place)
     return functional.gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")
 
 
@@ -436,8 +439,19 @@ def normalise(x: Tensor, tensors: Mapping[str, Tensor], name: str, config: Decod
     )
 
 
+TOGETHER = -1
+"""Number that stands for any of several units."""
+LOG_TINY = -80.0
+"""ln of the least probability of several units together that is told from 0, in float32."""
+
+
 def score_edges(
-    scores: Callable[[Tensor], Tensor], n_units: int, vectors: Tensor, rows: Tensor, units: Tensor
+    scores: Callable[[Tensor], Tensor],
+    n_units: int,
+    vectors: Tensor,
+    rows: Tensor,
+    units: Tensor,
+    together: Tensor | None = None,
 ) -> Tensor:
     """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64.
 
@@ -446,12 +460,26 @@ def score_edges(
     Args:
         scores: unnormalised log-probabilities of all units, (n, D) → (n, V).
         n_units: V.
+        together: units of which edges with the number ``TOGETHER`` have the sum of the probabilities; None:
+            there are no such edges.
     """
     out = torch.empty(len(units), dtype=torch.float64, device=vectors.device)
+    chosen = mark_units(together, n_units, vectors)
     for block, edges, places in row_blocks(rows, len(vectors), rows_per_block(vectors, n_units)):
         log_probs = scores(vectors[block]).log_softmax(dim=1)  # (n, V); faster than logsumexp
-        out[edges] = log_probs[places, units[edges]].double()
+        found = log_probs[places, units[edges].clamp_min(0)].double()
+        if chosen is not None:
+            sums = (log_probs.exp_() @ chosen.to(log_probs.dtype)).double().log().clamp_min(LOG_TINY)  # (n,)
+            found = torch.where(units[edges] == TOGETHER, sums[places], found)
+        out[edges] = found
     return out
+
+
+def mark_units(units: Tensor | None, n_units: int, like: Tensor) -> Tensor | None:
+    """1.0 for each of some units and 0.0 for all others, (V,), on the device of ``like``; None for None."""
+    if units is None:
+        return None
+    return torch.zeros(n_units, device=like.device).index_fill_(0, units, 1.0)
 
 
 COLUMNS, ROWS = 4096, 1024
@@ -482,6 +510,13 @@ class UnitNetwork:
         """Context vectors after each unit of one sequence, (T, D): the slow twin of reading tries."""
         raise NotImplementedError
 
+    def batch_vectors(self, units: Tensor) -> Tensor:
+        """Context vectors after each unit of sequences, (B, T) int64 → (B, T, D), for training.
+
+        Gradients flow back to tensors that require them. Shorter sequences are padded at their ends.
+        """
+        raise NotImplementedError
+
     def scores(self, vectors: Tensor) -> Tensor:
         """Unnormalised log-probabilities of all units, (n, D) → (n, V)."""
         weight, bias = self.tensors[f"{self.output_name}.weight"], self.tensors.get("output.bias")
@@ -489,31 +524,44 @@ class UnitNetwork:
             return functional.linear(vectors, weight.double(), None if bias is None else bias.double())
         return linear(vectors, weight, bias)
 
-    def log_probs(self, vectors: Tensor, rows: Tensor, units: Tensor) -> Tensor:
-        """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64."""
+    def log_probs(
+        self, vectors: Tensor, rows: Tensor, units: Tensor, together: Tensor | None = None
+    ) -> Tensor:
+        """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64; see ``score_edges``."""
         weight = self.tensors[f"{self.output_name}.weight"]
         is_plain = weight.dtype == torch.float32 and not is_multiplied_in_int8(weight)
         if is_plain and weight.device.type == "cpu" and len(weight) > COLUMNS:
-            return self._log_probs_by_columns(weight, vectors, rows, units)
-        return score_edges(self.scores, len(weight), vectors, rows, units)
+            return self._log_probs_by_columns(weight, vectors, rows, units, together)
+        return score_edges(self.scores, len(weight), vectors, rows, units, together)
 
-    def _log_probs_by_columns(self, weight: Tensor, vectors: Tensor, rows: Tensor, units: Tensor) -> Tensor:
+    def _log_probs_by_columns(
+        self, weight: Tensor, vectors: Tensor, rows: Tensor, units: Tensor, together: Tensor | None
+    ) -> Tensor:
         """Like ``score_edges``, with the scores of some units at a time, which fit into a CPU's cache."""
         bias = self.tensors.get("output.bias")
+        marks = mark_units(together, len(weight), vectors)
         out = torch.empty(len(units), dtype=torch.float64)
         for block, edges, places in row_blocks(rows, len(vectors), ROWS):
             x, chosen = vectors[block], units[edges]
             log_sum = torch.full((len(x),), -math.inf, dtype=torch.float64)
+            log_sum_together = log_sum.clone()
             found = torch.empty(len(chosen), dtype=torch.float64)
             for start in range(0, len(weight), COLUMNS):
                 columns = slice(start, start + COLUMNS)
                 scores = linear(x, weight[columns], None if bias is None else bias[columns])
-                # faster than logsumexp
-                part = scores.amax(dim=1) - scores.log_softmax(dim=1).amax(dim=1)
-                log_sum = torch.logaddexp(log_sum, part.double())
+                normalised = scores.log_softmax(dim=1)  # faster than logsumexp
+                part = (scores.amax(dim=1) - normalised.amax(dim=1)).double()
+                log_sum = torch.logaddexp(log_sum, part)
+                if marks is not None:
+                    sums = (normalised.exp_() @ marks[columns]).double().log() + part
+                    log_sum_together = torch.logaddexp(log_sum_together, sums)
                 inside = ((chosen >= start) & (chosen < start + COLUMNS)).nonzero().squeeze(1)
                 found[inside] = scores[places[inside], chosen[inside] - start].double()
-            out[edges] = found - log_sum[places]
+            found -= log_sum[places]
+            if marks is not None:
+                sums = (log_sum_together - log_sum).clamp_min(LOG_TINY)
+                found = torch.where(chosen == TOGETHER, sums[places], found)
+            out[edges] = found
         return out
 
     @torch.inference_mode()
@@ -606,6 +654,23 @@ class Decoder(UnitNetwork):
         if "output_projection.weight" in self.tensors:
             x = multiply(x, self.tensors, "output_projection").to(x.dtype)
         return normalise(x, self.tensors, "output_norm", self.config)
+
+    def batch_vectors(self, units: Tensor) -> Tensor:
+        """See ``UnitNetwork``."""
+        shape = n_rows, length = units.shape
+        positions = torch.arange(length, device=self.device)
+        distance = positions.unsqueeze(1) - positions  # (T, T)
+        positions = positions.repeat(n_rows)  # (B · T,)
+        x, rotations = self.add_positions(self.inputs(units.flatten()), positions), self.rotations(length)
+        rotations = None if rotations is None else rotations.index_select(0, positions)
+        for layer, window in zip(self.layers, self.windows, strict=True):
+            parts = layer.attention_inputs(x, rotations)
+            queries, keys, values = (part.unflatten(0, shape) for part in parts)  # (B, T, heads, d)
+            seen = (distance >= 0) & (distance < (window or length))
+            mask = prepare_mask(seen[None, None], queries, keys)
+            attended = attend(queries, keys, values, mask, self.query_scale)
+            x = layer.finish(x, attended.flatten(0, 1))
+        return self.vectors(x).unflatten(0, shape)
 
     @torch.inference_mode()
     def sequence_vectors(self, units: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:

@@ -115,6 +115,11 @@ class UnitConfig:
             raise BundleError(f"{place}: {error}") from None
 
 
+def read_unit_config(files: Folder) -> UnitConfig:
+    """Read the configuration of a model from its folder; raises BundleError if it is missing or invalid."""
+    return UnitConfig.from_dict(files.read_json(CONFIG_FILE), str(files.path / CONFIG_FILE))
+
+
 def load_unit_model(
     folder: Path | Folder,
     name: str = "units",
@@ -136,7 +141,7 @@ def load_unit_model(
     apply_threads()
     place = torch_device(device)
     files = folder if isinstance(folder, Folder) else Folder(folder)
-    config = UnitConfig.from_dict(files.read_json(CONFIG_FILE), str(files.path / CONFIG_FILE))
+    config = read_unit_config(files)
     divider = read_divider(files, config.text, config.units, whole=config.whole)
     with files.open(WEIGHTS_FILE) as stream:
         header = read_tensor_header(stream)

@@ -34,6 +34,7 @@ from rescorer.models.network_files import (
     LICENCE_FILE,
     SENTENCEPIECE_FILE,
     TOKENIZER_FILE,
+    TOKENIZER_FILES,
     WEIGHTS_FILE,
 )
 from rescorer.safe_input import Folder, open_regular
@@ -187,6 +188,10 @@ class Candidate:
     """For a start, the perplexity per word after it; for an end, its mean ln P after sentences."""
 
 
+CHOOSE_BY_TEXT = "import it by `rescorer-train import … --validation TEXT`, with a text of short sentences"
+"""Advice if the sentences of lists cannot choose start and end."""
+
+
 def split_words(text: str) -> Words:
     """The words of a text as they are written."""
     return tuple(text.split())
@@ -212,7 +217,10 @@ def first_best_sentences(
     if not sentences and errors:
         raise errors[0]
     if not sentences:
-        raise ConfigError("the first hypotheses of the lists have no words to choose start and end by")
+        raise ConfigError(
+            "the first hypotheses of the lists have no words to choose start and end of the model by; "
+            f"{CHOOSE_BY_TEXT}"
+        )
     return list(sentences)
 
 
@@ -238,7 +246,7 @@ def choose_start(
         raise ConfigError("no unit that can come before a text was found; name one by --start")
     found = []
     for number in units:
-        log_prob, n_words = _score_sentences(_score_after(model, number), sentences)
+        log_prob, n_words = score_sentences(_score_after(model, number), sentences)
         found.append(Candidate(tokenizer.name(number), number, find_perplexity(log_prob, n_words)))
     return sorted(found, key=lambda candidate: candidate.value)
 
@@ -287,7 +295,7 @@ def _score_after(
     return UnitLanguageModel(scorer, model.divider, model.name, prompt=prompt)
 
 
-def _score_sentences(model: UnitLanguageModel, sentences: Sequence[Words]) -> tuple[float, int]:
+def score_sentences(model: UnitLanguageModel, sentences: Sequence[Words]) -> tuple[float, int]:
     """ln P of all sentences, and their number of words."""
     trie = build_trie(sentences)
     return float(model.score(trie).sum_paths(trie).sum()), sum(map(len, sentences))
@@ -320,7 +328,7 @@ def check_model(model: UnitLanguageModel, config: UnitConfig, sentences: Sequenc
     spoken = (*context, SENTENCE_END, *sentences[-1][:5], SENTENCE_END)
     befores = [context, (), spoken if config.prompt else ()]
     pairs = [(words, befores[n % 3]) for n, words in enumerate(_vary(sentences[:CHECKED]))]
-    pairs = [(words, said) for words, said in pairs if _fits(model, (*said, *words))]
+    pairs = [(words, said) for words, said in pairs if fits(model, (*said, *words))]
     hypotheses, contexts = [words for words, _ in pairs], [said for _, said in pairs]
     trie = build_trie(hypotheses, contexts)
     started = time.process_time()
@@ -335,7 +343,7 @@ def check_model(model: UnitLanguageModel, config: UnitConfig, sentences: Sequenc
             f"scores of tries differ from those of one sentence at a time by {largest:.2g} nats per word; "
             f"expected at most {MAX_DIFFERENCE:g}: this model cannot be used"
         )
-    total, n_words = _score_sentences(model, sentences)
+    total, n_words = score_sentences(model, sentences)
     speed = sum(map(len, hypotheses)) / max(seconds, 1e-9)
     return Check(largest, find_perplexity(total, n_words), speed)
 
@@ -395,7 +403,7 @@ def score_alone(model: UnitLanguageModel, config: UnitConfig, words: Words, hist
     return log_probs[0] - log_probs[1]
 
 
-def _fits(model: UnitLanguageModel, words: Words) -> bool:
+def fits(model: UnitLanguageModel, words: Words) -> bool:
     """Whether a model can read a text after a start."""
     assert isinstance(model.scorer, DecoderScorer)
     return len(model.divider.divide_text(words)) < model.scorer.decoder.n_positions
@@ -465,9 +473,12 @@ def import_model(
     model = make_model(config, foreign.tensors, tokenizer, context_cache_bytes=0)
     if prompt is not None:
         check_units(model.divider, prompt, model.scorer.decoder.n_positions)
-    sentences = [words for words in sentences if _fits(model, words)]
+    sentences = [words for words in sentences if fits(model, words)]
     if not sentences:
-        raise ConfigError("all sentences are longer than the model can read; name a file of shorter ones")
+        raise ConfigError(
+            f"all sentences have more than the {model.scorer.decoder.n_positions:,} pieces of words that the "
+            f"model can read, so that they cannot choose its start and end; {CHOOSE_BY_TEXT}"
+        )
     named = [] if start in (AUTO, NONE) else [_require_unit(tokenizer, start, "start")]
     starts = []
     if isinstance(start, str) and start != NONE:  # a number is a choice that was made before
@@ -479,10 +490,35 @@ def import_model(
     if end != NONE:
         config = replace(config, end=ends[0].unit if ends else _require_unit(tokenizer, end, "end"))
     model = _score_after(model, next(iter(config.start), None), config.end, prompt)
+    config, check = check_and_write(foreign, config, model, sentences, folder, on_step)
+    return Imported(config, starts, ends, check, sum(tensor.numel() for tensor in foreign.tensors.values()))
+
+
+def check_and_write(
+    foreign: ForeignModel,
+    config: UnitConfig,
+    model: UnitLanguageModel,
+    sentences: Sequence[Words],
+    folder: Path,
+    on_step: Callable[[str], object] = lambda step: None,
+) -> tuple[UnitConfig, Check]:
+    """Scale the channels of a decoder for int8, check the scores of a model, and write its folder.
+
+    Args:
+        model: made of ``foreign`` and ``config``.
+        sentences: words with which channels are judged and scores are checked; the model can read them all.
+
+    Returns:
+        The configuration with the measurements, and these.
+
+    Raises:
+        BundleError: scores of tries differ from those of one sentence at a time.
+        OSError: the folder cannot be written.
+    """
     if isinstance(config.decoder, DecoderConfig):
         on_step("scaling channels for int8")
         foreign = replace(foreign, tensors=smooth_channels(model, sentences))
-        model = make_model(config, foreign.tensors, tokenizer, context_cache_bytes=0)
+        model = make_model(config, foreign.tensors, model.divider.tokenizer, context_cache_bytes=0)
     on_step("checking its scores")
     check = check_model(model, config, sentences)
     config = replace(
@@ -495,7 +531,17 @@ def import_model(
     )
     on_step("writing it")
     write_folder(folder, config, foreign)
-    return Imported(config, starts, ends, check, sum(tensor.numel() for tensor in foreign.tensors.values()))
+    return config, check
+
+
+def reopen(folder: Path, config: UnitConfig, tensors: Mapping[str, Tensor]) -> ForeignModel:
+    """An imported model as what it can be written from again, with other tensors of the same shapes."""
+    files = Folder(folder)
+    tokenizer = next(name for name in TOKENIZER_FILES if (folder / name).exists())
+    licence = files.read_bytes(LICENCE_FILE, MAX_LICENCE_BYTES) if (folder / LICENCE_FILE).exists() else b""
+    data = files.read_bytes(tokenizer, MAX_TOKENIZER_BYTES)
+    source = config.source or {}
+    return ForeignModel(config.decoder, tensors, data, tokenizer, {}, source, config.units, licence=licence)
 
 
 def is_upper_case(tokenizer: Tokenizer) -> bool:

@@ -17,6 +17,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import compress, count
 from operator import ne
 from threading import Lock
@@ -38,6 +39,9 @@ MAX_TOKENIZER_BYTES = 64 << 20
 """Largest file of a tokenizer; those of 250,000 units have 35 MB."""
 MAX_UNITS = 1_000_000
 """Largest vocabulary of a model."""
+MAX_STRINGS = 4_000_000
+"""Largest number of names of units in the file of a tokenizer: of each once, and twice in each pair of units
+that is merged. One of 262,000 units has 1.3 million."""
 MAX_CACHED = 4_000_000
 """Largest number of characters and units of the words whose units are kept; a cache that is full starts
 afresh. Each takes up to 36 bytes."""
@@ -75,6 +79,7 @@ class JsonTokenizer:
 
     def __init__(self, data: bytes, place: str) -> None:
         library = import_library("tokenizers")
+        _check_merges(data, place)
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the caller says how many threads there are
         try:
             self._tokenizer: Any = library.Tokenizer.from_buffer(data)
@@ -139,6 +144,25 @@ class JsonTokenizer:
     def name(self, number: int) -> str:
         """See ``Tokenizer``."""
         return self._tokenizer.id_to_token(number) or ""
+
+
+def _check_merges(data: bytes, place: str) -> None:
+    """Raise BundleError if there are too many merges, or one twice; the library takes 10 µs for each.
+
+    What else is wrong with the file, the library says.
+    """
+    if (n_strings := data.count(b'"') // 2) > MAX_STRINGS:
+        raise BundleError(f"{place}: has {n_strings:,} names of units; expected at most {MAX_STRINGS:,}")
+    try:
+        merges = json.loads(data)["model"]["merges"]
+        distinct = {tuple(merge) if isinstance(merge, list) else merge for merge in merges}
+    except (KeyError, RecursionError, TypeError, ValueError):
+        return
+    if len(distinct) < len(merges):
+        raise BundleError(
+            f"{place}: {len(merges) - len(distinct):,} of {len(merges):,} merges are repetitions of others; "
+            "expected each once"
+        )
 
 
 def _check_steps(tokenizer: Any, place: str) -> None:
@@ -449,6 +473,30 @@ def change_of(text: str) -> Callable[[str], str]:
     return str.upper if text == "upper" else str
 
 
+NO_WORD_STARTS = "whose tokenizer does not mark where words begin or end, so that it scores no words"
+"""The reason why a model is not mixed word by word."""
+STARTS, INNER, LAST = ("Ġ", "▁", " "), "##", ("</w>", "@@")
+
+
+def find_word_starts(tokenizer: Tokenizer) -> np.ndarray | None:
+    """Units that begin a word after a space, (n,) int64; None if the tokenizer does not mark them.
+
+    Byte-level tokenizers and SentencePiece mark units that begin a word, and WordPiece those that do not.
+    Others mark units that end a word, or those that do not: then units say by themselves where words end, and
+    any unit begins a word there. The unit of unknown letters counts if a word can begin with it.
+    """
+    names = [tokenizer.name(number) for number in range(tokenizer.size)]
+    starts = np.array([name.startswith(STARTS) for name in names], dtype=bool)
+    if not starts.any():
+        starts = np.array([not name.startswith(INNER) for name in names], dtype=bool)
+        if starts.all() and not any(name.endswith(LAST) for name in names):
+            return None
+    n_carrier = len(tokenizer.encode([CARRIER])[0])
+    rare = tokenizer.encode([f"{CARRIER} {RARE_CHARACTER}"])[0][n_carrier:]
+    starts[rare[:1]] = True
+    return np.flatnonzero(starts)
+
+
 class WordDivider:
     """Divides words into units, and remembers what it has divided. Any thread may call it.
 
@@ -465,6 +513,14 @@ class WordDivider:
         self._known: tuple[dict[str, Sequence[int]], dict[str, Sequence[int]]] = {}, {}
         self._sizes = [0, 0]  # of each part of the cache
         self._lock = Lock()
+
+    @cached_property
+    def word_starts(self) -> np.ndarray | None:
+        """Units that begin a word after a space, (n,) int64, in order.
+
+        None if the tokenizer does not mark them, or texts are divided as a whole.
+        """
+        return None if self.whole else find_word_starts(self.tokenizer)
 
     def divide(self, words: Iterable[str], *, after_space: bool) -> list[Sequence[int]]:
         """Units of each word, at the start of a text or after a space."""
@@ -525,6 +581,8 @@ class UnitTrie:
     """Its words are numbers of units, as text; its roots are those of the trie of words."""
     word_ends: np.ndarray
     """(N,) for each node of the trie of words, the node where the last unit of its word ends."""
+    is_start: np.ndarray
+    """(N,) bool, whether a node of the trie of words is a root at which texts begin."""
 
     def fold(self, words: HypothesisTrie, log_probs: np.ndarray) -> np.ndarray:
         """Sum units to words.
@@ -545,6 +603,28 @@ class UnitTrie:
         ends = np.searchsorted(trie.end_nodes, self.word_ends[words.end_nodes])
         after = log_probs[trie.n_nodes - n_roots :][ends]
         return np.concatenate([below[n_roots:] - below[words.parent[n_roots:]], after])
+
+    def complete(self, words: HypothesisTrie, values: np.ndarray, boundaries: np.ndarray) -> np.ndarray:
+        """Make ln P of pieces of words to ln P of words (Pimentel & Meister 2024, Oh & Schuler 2024).
+
+        The pieces of a word do not say that it ends: *the* has the pieces with which *theatre* begins. So
+        each word is multiplied by the probability B that the next unit begins a word or ends the text. The
+        pieces of a word after another one include B after the latter, by which they are divided. Nothing
+        stands before the first word of a text. In the product of all words and ``</s>``, all B cancel out.
+
+        Args:
+            words: the trie of words.
+            values: (E,) ln P of each edge of the trie of words, by its pieces.
+            boundaries: (N,) ln B after each node of the trie of words; of no meaning where texts begin.
+
+        Returns:
+            (E,) float64, ln P of each edge, which sums to at most 1 over all words and ``</s>`` if the
+            model scores ends.
+        """
+        log_b = np.where(self.is_start, 0.0, boundaries)
+        completed = values - log_b[words.edge_parent]
+        completed[: words.n_nodes - words.n_roots] += log_b[words.n_roots :]
+        return completed
 
     def rows(self, values: np.ndarray) -> np.ndarray:
         """The rows of values, (H', K), that belong to the hypotheses of the trie of words: (H, K)."""
@@ -655,7 +735,7 @@ def build_unit_trie(
             reached[places] = grower.grow(above[places], first, np.searchsorted(first_words, word[places]))
         node_of[level] = reached
     said = [[*opening, *one.units] for one in before]
-    return grower.finish(said, words, node_of)
+    return grower.finish(said, words, node_of, begins)
 
 
 class _Grower:
@@ -679,12 +759,15 @@ class _Grower:
             self.n_nodes += len(distinct)
         return node
 
-    def finish(self, said: Sequence[list[int]], words: HypothesisTrie, node_of: np.ndarray) -> UnitTrie:
+    def finish(
+        self, said: Sequence[list[int]], words: HypothesisTrie, node_of: np.ndarray, begins: np.ndarray
+    ) -> UnitTrie:
         """The trie that has grown, by depth.
 
         Args:
             said: units before each root.
             node_of: (N,) node where each node of the trie of words ends.
+            begins: (n_roots,) whether texts begin at each root.
         """
         parent, unit = np.concatenate(self.parents), np.concatenate(self.units)
         depth = np.zeros(len(parent), dtype=np.int64)
@@ -711,4 +794,5 @@ class _Grower:
             confidences=((),) * self.n_roots,
             flatness=(0.0,) * self.n_roots,
         )
-        return UnitTrie(trie, word_ends)
+        is_start = np.append(begins, np.zeros(words.n_nodes - words.n_roots, dtype=bool))
+        return UnitTrie(trie, word_ends, is_start)

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 
+from rescorer.pipeline import Rescorer
+from rescorer.text import Normaliser
+from rescorer.types import Weights
+from rescorer_training.recipe.bundles import BundleParts, make_bundle
 from tests.support.list_lines import GOOD, record, write
+from tests.support.tiny_models import ARPA, write_arpa
 
 
 def tuning_lists(path, group=None):
@@ -175,3 +181,34 @@ def test_distractors_bound_the_weight_of_lists_without_phrases(run, ngram_bundle
     assert (code, "but --free does not name it" in err) == (2, True)
     assert run(*start)[0] == 0
     assert "phrases" not in json.loads(output.read_text())
+
+
+def test_finds_the_negative_weight_of_a_model_that_the_recogniser_has_in_it(run, tmp_path):
+    """The acoustic scores contain the log-probability of the low-order model, which says nothing about what
+    was said (Zheng et al. 2022)."""
+    arpa = write_arpa(tmp_path)
+    (tmp_path / "low.arpa").write_text(
+        ARPA.replace("-1.6\tzebra", "-0.4\tzebra").replace("-0.9\tthe", "-2.9\tthe")
+    )
+    parts = BundleParts(
+        name="two", version=1, ngrams={"ngram": arpa, "low": tmp_path / "low.arpa"}, networks={},
+        weights=Weights("default", {"acoustic": 1.0}, {"mixture": 0.0}, mixture={"low": 0.0}),
+        normaliser=Normaliser(),
+        validation=write(tmp_path / "valid.txt", "the cat sat"), tests={},
+    )  # fmt: skip
+    make_bundle(parts, tmp_path / "two" / "1")
+    draw, words = random.Random(1), ["the", "cat", "sat", "on", "mat", "zebra"]
+    texts = [[" ".join(draw.choices(words, k=4)) for _ in range(3)] for _ in range(60)]
+    rescorer, lists = Rescorer.load(tmp_path / "two" / "1"), []
+    for i, hypotheses in enumerate(texts):
+        low = [sum(score.log_probs["low"]) for score in rescorer.score_text(hypotheses)]
+        nbest = json.loads(record(f"u{i}", *hypotheses, reference=f"{hypotheses[0]} {'x ' * i}"))
+        for k, hypothesis in enumerate(nbest["hypotheses"]):
+            hypothesis["scores"]["acoustic"] = low[k] - (k > 0) * draw.uniform(0.5, 3)
+        lists.append(json.dumps(nbest))
+    source, output = write(tmp_path / "in.jsonl", *lists), tmp_path / "w.json"
+    code, _, err = run("tune", source, "--bundle", tmp_path / "two" / "1", "--free", "lm:low", "-o", output)
+    assert code == 0, err
+    tuned = json.loads(output.read_text())
+    assert -1.5 < tuned["lm"]["low"] < -0.5
+    assert tuned["mixture"]["low"] == 0

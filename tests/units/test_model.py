@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rescorer.trie import SENTENCE_END, build_trie
 from rescorer.units import decoders
+from rescorer.units.decoders import Decoder
 from rescorer.units.importing import score_alone
 from rescorer.units.tokens import UnitCounter, WordDivider, build_unit_trie, build_whole_trie
 from tests.support.unit_models import PEER_NAMES, START, LetterTokenizer, SentenceTokenizer, unit_model
@@ -44,6 +45,27 @@ def test_without_a_start_the_first_unit_is_not_scored(name, batch, scores_end):
     for _ in range(2):
         found = model.score(trie).sum_paths(trie)
         np.testing.assert_allclose(found, [score_alone(model, config, *pair) for pair in batch], atol=3e-4)
+
+
+@pytest.mark.parametrize("name", PEER_NAMES)
+@settings(max_examples=3, deadline=None)
+@given(batch=st.lists(texts.filter(bool), min_size=1, max_size=4))
+def test_sequences_that_gradients_flow_through_have_the_scores_of_a_trie(name, batch):
+    model, _ = unit_model(name, end=None)
+    decoder = model.scorer.decoder
+    trainable = Decoder(decoder.config, {name: t.requires_grad_() for name, t in decoder.tensors.items()})
+    sequences = [[START, *model.divider.divide_text(words)] for words in batch]
+    padded = torch.zeros(len(batch), max(map(len, sequences)), dtype=torch.int64)
+    for row, units in zip(padded, sequences, strict=True):
+        row[: len(units)] = torch.tensor(units)
+    vectors = trainable.batch_vectors(padded)  # (B, T, D)
+    log_probs = trainable.scores(vectors[:, :-1]).log_softmax(dim=-1)
+    log_probs = log_probs.gather(2, padded[:, 1:, None]).squeeze(2)
+    sums = torch.stack([row[: len(units) - 1].sum() for row, units in zip(log_probs, sequences, strict=True)])
+    trie = build_trie(batch)
+    np.testing.assert_allclose(sums.detach(), model.score(trie).sum_paths(trie), atol=3e-4)
+    sums.sum().backward()
+    assert all(tensor.grad is not None for tensor in trainable.tensors.values())
 
 
 @settings(max_examples=30, deadline=None)

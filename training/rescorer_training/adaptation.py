@@ -1,4 +1,5 @@
-"""Adapt a bundle to a domain by text alone: its n-gram, its networks and the weights of its mixture.
+"""Adapt a bundle to a domain by text alone: its n-gram, its networks, its models in pieces of words, and the
+weights of its mixture.
 
 A bundle and a text come in; a new bundle comes out, with perplexities and error rates before and after.
 """
@@ -9,7 +10,7 @@ import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from rescorer.evaluation.systems import FIRST_PASS, Comparison, build_row
 from rescorer.formats.io.text_io import check_target
 from rescorer.models.bundle import TEXT, WEIGHTS, Bundle, list_model_files, publish, read_bundle
 from rescorer.models.language_model import LanguageModel
-from rescorer.models.network_files import NETWORK_FILES
+from rescorer.models.network_files import LICENCE_FILE, NETWORK_FILES
 from rescorer.models.neural import load_model
 from rescorer.models.ngram_files import contains_words
 from rescorer.models.ngrams import align_vocabularies
@@ -34,6 +35,7 @@ from rescorer.safe_input import Folder
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import NBestList, Weights
+from rescorer.units.files import read_unit_config
 from rescorer.weights import MIXTURE, weights_to_dict
 from rescorer_training.corpus import read_lines, read_sentences
 from rescorer_training.evaluation.perplexity import (
@@ -43,6 +45,16 @@ from rescorer_training.evaluation.perplexity import (
     measure,
     open_ngram,
     score_tokens,
+)
+from rescorer_training.finetuning import (
+    MAX_JUDGED_WORDS,
+    Finetuned,
+    FinetuningOptions,
+    FinetuningPlaces,
+    FinetuningTexts,
+    finetune,
+    per_word_perplexity,
+    take_words,
 )
 from rescorer_training.neural.checkpoint import find_precision, quantise
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
@@ -318,6 +330,59 @@ def adapt_network(
     return AdaptedNetwork(adapted, before, after, facts["epochs"], facts["seconds"], *unknown)
 
 
+@dataclass(frozen=True)
+class UnitAdaptation:
+    """How models in pieces of words are trained further."""
+
+    options: FinetuningOptions
+    replay: Path | None = None
+    """Text of the kind that the models were trained on, which is mixed in so that less is forgotten."""
+    states: Path | None = None
+    """Folder for the states of the runs, of each model one; None: they are not saved."""
+
+
+def adapt_units(
+    bundle: Bundle, inputs: AdaptationInputs, adaptation: UnitAdaptation, text: DomainText, folder: Path
+) -> dict[str, Finetuned]:
+    """Train the models in pieces of words of a bundle further, each in its form of texts, by name.
+
+    Args:
+        folder: existing folder in which the results are written.
+
+    Raises:
+        ConfigError: a model cannot be trained, or a text has nothing to score.
+    """
+    options, found = adaptation.options, dict[str, Finetuned]()
+    for name in sorted(bundle.open_vocabulary):
+        source = bundle.files.path / bundle.manifest["models"][name]["path"]
+        state = adaptation.states / f"{name}.safetensors" if adaptation.states else None
+        places = FinetuningPlaces(source, folder / name, state, inputs.run.device)
+        replay = adaptation.replay
+        texts = FinetuningTexts(
+            sample_words(
+                read_form(source, text.train, bundle.normaliser), options.words / text.n_words, options.seed
+            ),
+            list(read_form(source, text.fitting, bundle.normaliser)),
+            list(take_words(read_form(source, replay, bundle.normaliser), options.words)) if replay else [],
+        )
+        note = {"text": text.name} | ({"replay": replay.name} if replay else {})
+        found[name] = finetune(name, places, texts, options, note)
+    return found
+
+
+def read_form(source: Path, file: Path, normaliser: Normaliser) -> Iterator[Words]:
+    """The sentences of a file, in the form in which the model in pieces of words of a folder reads texts."""
+    if read_unit_config(Folder(source)).text == "surface":
+        return filter(None, (tuple(line.split()) for line in read_lines(file)))
+    return read_sentences([file], normaliser)
+
+
+def sample_words(sentences: Iterable[Words], share: float, seed: int) -> list[Words]:
+    """Each sentence with the probability ``share``, so that no more of a text is kept than training reads."""
+    random = np.random.default_rng(seed)
+    return [words for words in sentences if random.random() < share]
+
+
 BEFORE, AFTER = "before", "after"
 
 
@@ -370,9 +435,17 @@ class AdaptedModels:
     """Name and version of the bundle that was adapted."""
     text: DomainText
     seed: int
-    ngram: AdaptedNgram
+    ngram: AdaptedNgram | None
+    """None: all models of the bundle read pieces of words."""
     networks: Mapping[str, AdaptedNetwork]
     """By the name of the model."""
+    units: Mapping[str, Finetuned]
+    """Models in pieces of words, by name."""
+
+    @property
+    def folders(self) -> dict[str, Path]:
+        """Folder of each network and each model in pieces of words, by the name of the model."""
+        return {name: model.folder for name, model in {**self.networks, **self.units}.items()}
 
 
 @dataclass(frozen=True)
@@ -384,6 +457,8 @@ class AdaptationReport:
     """Interpolation weight λ of each model in the mixture."""
     texts: Mapping[str, MeasuredText]
     """Measurements on the ``domain`` and on the ``general`` text."""
+    per_word: Mapping[str, Mapping[str, Change]]
+    """Perplexity per word of each model in pieces of words, by its name and that of the text."""
     stale_weights: Sequence[str]
     """Names of the sets of weights without the values that were learnt with the source's models; see
     ``write_settings``."""
@@ -397,8 +472,13 @@ class AdaptationReport:
             "sentences": adapted.text.n_sentences,
             "words": adapted.text.n_words,
             "seed": adapted.seed,
-            "ngram": adapted.ngram.to_dict(),
+            **({"ngram": adapted.ngram.to_dict()} if adapted.ngram else {}),
             "networks": {name: network.to_dict() for name, network in adapted.networks.items()},
+            "units": {
+                name: model.to_dict()
+                | {"perplexity_per_word": {text: c.to_list(3) for text, c in self.per_word[name].items()}}
+                for name, model in adapted.units.items()
+            },
             "mixture": {name: change.to_list(4) for name, change in self.shares.items()},
             "texts": {name: text.to_dict() for name, text in self.texts.items()},
             "stale_weights": list(self.stale_weights),
@@ -503,27 +583,29 @@ DEFAULT = "default"
 
 
 def copy_models(
-    bundle: Bundle, ngram: AdaptedNgram, networks: Mapping[str, Path], folder: Path
+    bundle: Bundle, ngram: AdaptedNgram | None, folders: Mapping[str, Path], folder: Path
 ) -> dict[str, Any]:
     """Copy the adapted models and the unchanged ones into an unfinished bundle.
 
     Args:
-        networks: folder of each network, by the name of the model.
+        folders: folder of each model that has one, by the name of the model.
 
     Returns:
         The models' manifest entries: those of the source in their order, then that of a new model.
     """
-    new: dict[str, Any] = {"kind": "ngram", "path": f"{ngram.model}/{NGRAM_FILE}", "order": ngram.order}
-    slots = sorted(bundle.slots.get(ngram.model, ()))  # interpolation keeps all words
-    new |= {"slots": slots} if slots else {}
-    entries: dict[str, Any] = {**bundle.manifest["models"], ngram.model: new}
+    entries: dict[str, Any] = {**bundle.manifest["models"]}
+    if ngram:
+        slots = sorted(bundle.slots.get(ngram.model, ()))  # interpolation keeps all words
+        new = {"kind": "ngram", "path": f"{ngram.model}/{NGRAM_FILE}", "order": ngram.order}
+        entries[ngram.model] = new | ({"slots": slots} if slots else {})
     for name, entry in entries.items():
-        for file in list_model_files(entry):
+        licence = f"{entry['path']}/{LICENCE_FILE}"
+        for file in [*list_model_files(entry), *([licence] if licence in bundle.manifest["files"] else [])]:
             source = bundle.files.path / file
-            if name == ngram.model:
+            if ngram and name == ngram.model:
                 source = ngram.file
-            elif name in networks:
-                source = networks[name] / Path(file).name
+            elif name in folders:
+                source = folders[name] / Path(file).name
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, folder / file)
     return entries
@@ -571,8 +653,20 @@ class AdaptationInputs:
     """Device and threads."""
 
 
-def adapt_bundle(inputs: AdaptationInputs, options: TrainingOptions) -> AdaptationReport:
+def load_word_models(bundle: Bundle, device: str) -> dict[str, LanguageModel]:
+    """Load the models of a bundle that are mixed word by word, by name."""
+    models = load_bundle_models(bundle, device)
+    return {name: model for name, model in models.items() if name not in bundle.open_vocabulary}
+
+
+def adapt_bundle(
+    inputs: AdaptationInputs, options: TrainingOptions, units_by: UnitAdaptation
+) -> AdaptationReport:
     """Publish an adapted bundle, and report perplexities before and after.
+
+    Args:
+        options: options for networks.
+        units_by: options for models in pieces of words.
 
     Raises:
         ConfigError: the output exists or has no version, or the text is too short or mostly unknown words.
@@ -586,19 +680,16 @@ def adapt_bundle(inputs: AdaptationInputs, options: TrainingOptions) -> Adaptati
             f"{bundle.label} has the backward model {min(bundle.backward)!r}, and only forward ones can be "
             "adapted; train models on the domain's text, and make a bundle of them"
         )
-    if bundle.open_vocabulary:
-        raise ConfigError(
-            f"{bundle.label} has the model {min(bundle.open_vocabulary)!r} in pieces of words, which cannot "
-            "be adapted; make a bundle without it, adapt this one, and bundle all models again"
-        )
-    models = load_bundle_models(bundle, inputs.run.device)
+    models = load_word_models(bundle, inputs.run.device)
     with tempfile.TemporaryDirectory(prefix="rescorer-adapt-") as name:
         folder = Path(name)
         text = divide_text(inputs.text, inputs.validation, bundle.normaliser, options.seed, folder)
         texts = read_judged_texts(inputs, text, bundle.normaliser)
-        check_known(text, frozenset().union(*(model.vocabulary() for model in models.values())), bundle.label)
+        if models:
+            known = frozenset().union(*(model.vocabulary() for model in models.values()))
+            check_known(text, known, bundle.label)
         print_status(f"{text.n_words:,} words in {text.n_sentences:,} sentences to learn from")
-        ngram = adapt_ngram(bundle, text, folder)
+        ngram = adapt_ngram(bundle, text, folder) if models else None
         networks = {
             name: adapt_network(
                 bundle.files.path / entry["path"], text, bundle.normaliser, options, folder / "runs" / name,
@@ -607,7 +698,9 @@ def adapt_bundle(inputs: AdaptationInputs, options: TrainingOptions) -> Adaptati
             for name, entry in bundle.manifest["models"].items()
             if entry["kind"] == "neural"
         }  # fmt: skip
-        adapted = AdaptedModels(bundle.label, text, options.seed, ngram, networks)
+        (folder / "units").mkdir()
+        units = adapt_units(bundle, inputs, units_by, text, folder / "units")
+        adapted = AdaptedModels(bundle.label, text, options.seed, ngram, networks, units)
         return publish_adapted(inputs, bundle, models, adapted, texts)
 
 
@@ -639,6 +732,25 @@ def read_judged_texts(
     return texts
 
 
+def measure_units(
+    bundle: Bundle, inputs: AdaptationInputs, adapted: AdaptedModels
+) -> dict[str, dict[str, Change]]:
+    """Perplexities per word of models in pieces of words, by the name of the model and that of the text."""
+    files = {"domain": adapted.text.judging} | ({"general": inputs.general} if inputs.general else {})
+    found: dict[str, dict[str, Change]] = {}
+    for name, model in adapted.units.items():
+        source = bundle.files.path / bundle.manifest["models"][name]["path"]
+        found[name] = {}
+        for text, file in files.items():
+            sentences = list(take_words(read_form(source, file, bundle.normaliser), MAX_JUDGED_WORDS))
+            before = per_word_perplexity(source, name, sentences, f"{text} text, {name} {BEFORE}")
+            after = before
+            if model.is_improved:
+                after = per_word_perplexity(model.folder, name, sentences, f"{text} text, {name} {AFTER}")
+            found[name][text] = Change(before, after)
+    return found
+
+
 def publish_adapted(
     inputs: AdaptationInputs,
     bundle: Bundle,
@@ -655,18 +767,23 @@ def publish_adapted(
     reports: list[AdaptationReport] = []
 
     def fill(partial: Path) -> dict[str, Any]:
-        networks = {name: network.folder for name, network in adapted.networks.items()}
-        entries = copy_models(bundle, adapted.ngram, networks, partial)
-        unfinished = replace(bundle, files=Folder(partial), manifest={"models": entries})
-        after = load_bundle_models(unfinished, inputs.run.device)
-        fitting = list(read_sentences([adapted.text.fitting], bundle.normaliser))
-        shares = fit_mixture(score_tokens(after, fitting, "fitting λ").log_probs)
-        stale = write_settings(bundle, shares, partial)
+        entries = copy_models(bundle, adapted.ngram, adapted.folders, partial)
+        shares: Mapping[str, float] = {}
+        measured: dict[str, MeasuredText] = {}
         old_shares = bundle.weights["default"].mixture
-        measured = measure_texts(
-            ModelSet(before, bundle.normaliser, old_shares), ModelSet(after, bundle.normaliser, shares), texts
-        )
-        reports.append(AdaptationReport(adapted, pair_up(old_shares, shares), measured, stale))
+        if before:
+            unfinished = replace(bundle, files=Folder(partial), manifest={"models": entries})
+            after = load_word_models(unfinished, inputs.run.device)
+            fitting = list(read_sentences([adapted.text.fitting], bundle.normaliser))
+            shares = fit_mixture(score_tokens(after, fitting, "fitting λ").log_probs)
+            measured = measure_texts(
+                ModelSet(before, bundle.normaliser, old_shares),
+                ModelSet(after, bundle.normaliser, shares),
+                texts,
+            )
+        per_word = measure_units(bundle, inputs, adapted)
+        stale = write_settings(bundle, shares, partial)
+        reports.append(AdaptationReport(adapted, pair_up(old_shares, shares), measured, per_word, stale))
         return {
             "name": inputs.output.absolute().parent.name,
             "version": int(inputs.output.name),

@@ -54,11 +54,14 @@ NAMES_OF_WEIGHTS = ("streams", "lm", "mixture", "rerankers", "components", "tune
 """Fields of weights that contain names, as keys or as values."""
 
 
-def check_request(request: RescoreRequest, settings: ServiceSettings) -> None:
+def check_request(request: RescoreRequest, settings: ServiceSettings) -> int:
     """Check the numbers of elements in a request, and the lengths of names.
 
     A message of a few megabytes can have millions of empty elements, which take far more memory and time than
     the size of the message suggests. So the elements are counted before any of them is looked at.
+
+    Returns:
+        The number of values in the clients' fields.
 
     Raises:
         LimitExceeded: a repeated field has too many elements, or a name is too long.
@@ -86,6 +89,7 @@ def check_request(request: RescoreRequest, settings: ServiceSettings) -> None:
         raise LimitExceeded(f"at least {n_values} values in lists and hypotheses; {expected}", field="fields")
     _check_names(request, settings)
     _check_each(request.phrase_lists, settings.max_name_chars, "phrase_lists[{}]")
+    return n_values
 
 
 def count_values(request: RescoreRequest, limit: int) -> int:
@@ -308,6 +312,30 @@ def limit_units(lists: Lists, limit: int, field: str = "hypotheses") -> tuple[Li
         return prepared
 
     return budget.each(lists, count), budget.total
+
+
+USUAL_WORDS = 64
+"""Number of words up to which the length of hypotheses costs nothing besides their words."""
+TOKENS_PER_LEVEL = 32
+"""Time that networks take for each further level of a trie, in tokens, however few words are on it."""
+
+
+def depth_tokens(bundle: Bundle, lists: Lists, tokens: int, max_batch_tokens: int) -> int:
+    """Return what the depth of lists costs in addition to their words, in tokens.
+
+    Networks score the trie of a batch level by level, and short levels take longer for their words. Lists
+    that are scored in one batch share their levels.
+
+    Args:
+        tokens: number of words of all lists together.
+        max_batch_tokens: largest batch.
+    """
+    if set(bundle.model_kinds.values()) <= {"ngram"}:
+        return 0
+    longest = max(
+        (len(text) for one in lists if isinstance(one, PreparedList) for text in one.words), default=0
+    )
+    return TOKENS_PER_LEVEL * max(0, longest - USUAL_WORDS) * -(-tokens // max_batch_tokens)
 
 
 def limit_steps(lists: Lists, options: BoundOptions, limit: int) -> tuple[Lists, int]:

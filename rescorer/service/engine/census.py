@@ -25,17 +25,21 @@ from rescorer.service.settings import ServiceSettings
 
 MIN_BYTES = 65_536
 """Size of the smallest message that is counted. A smaller one takes at most a few megabytes when decoded."""
-ELEMENT_BYTES, VALUE_BYTES = 112, 42
-"""Largest memory of a decoded element without its texts, and that of a value in the clients' fields."""
+ELEMENT_BYTES, VALUE_BYTES, STRUCT_BYTES = 112, 72, 256
+"""Largest memory of a decoded element without its texts, that of a value or key in the clients' fields, and
+what a value that is an object takes in addition, for its table. A value that is dropped, because its key
+stands twice, takes as much."""
 MAX_WEIGHT_NAMES = 131_072
 """Largest number of names in the weights of a request. Most are fingerprints of lists on which the weights
 were tuned."""
-MAX_OTHERS, MAX_SURPLUS = 32, 4096
+MAX_SINGLE, MAX_SURPLUS = 32, 4096
 """Number of fields of a message that are not repeated, of which no message has so many, and largest number of
 more in all messages of a request: all but the last of a field would be dropped."""
 STRUCT = "google.protobuf.Struct"
 VALUE_TAGS = (b"\x0a", b"\x8a")
 """First byte of each value and key in a ``Struct``, in the usual and in a longer encoding."""
+STRUCT_TAGS = (b"\x2a", b"\xaa")
+"""First byte of each value in a ``Struct`` that is an object itself."""
 
 
 VARINT, LENGTH_PREFIXED = 0, 2
@@ -132,7 +136,7 @@ def limits_of(settings: ServiceSettings) -> dict[str, Limit]:
         "weights": Limit(MAX_WEIGHT_NAMES, "names", field="weights"),
         "phrase_lists": Limit(MAX_SETS, "names", field="phrase_lists"),
         "surplus": Limit(MAX_SURPLUS, "fields that are unknown or stand twice"),
-        "others": Limit(sys.maxsize, "fields"),
+        "single": Limit(sys.maxsize, "fields"),
     }
     for kind, setting in in_message.items():
         name = "utterances" if kind == "previous" else kind
@@ -151,12 +155,15 @@ class Census:
     counts: Counter[str] = field(default_factory=Counter)
     """Number of elements by kind."""
     n_values: int = 0
-    """Upper bound of the number of values in the clients' fields."""
+    """Upper bound of the number of values and keys in the clients' fields."""
+    n_structs: int = 0
+    """Upper bound of the number of these values that are objects."""
 
     @property
     def decoded_bytes(self) -> int:
         """Upper bound of the memory of the decoded message, in addition to that of its bytes."""
-        return ELEMENT_BYTES * self.counts.total() + VALUE_BYTES * self.n_values
+        n_structs = min(self.n_structs, self.n_values)
+        return ELEMENT_BYTES * self.counts.total() + VALUE_BYTES * self.n_values + STRUCT_BYTES * n_structs
 
     def add(self, data: bytes, begin: int, end: int, plan: Plan) -> None:
         """Count the elements of a message that stands in ``data`` from ``begin`` to ``end``.
@@ -166,7 +173,7 @@ class Census:
         Raises:
             LimitExceeded: there are too many elements of a kind.
         """
-        place, n_others, counts = begin, 0, self.counts
+        place, n_single, counts = begin, 0, self.counts
         try:
             while place < end:
                 tag, size = data[place], data[place + 1]
@@ -175,8 +182,8 @@ class Census:
                     tag, size, place = _read_head(data, place - 2)
                 step = plan.get(tag, OTHER)
                 if not step.kind:
-                    n_others += 1
-                kind = step.kind or ("surplus" if n_others > MAX_OTHERS else "others")
+                    n_single += 1
+                kind = step.kind or ("surplus" if n_single > MAX_SINGLE else "single")
                 counts[kind] = count = counts[kind] + 1
                 if count > self.limits[kind].most:
                     raise self.limits[kind].error()
@@ -189,6 +196,7 @@ class Census:
     def _look_inside(self, step: Step, data: bytes, begin: int, end: int) -> None:
         if step.has_values:
             self.n_values += sum(data.count(tag, begin, end) for tag in VALUE_TAGS)
+            self.n_structs += sum(data.count(tag, begin, end) for tag in STRUCT_TAGS)
         if step.inside:
             self.add(data, begin, end, step.inside)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,6 +30,7 @@ from rescorer_training.cli.options import (
     parse_number,
     parse_pairs,
     parse_shares,
+    train_in,
 )
 from rescorer_training.corpus import choose_normaliser
 from rescorer_training.neural.options import RunOptions, TrainingOptions
@@ -36,6 +39,7 @@ from rescorer_training.progress import option
 
 if TYPE_CHECKING:
     from rescorer_training.adaptation import AdaptationInputs, AdaptationReport, Change, ListComparison
+    from rescorer_training.finetuning import FinetuningOptions
 
 
 TEXT_NAMES = {"domain": "held-out text of the domain", "general": "general text"}
@@ -49,6 +53,14 @@ def print_report(report: AdaptationReport, target: Path) -> None:
         for model, change in text.perplexity.items():
             shares = report.shares.get(model, (None, None))
             table.add_row(model, *format_change(change), *(format_value(share, 4) for share in shares))
+        print_out(table, "")
+    if report.per_word:
+        table = FoldingTable(
+            "model", "text", "before", "after", "change", title="perplexity per word, in pieces of words"
+        )
+        for name, texts in report.per_word.items():
+            for text_name, change in texts.items():
+                table.add_row(name, TEXT_NAMES[text_name], *format_change(change))
         print_out(table, "")
     print_out(*describe_models(report), "", f"{target}: adapted from {report.adapted.source}")
 
@@ -69,10 +81,10 @@ def describe_models(report: AdaptationReport) -> Iterator[str]:
     """Yield lines that say what was done to each model."""
     ngram, text = report.adapted.ngram, report.adapted.text
     yield f"learnt from {text.name}: {text.n_words:,} words in {text.n_sentences:,} sentences"
-    if ngram.shares:
+    if ngram and ngram.shares:
         shares = ", ".join(f"{name} {share:.4f}" for name, share in ngram.shares.items())
         yield f"{ngram.model}: interpolated with a {ngram.order}-gram of the text ({shares})"
-    else:
+    elif ngram:
         yield f"{ngram.model}: a {ngram.order}-gram of the text, a further model because {ngram.reason}"
     for name, network in report.adapted.networks.items():
         if network.is_improved:
@@ -85,6 +97,13 @@ def describe_models(report: AdaptationReport) -> Iterator[str]:
                 f"{name}: does not know {network.unknown_words:,} words of the text ({share:.1f} % of it); "
                 "the n-gram shares out their probability"
             )
+    for name, model in report.adapted.units.items():
+        how = f"LoRA of rank {model.rank}" if model.rank else "all weights"
+        yield (
+            f"{name}: {how}, {model.trained:,} trained parameters, read {model.words:,} words in "
+            f"{model.seconds / 60:.1f} min"
+            + ("" if model.is_improved else "; left as it was, because held-out text did not improve")
+        )
     if report.stale_weights:
         names = ", ".join(report.stale_weights)
         yield (
@@ -156,6 +175,48 @@ class FurtherTraining:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class UnitTraining:
+    """Further training of models in pieces of words."""
+
+    rank: int | None = option(
+        None,
+        "Models in pieces of words: rank of the matrices that LoRA trains; 0: all weights are trained. "
+        "Default: 16, or 0 for recurrent networks and decoders of at most 20 million parameters.",
+        min=0,
+    )
+    alpha: float | None = option(
+        None, "LoRA: the change is multiplied by this over the rank. Default: twice the rank."
+    )
+    units_rate: float | None = option(
+        None,
+        "Peak learning rate of models in pieces of words. Default: 1e-3 with LoRA, 3e-4 for all weights.",
+    )
+    units_words: int = option(
+        200_000, "Largest number of words that a model in pieces of words reads in training.", min=1
+    )
+    replay: Path | None = option(
+        None,
+        "Text of the kind that models in pieces of words were trained on: every fourth sentence of their "
+        "training is drawn from it, so that they forget less.",
+    )
+    bfloat16: bool = option(
+        False, "LoRA: multiply the weights that stay in bfloat16, for processors that are fast at it."
+    )
+    resume: bool = option(
+        False, "Continue the training of models in pieces of words of a command that was stopped."
+    )
+
+    def to_options(self, training: FurtherTraining) -> FinetuningOptions:
+        """Make the options of a run; raises ConfigError if a value is out of range."""
+        from rescorer_training.finetuning import FinetuningOptions  # imports torch
+
+        return FinetuningOptions(
+            training.epochs, self.units_words, self.rank, self.alpha, self.units_rate, self.bfloat16,
+            PATIENCE, training.seed,
+        )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class ListsToRank:
     """Lists that both bundles rank, and the weights for ranking."""
@@ -215,6 +276,34 @@ class RankingOptions:
         return ListsToRank(lists, weights, rejected)
 
 
+@contextmanager
+def keep_states(folder: Path, is_used: bool, *, resume: bool) -> Iterator[None]:
+    """Make the folder of a command's states, and remove it unless a stop has left states there.
+
+    Args:
+        is_used: whether there will be states.
+
+    Raises:
+        ConfigError: another process writes there, or there are no states to resume.
+    """
+    if not is_used:
+        if resume:
+            raise ConfigError("--resume is for bundles with a model in pieces of words; leave it out")
+        yield
+        return
+    if not resume:
+        shutil.rmtree(folder, ignore_errors=True)
+    try:
+        with train_in(folder, "", resume=resume):
+            yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 @expand_options
 def adapt(
     bundle: Annotated[
@@ -234,6 +323,7 @@ def adapt(
     measuring: MeasuringTexts,
     ranking: RankingOptions,
     training: FurtherTraining,
+    units: UnitTraining,
     as_json: JsonOption = False,
 ) -> None:
     """Adapt a bundle to a domain by text alone, and measure what that changes.
@@ -241,13 +331,15 @@ def adapt(
     Example: rescorer-train adapt models/starter/1 --text domain.txt.gz -o models/domain/1
 
     The n-gram is interpolated with a Kneser-Ney model of the text; each network is trained further on it,
-    until held-out text no longer improves; λ are fitted by EM. The other values of the weights sets stay as
-    they are, so tune them afterwards if there are lists.
+    and so is each model in pieces of words, with LoRA if it is large, until held-out text no longer improves;
+    λ are fitted by EM. The other values of the weights sets stay as they are, so tune them afterwards if
+    there are lists.
     """
     # deferred, because importing torch takes seconds
-    from rescorer_training.adaptation import AdaptationInputs, adapt_bundle, check_output
+    from rescorer.runtime import use_threads
+    from rescorer_training.adaptation import AdaptationInputs, UnitAdaptation, adapt_bundle, check_output
 
-    for path in (text, measuring.valid, measuring.general):
+    for path in (text, measuring.valid, measuring.general, units.replay):
         if path is not None and not path.is_file() and not is_pipe(path):
             raise ConfigError(f"{path}: no such text; expected a file with one sentence per line")
     source = read_bundle(bundle)
@@ -258,7 +350,12 @@ def adapt(
         source.folder, text, target, measuring.valid, measuring.general,
         RunOptions(training.threads, training.device),
     )  # fmt: skip
-    report = adapt_bundle(inputs, training.to_options())
+    states = target.with_name(f".{target.name}.adapting")  # where a stopped command leaves its states
+    unit_options = UnitAdaptation(units.to_options(training), units.replay, states)
+    if training.threads:
+        use_threads(training.threads)
+    with keep_states(states, bool(source.open_vocabulary), resume=units.resume):
+        report = adapt_bundle(inputs, training.to_options(), unit_options)
     compared = scorable.compare(inputs) if scorable else None
     if as_json:
         facts = {"bundle": str(target), **report.to_dict()}
@@ -292,8 +389,12 @@ class BundledModels:
     units: list[str] | None = option(
         None,
         "Folder of a model in pieces of words that rescorer-train import wrote; repeat for more, named "
-        "units, units2, … unless a name is given. Its weight is 0 beside other models: tune it.",
+        "units, units2, … unless a name is given. Its weight is 0 beside other models: tune it, or mix it "
+        "by --mix-units.",
         metavar="[NAME=]FOLDER",
+    )
+    mix_units: bool = option(
+        False, "Mix the models of --units word by word with the others; their λ are fitted too."
     )
     share: list[str] | None = option(
         None,
@@ -382,6 +483,7 @@ def bundle(
         ngrams=ngrams,
         networks=networks,
         units=units,
+        mix_units=models.mix_units,
         normaliser=choose_normaliser(normaliser, [*ngrams.values(), *networks.values()]),
         weights=default,
         validation=models.validation,
@@ -399,13 +501,14 @@ def bundle(
         return
     if shares:
         print_out(make_table(manifest, shares))
-    for name in models.units or ():
-        print_out(f"{name.partition('=')[0]}: reads pieces of words, and has no weight until one is tuned")
+    for name in units:
+        if name not in shares:
+            print_out(f"{name}: reads pieces of words, and has no weight until one is tuned")
 
 
 def make_table(manifest: dict[str, Any], shares: Mapping[str, float]) -> FoldingTable:
     """Make a table of perplexities with one row per text and one column per model."""
-    names = [name for name, entry in manifest["models"].items() if entry["kind"] != "units"] + ["mixture"]
+    names = list(next(iter(manifest["measured"].values()))["perplexity"])
     weights = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
     title = f"{manifest['name']}/{manifest['version']}: perplexity (λ: {weights})"
     table = FoldingTable("text", "tokens", "unknown", *names, title=title)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rescorer.units.importing import Candidate, Imported, PrecisionCheck
     from rescorer.units.prompts import Prompt
 
-Kind = Literal["hf", "gguf", "espnet", "speechbrain", "icefall", "rnnlm"]
+Kind = Literal["hf", "gguf", "espnet", "speechbrain", "icefall", "rescorer", "rnnlm"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +77,7 @@ def import_command(
         typer.Argument(
             help="hf: a folder that transformers saved; gguf: a file of llama.cpp; espnet: a folder exp/lm… "
             "or one of its checkpoints; speechbrain: a folder with lm.ckpt; icefall: a checkpoint of RnnLm; "
+            "rescorer: the folder of a run of rescorer-train neural --units; "
             "rnnlm: a file of Mikolov's toolkit, whose words become a network for --neural."
         ),
     ],
@@ -142,6 +143,7 @@ def import_command(
     from rescorer.runtime import use_threads
     from rescorer.units.importing import check_precisions, import_model
     from rescorer.units.toolkits import read_source
+    from rescorer_training.neural.export import read_run
 
     if output.exists():
         raise ConfigError(f"{output}: exists already; name a new folder by --output")
@@ -160,7 +162,7 @@ def import_command(
         typer.echo(json.dumps(facts)) if as_json else print_words(facts, output)
         return
     before = read_prompt(prompt, previous)
-    foreign = read_source(kind, source, tokenizer)
+    foreign = read_run(source) if kind == "rescorer" else read_source(kind, source, tokenizer)
     with explain_write_errors(output):
         imported = import_model(foreign, output, sentences, start, end, text, prompt=before)
     precisions = check_precisions(output, sentences)
@@ -169,6 +171,36 @@ def import_command(
         typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
     else:
         print_import(imported, precisions, output)
+
+
+def export_command(
+    model: Annotated[
+        Path,
+        typer.Argument(help="Folder of rescorer-train import, or of a run of rescorer-train neural --units."),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write; it must not exist.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Write a transformer in pieces of words as a folder that Hugging Face's transformers loads.
+
+    Example: rescorer-train export runs/pieces -o llama
+
+    The folder has config.json, model.safetensors and tokenizer.json of a LLaMA with the same scores:
+    AutoModelForCausalLM.from_pretrained("llama"). Other toolkits convert it further.
+    """
+    from rescorer_training.neural.export import write_llama  # deferred, because importing torch takes seconds
+
+    if output.exists():
+        raise ConfigError(f"{output}: exists already; name a new folder by --output")
+    with explain_write_errors(output):
+        values = write_llama(model, output)
+    if as_json:
+        typer.echo(json.dumps(values))
+        return
+    print_out(
+        f"{output}: LLaMA of {values['num_hidden_layers']} layers and {values['vocab_size']:,} units; scores "
+        f"are equal for texts of up to {values['max_position_embeddings']:,} units"
+    )
 
 
 def read_prompt(name: str, max_units: int | None) -> Prompt | None:
