@@ -578,13 +578,15 @@ class Composition:
         manifest = {**base.manifest, "schema": UNITS_SCHEMA, "models": entries, "files": files}
         _check_model_entries(base.label, manifest)
         joined = _JoinedFolder(base.files, {name: model.folder for name, model in self.models.items()})
+        units = read_unit_facts(joined, manifest)
         return replace(
             base,
             files=joined,
             name=label,
             manifest={**manifest, "name": label},
             model_kinds={name: entry["kind"] for name, entry in entries.items()},
-            units=read_unit_facts(joined, manifest),
+            reads_previous=base.reads_previous.union(_list_readers(units)),
+            units=units,
             imported={name: model.identity for name, model in self.models.items()},
         )
 
@@ -659,7 +661,7 @@ def read_bundle(folder: BundleSource) -> Bundle:
         normaliser=normaliser,
         model_kinds=kinds,
         weights=read_weights(files, weights_files, known),
-        reads_previous=readers.union(name for name, facts in units.items() if facts.reads_previous),
+        reads_previous=readers.union(_list_readers(units)),
         remembers=remembers,
         units=units,
         rerankers=rerankers,
@@ -692,6 +694,11 @@ def _find_readers(files: Folder, manifest: Mapping[str, Any]) -> tuple[frozenset
         if not config.get("backward") and not config.get("topics"):
             remembers.add(name)
     return frozenset(readers), frozenset(remembers)
+
+
+def _list_readers(units: Mapping[str, UnitFacts]) -> list[str]:
+    """Names of the models in pieces of words that read previous utterances."""
+    return [name for name, facts in units.items() if facts.reads_previous]
 
 
 def read_unit_facts(files: Folder, manifest: Mapping[str, Any]) -> dict[str, UnitFacts]:

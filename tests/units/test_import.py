@@ -20,12 +20,13 @@ from rescorer.client import Client
 from rescorer.errors import BundleError, ConfigError, InputError
 from rescorer.evaluation.scored_lists import load_cached_rescorer
 from rescorer.formats.jsonlines import encode_ranking
-from rescorer.models.bundle import read_bundle
+from rescorer.models.bundle import Composition, read_bundle
 from rescorer.scoring.batch import plan
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.trie import WordEncoder, build_trie
 from rescorer.types import Calibration, ConfidenceMap
 from rescorer.units import importing, tokens
+from rescorer.units.cache import use_imported
 from rescorer.units.files import UnitConfig, load_unit_model, make_model
 from rescorer.units.importing import check_precisions, import_model, read_huggingface, score_alone
 from rescorer.units.prompts import Prompt
@@ -513,6 +514,19 @@ def test_a_model_with_a_prompt_reads_the_conversation_everywhere(source, tmp_pat
         found = client.rescore(lists, weights=LLM_ONLY)
     expected = pytest.approx([alone, after], abs=1e-4)
     assert [one.best.components["llm"] for one in found] == expected
+
+
+def test_a_model_that_is_added_to_a_bundle_reads_the_conversation(source, tmp_path):
+    import_model(read_huggingface(source), tmp_path / "units", SENTENCES, prompt=Prompt(max_units=16))
+    added = use_imported(tmp_path / "units").added
+    rescorer = Rescorer.load(Composition({"llm": added}, language="en"))
+    lists = [LIST, replace(LIST, previous=(Utterance("a cat"),))]
+    alone, after = (answer.best.components["llm"] for answer in rescorer.rescore(lists, LLM_ONLY))
+    assert alone != pytest.approx(after, abs=1e-3)
+    config = json.loads((tmp_path / "units/config.json").read_text())
+    config["prompt"]["max_units"] = 8
+    (tmp_path / "units/config.json").write_text(json.dumps(config))
+    assert not use_imported(tmp_path / "units").added.identity.fits(added.identity)
 
 
 def test_models_of_written_texts_read_utterances_as_they_are_written(source, tmp_path):

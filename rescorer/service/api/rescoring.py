@@ -13,6 +13,7 @@ import grpc
 import structlog
 
 from rescorer.errors import ConfigError, InputError, Overloaded, Unavailable
+from rescorer.list_checks import MAX_PREVIOUS_WORDS
 from rescorer.models.bundle import Bundle
 from rescorer.protocol import messages
 from rescorer.protocol.v1 import rescorer_pb2 as pb
@@ -453,7 +454,8 @@ class RescorerService(RescorerServiceServicer):
         """
         admission = self._engine.late_admission if late else self._engine.admission
         remaining_s = math.inf if late else call.remaining_s
-        n_tokens = min(text_cost(texts_of(request.lists)), self._settings.max_request_words)
+        n_tokens = text_cost(texts_of(request.lists)) + estimate_previous(ranker, request)
+        n_tokens = min(n_tokens, self._settings.max_request_words)
         async with admission.admit(
             call.client, len(request.lists), n_tokens, remaining_s=remaining_s, wait=wait
         ) as ticket:
@@ -521,6 +523,14 @@ def text_cost(texts: Iterable[str]) -> int:
     Texts in scripts without spaces are read in pieces, so they are estimated by their length.
     """
     return sum(max(text.count(" ") + 2, len(text) // BYTES_PER_TOKEN) for text in texts)
+
+
+def estimate_previous(ranker: ListRanker, request: RescoreRequest) -> int:
+    """Estimate the number of tokens of previous utterances, if models of the bundle read them."""
+    if not ranker.bundle.reads_previous:
+        return 0
+    said = (text_cost(one.text for one in nbest.previous) for nbest in request.lists)
+    return sum(min(n_tokens, MAX_PREVIOUS_WORDS) for n_tokens in said)
 
 
 def texts_of(lists: Iterable[pb.NBestList]) -> Iterator[str]:
