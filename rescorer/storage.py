@@ -137,9 +137,9 @@ def reading(url: str) -> Iterator[None]:
 def explain(error: Exception, url: str) -> OSError | None:
     """The OSError that describes a fault of a storage; None if ``error`` is not such a fault."""
     cause = error.__cause__
-    if isinstance(error, FileNotFoundError) and isinstance(cause, Exception) and of_library(cause, "aiohttp"):
-        if error_code(cause) not in ("404", "410"):
-            return explain(cause, url)  # fsspec takes whatever is wrong with a web server for this
+    is_from_web = isinstance(error, FileNotFoundError) and of_library(cause, "aiohttp")
+    if isinstance(cause, Exception) and is_from_web and error_code(cause) not in ("404", "410"):
+        return explain(cause, url)  # fsspec takes whatever is wrong with a web server for a missing object
     names = {kind.__name__ for kind in type(error).__mro__}
     code, family = error_code(error), "gs" if protocol_of(url) in ("gs", "gcs") else "s3"
     if isinstance(error, FileExistsError):
@@ -165,8 +165,8 @@ def explain(error: Exception, url: str) -> OSError | None:
     return None
 
 
-def of_library(error: Exception, *names: str) -> bool:
-    """Whether an error's class is one of some libraries."""
+def of_library(error: BaseException | None, *names: str) -> bool:
+    """Whether an error's class belongs to one of some libraries."""
     return type(error).__module__.partition(".")[0] in names
 
 

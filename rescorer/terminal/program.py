@@ -175,7 +175,7 @@ def _list_inputs() -> Iterator[Path]:
     given = [str(value) for name in LIST_PARAMETERS for value in values.get(name) or ()]
     for name in given:
         for match in expand_globs([name]):
-            if not Path(match).is_dir():
+            if not os.path.isdir(match):  # which takes any name, however long
                 yield Path(match)
                 continue
             try:
