@@ -442,7 +442,7 @@ def normalise(x: Tensor, tensors: Mapping[str, Tensor], name: str, config: Decod
 TOGETHER = -1
 """Number that stands for any of several units."""
 LOG_TINY = -80.0
-"""ln of the least probability of several units together that is told from 0, in float32."""
+"""ln of the least probability of several units together that float32 can tell from 0."""
 
 
 def score_edges(
