@@ -70,6 +70,52 @@ class ChoosingText:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingOptions:
+    """How a model in pieces of words reads texts."""
+
+    start: str = option("auto", "Unit before every sentence: its name, its number, none or auto (the best).")
+    end: str = option(
+        "auto", "Unit that ends a sentence; none: ends are not scored; auto: the best on the text, or none."
+    )
+    text: Literal["canonical", "surface", "upper"] = option(
+        "canonical",
+        "Texts that the model reads: words as the normaliser writes them (canonical), as the recogniser "
+        "wrote them (surface), or canonical words in upper case (upper).",
+    )
+    prompt: str = option(
+        "none",
+        "Let the model read previous utterances, in the form of lines, sentences or dialogue, or of a JSON "
+        "file; none: it does not.",
+        metavar="FORM|FILE",
+    )
+    previous: int | None = option(
+        None,
+        "Largest number of pieces of previous utterances that are read with --prompt; 0: only its fixed "
+        "texts are. Default: that of the prompt, 512 unless its file says another.",
+        metavar="PIECES",
+        min=0,
+    )
+    tokenizer: Path | None = option(
+        None, "SentencePiece model of a model of ESPnet, SpeechBrain or icefall, if it is not with the model."
+    )
+
+    def read_prompt(self) -> Prompt | None:
+        """Read the prompt, and change how many pieces it may have.
+
+        Raises:
+            ConfigError: there is no such prompt, or a number but no prompt.
+        """
+        from rescorer.units.prompts import Prompt
+
+        if self.prompt != "none":
+            prompt = Prompt.read(self.prompt)
+            return prompt if self.previous is None else replace(prompt, max_units=self.previous)
+        if self.previous:
+            raise ConfigError("--previous needs the form of what is read: give --prompt lines")
+        return None
+
+
 @expand_options
 def import_command(
     kind: Annotated[
@@ -85,46 +131,7 @@ def import_command(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write; it must not exist.")],
     *,
     chosen_by: ChoosingText,
-    start: Annotated[
-        str, typer.Option(help="Unit before every sentence: its name, its number, none or auto (the best).")
-    ] = "auto",
-    end: Annotated[
-        str,
-        typer.Option(
-            help="Unit that ends a sentence; none: ends are not scored; auto: the best on the text, or none."
-        ),
-    ] = "auto",
-    text: Annotated[
-        Literal["canonical", "surface", "upper"],
-        typer.Option(
-            help="Texts that the model reads: words as the normaliser writes them (canonical), as the "
-            "recogniser wrote them (surface), or canonical words in upper case (upper)."
-        ),
-    ] = "canonical",
-    prompt: Annotated[
-        str,
-        typer.Option(
-            help="Let the model read previous utterances, in the form of lines, sentences or dialogue, or of "
-            "a JSON file; none: it does not.",
-            metavar="FORM|FILE",
-        ),
-    ] = "none",
-    previous: Annotated[
-        int | None,
-        typer.Option(
-            help="Largest number of pieces of previous utterances that are read with --prompt; 0: only its "
-            "fixed texts are. Default: that of the prompt, 512 unless its file says another.",
-            min=0,
-            metavar="PIECES",
-        ),
-    ] = None,
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(
-            help="SentencePiece model of a model of ESPnet, SpeechBrain or icefall, if it is not with the "
-            "model."
-        ),
-    ] = None,
+    reading: ReadingOptions,
     normaliser: NormaliserOption = None,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -150,10 +157,9 @@ def import_command(
     if threads:
         use_threads(threads)
     chosen = choose_normaliser(normaliser, [])
-    sentences = chosen_by.read(None if text == "surface" else chosen)
+    sentences = chosen_by.read(None if reading.text == "surface" else chosen)
     if kind == "rnnlm":
-        of_units = (start, end, text, prompt, previous, tokenizer)
-        if of_units != ("auto", "auto", "canonical", "none", None, None):
+        if reading != ReadingOptions():
             raise ConfigError(
                 "--start, --end, --text, --prompt, --previous and --tokenizer are not for rnnlm; leave them "
                 "out"
@@ -161,10 +167,12 @@ def import_command(
         facts = import_words(source, output, sentences, chosen)
         typer.echo(json.dumps(facts)) if as_json else print_words(facts, output)
         return
-    before = read_prompt(prompt, previous)
-    foreign = read_run(source) if kind == "rescorer" else read_source(kind, source, tokenizer)
+    before = reading.read_prompt()
+    foreign = read_run(source) if kind == "rescorer" else read_source(kind, source, reading.tokenizer)
     with explain_write_errors(output):
-        imported = import_model(foreign, output, sentences, start, end, text, prompt=before)
+        imported = import_model(
+            foreign, output, sentences, reading.start, reading.end, reading.text, prompt=before
+        )
     precisions = check_precisions(output, sentences)
     if as_json:
         facts = describe_import(imported) | {"precisions": {k: asdict(v) for k, v in precisions.items()}}
@@ -201,22 +209,6 @@ def export_command(
         f"{output}: LLaMA of {values['num_hidden_layers']} layers and {values['vocab_size']:,} units; scores "
         f"are equal for texts of up to {values['max_position_embeddings']:,} units"
     )
-
-
-def read_prompt(name: str, max_units: int | None) -> Prompt | None:
-    """Read a prompt by its name or from a file, and change how many pieces it may have.
-
-    Raises:
-        ConfigError: there is no such prompt, or a number but no prompt.
-    """
-    from rescorer.units.prompts import Prompt
-
-    if name != "none":
-        prompt = Prompt.read(name)
-        return prompt if max_units is None else replace(prompt, max_units=max_units)
-    if max_units:
-        raise ConfigError("--previous needs the form of what is read: give --prompt lines")
-    return None
 
 
 def read_texts(path: Path, normaliser: Normaliser | None) -> Iterator[Words]:
