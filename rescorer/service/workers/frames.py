@@ -450,8 +450,8 @@ class ScoreJob(NamedTuple):
     def pack(self) -> tuple[dict[str, Any], Arrays]:
         """Return the header and the arrays of the request."""
         header = {"do": SCORE, "label": self.label, "models": [*self.models], "encoders": [*self.encoders]}
-        header |= {"surface": self.surface, "overtakes": self.overtakes, "words": sorted(self.words)}
-        return header, pack_trie(self.trie)
+        flags = {"surface": self.surface, "overtakes": self.overtakes, "words": sorted(self.words)}
+        return header | flags, pack_trie(self.trie)
 
     @classmethod
     def unpack(cls, frame: Frame) -> ScoreJob:

@@ -102,11 +102,7 @@ def load_models(
         normaliser = common_normaliser(recorded) or Normaliser()
     models = load_bundle_models(loaded, device) if loaded else {}
     for name in loaded.open_vocabulary if loaded else ():
-        model = models[name]
-        is_mixed = (
-            isinstance(model, OpenVocabularyModel) and model.scores_words and name not in loaded.unmixed
-        )
-        if not (with_units and is_mixed):
+        if not (with_units and scores_words(models[name]) and loaded and name not in loaded.unmixed):
             del models[name]
     for path in ngrams:
         name = choose_name("ngram", models)
@@ -128,6 +124,11 @@ def load_models(
         chosen = loaded.weights["default"].mixture
     chosen = chosen if len(models) > 1 else {}
     return ModelSet(models, normaliser, chosen)
+
+
+def scores_words(model: LanguageModel) -> bool:
+    """Whether a model has probabilities of words: pieces of words may not say where words end."""
+    return not isinstance(model, OpenVocabularyModel) or model.scores_words
 
 
 def choose_name(kind: str, taken: Collection[str]) -> str:
