@@ -387,10 +387,10 @@ class _TreeRun:
         # Rows of keys: those of the path, of new nodes, of known ones.
         row_of_node = np.where(is_new, np.cumsum(is_new) - 1, len(new) + np.cumsum(~is_new) - 1)
         self.key_rows = np.concatenate([np.arange(len(chunk.path)), len(chunk.path) + row_of_node])
-        queried = np.full(chunk.query_nodes.shape, -1)  # known nodes have no queries
-        queried.flat[: len(is_new)] = np.where(is_new, np.cumsum(is_new) - 1, -1)
-        busy = (queried >= 0).any(axis=1)  # long contexts that are known fill many blocks
-        queried = queried[busy].ravel()
+        by_block = np.full(chunk.query_nodes.shape, -1)  # known nodes have no queries
+        by_block.flat[: len(is_new)] = np.where(is_new, np.cumsum(is_new) - 1, -1)
+        busy = (by_block >= 0).any(axis=1)  # long contexts that are known fill many blocks
+        queried = by_block[busy].ravel()
         block_keys = self._to_device(self.key_rows[chunk.block_keys[busy]])
         masks = self._masks(*map(self._to_device, (chunk.query_nodes[busy], chunk.key_nodes[busy])))
         query_rows = self._to_device(np.maximum(queried, 0))
