@@ -445,7 +445,8 @@ class AdaptedModels:
     @property
     def folders(self) -> dict[str, Path]:
         """Folder of each network and each model in pieces of words, by the name of the model."""
-        return {name: model.folder for name, model in {**self.networks, **self.units}.items()}
+        networks = {name: network.folder for name, network in self.networks.items()}
+        return networks | {name: model.folder for name, model in self.units.items()}
 
 
 @dataclass(frozen=True)

@@ -439,7 +439,7 @@ class Finetuner:
         train, replay = self.texts.train, self.texts.replay
         pool: list[Words] = []
         while True:
-            for number in random.permutation(len(train)):
+            for number in random.permutation(len(train)).tolist():
                 pool.append(train[number])
                 if replay and random.random() < REPLAYED / (1 - REPLAYED):
                     pool.append(replay[random.integers(len(replay))])
@@ -490,7 +490,7 @@ class Finetuner:
     def _save(self) -> None:
         if self.state is None:
             return
-        tensors = {}
+        tensors = dict[str, Tensor]()
         for number, (name, parameter) in enumerate(self.trainable.parameters.items()):
             tensors |= {f"now.{name}": parameter, f"best.{name}": self.best[number]}
             moments = self.optimiser.state.get(parameter, {})
