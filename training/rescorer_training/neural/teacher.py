@@ -234,6 +234,7 @@ def make_header(inputs: RunInputs, text: PreparedText) -> bytes:
     """The beginning of the file: what it is made from."""
     options, digest = inputs.teacher, hashlib.sha256("\n".join(text.vocabulary.words).encode())
     digest.update(np.ascontiguousarray(text.train.ids).data)
+    assert options.teacher is not None
     config = Folder(options.teacher).read_json(CONFIG_FILE)  # with what its import measured
     facts = {
         "teacher": hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest(),
