@@ -131,7 +131,10 @@ def import_command(
         raise ConfigError(f"{output}: exists already; name a new folder by --output")
     if threads:
         use_threads(threads)
-    chosen = choose_normaliser(normaliser, [])
+    is_ours = kind == "rescorer"
+    if is_ours and tokenizer is not None:
+        raise ConfigError("--tokenizer is not for rescorer, whose runs have their own; leave it out")
+    chosen = choose_normaliser(normaliser, [source] if is_ours else [])
     sentences = chosen_by.read(None if text == "surface" else chosen)
     if kind == "rnnlm":
         if (start, end, text, tokenizer) != ("auto", "auto", "canonical", None):
@@ -139,7 +142,7 @@ def import_command(
         facts = import_words(source, output, sentences, chosen)
         typer.echo(json.dumps(facts)) if as_json else print_words(facts, output)
         return
-    foreign = read_run(source) if kind == "rescorer" else read_source(kind, source, tokenizer)
+    foreign = read_source(kind, source, tokenizer) if kind != "rescorer" else read_run(source)
     with explain_write_errors(output):
         imported = import_model(foreign, output, sentences, start, end, text)
     precisions = check_precisions(output, sentences)
