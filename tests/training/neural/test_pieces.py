@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from rescorer.errors import ConfigError
-from rescorer.models.bundle import find_vector_size
+from rescorer.models.bundle import find_vector_size, read_bundle
 from rescorer.models.neural import load_model
 from rescorer.safe_input import Folder
 from rescorer.text import Normaliser
@@ -171,7 +172,21 @@ def test_a_run_starts_from_another_with_its_pieces(runs, tmp_path):
     assert not load_model(inputs.folder / "best")[0].output.word_bias.any()
 
 
-def test_a_bundle_takes_the_folder_and_the_llama_has_equal_scores(runs, tmp_path):
+def test_a_run_is_imported_and_bundled_by_commands(runs, tmp_path):
+    valid, folder = runs["gru"].parent / "valid.txt", tmp_path / "units"
+    commands = (
+        ["import", "rescorer", runs["gru"], "-o", folder, "--validation", valid],
+        ["bundle", tmp_path / "toy" / "1", "--units", f"pieces={folder}", "--validation", valid],
+    )
+    for command in commands:
+        done = CliRunner().invoke(app, list(map(str, command)))
+        assert done.exit_code == 0, done.output
+    assert read_bundle(tmp_path / "toy" / "1").model_kinds == {"pieces": "units"}
+    first, second = ((place / "model.safetensors").read_bytes() for place in (folder, runs["gru"] / "units"))
+    assert first == second
+
+
+def test_the_llama_has_equal_scores(runs, tmp_path):
     for number, name in enumerate(("transformer", "projected transformer")):
         folder = tmp_path / f"llama{number}"
         exported = CliRunner().invoke(app, ["export", str(runs[name]), "-o", str(folder)])
@@ -233,6 +248,6 @@ def test_what_contradicts_pieces_is_refused(runs, tmp_path, monkeypatch):
         export.write_llama(runs["lstm"], tmp_path / "llama")
     with pytest.raises(ConfigError, match=r"expected the folder of rescorer-train neural --units"):
         export.read_run(tmp_path)
-    monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ConfigError, match=r"pip install 'rescorer\[units\]'"):
         make_inputs(tmp_path)

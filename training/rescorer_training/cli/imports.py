@@ -156,7 +156,10 @@ def import_command(
         raise ConfigError(f"{output}: exists already; name a new folder by --output")
     if threads:
         use_threads(threads)
-    chosen = choose_normaliser(normaliser, [])
+    is_ours = kind == "rescorer"
+    if is_ours and reading.tokenizer is not None:
+        raise ConfigError("--tokenizer is not for rescorer, whose runs have their own; leave it out")
+    chosen = choose_normaliser(normaliser, [source] if is_ours else [])
     sentences = chosen_by.read(None if reading.text == "surface" else chosen)
     if kind == "rnnlm":
         if reading != ReadingOptions():
@@ -168,7 +171,7 @@ def import_command(
         typer.echo(json.dumps(facts)) if as_json else print_words(facts, output)
         return
     before = reading.read_prompt()
-    foreign = read_run(source) if kind == "rescorer" else read_source(kind, source, reading.tokenizer)
+    foreign = read_run(source) if is_ours else read_source(kind, source, reading.tokenizer)
     with explain_write_errors(output):
         imported = import_model(
             foreign, output, sentences, reading.start, reading.end, reading.text, prompt=before
