@@ -186,7 +186,7 @@ def error_code(error: BaseException) -> str:
 def _first_line(error: Exception) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     lines = text.strip().split("\n")
-    if lines[0].endswith(":"):  # as of botocore's "Parameter validation failed:"
+    if lines[0].endswith(":"):  # such as "Parameter validation failed:"
         lines[:2] = [" ".join(lines[:2])]
     return shorten(lines[0], MAX_REASON_CHARS) or type(error).__name__
 
