@@ -27,9 +27,7 @@ from rescorer.units import importing, tokens
 from rescorer.units.files import UnitConfig, load_unit_model, make_model
 from rescorer.units.importing import check_precisions, import_model, read_huggingface, score_alone
 from rescorer.units.tokens import JsonTokenizer
-from rescorer_training.adaptation import AdaptationInputs, adapt_bundle
 from rescorer_training.evaluation.perplexity import load_models
-from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
 from rescorer_training.recipe.bundles import BundleParts, make_bundle
 from tests.support.servers import run_server
@@ -433,13 +431,8 @@ def test_a_server_answers_like_the_library(bundle):
     assert described.parameters == 5_872
 
 
-def test_commands_that_need_words_leave_it_out_or_refuse_it(bundle, tmp_path):
-    model_set = load_models(str(bundle))
-    assert list(model_set.models) == ["ngram"]
-    with pytest.raises(ConfigError, match="'llm' in pieces of words, which cannot be adapted"):
-        adapt_bundle(
-            AdaptationInputs(bundle, tmp_path / "text", tmp_path / "adapted" / "1"), TrainingOptions(1)
-        )
+def test_perplexities_leave_it_out(bundle):
+    assert list(load_models(str(bundle)).models) == ["ngram"]
 
 
 @pytest.mark.parametrize(
