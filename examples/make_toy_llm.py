@@ -20,8 +20,11 @@ SIZE, INNER, LAYERS, HEADS, KEY_HEADS = 32, 64, 2, 4, 2
 
 
 def write_toy(folder: Path, text: Path) -> None:
-    """Write ``config.json``, ``model.safetensors`` and ``tokenizer.json``."""
-    folder.mkdir(parents=True)
+    """Write ``config.json``, ``model.safetensors`` and ``tokenizer.json`` into a new folder."""
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        sys.exit(f"{folder} exists already: delete it, or give the name of a new folder")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(

@@ -114,6 +114,7 @@ class ConfusionNetwork:
 
     def __init__(self) -> None:
         self._slots: list[Slot] = []
+        self._slots_with: dict[str, list[Slot]] = {}  # by word
         self._total = 0.0
         self._cells = 0
 
@@ -144,8 +145,10 @@ class ConfusionNetwork:
             if word_index is None:
                 slot.add(EMPTY, weight)
             else:
-                span = None if spans is None else spans[word_index]
-                slot.add(words[word_index], weight, span, "" if surfaces is None else surfaces[word_index])
+                word, span = words[word_index], None if spans is None else spans[word_index]
+                if word not in slot.masses:
+                    self._slots_with.setdefault(word, []).append(slot)
+                slot.add(word, weight, span, "" if surfaces is None else surfaces[word_index])
             slots.append(slot)
         self._slots = slots
         self._total += weight
@@ -202,15 +205,13 @@ class ConfusionNetwork:
     def _pair_costs(self, words: Sequence[str]) -> np.ndarray:
         """Return the cost of each word in each slot, (L, S) int64."""
         rows = {word: row for row, word in enumerate(dict.fromkeys(words))}
-        found = [
-            (rows[word], s, slot.masses[word])
-            for s, slot in enumerate(self._slots)
-            for word in rows.keys() & slot.masses.keys()
-        ]
         costs = np.full((len(rows), len(self._slots)), COST_SCALE, dtype=np.int64)
-        if found:
-            row_indices, slot_indices, masses = zip(*found, strict=True)
-            costs[row_indices, slot_indices] = self._costs_of(masses)
+        index = {id(slot): s for s, slot in enumerate(self._slots)}
+        found = [(rows[word], self._slots_with.get(word, ())) for word in rows]
+        row_indices = [row for row, slots in found for _ in slots]
+        slot_indices = [index[id(slot)] for _, slots in found for slot in slots]
+        masses = [slot.masses[word] for word in rows for slot in self._slots_with.get(word, ())]
+        costs[row_indices, slot_indices] = self._costs_of(masses)
         return costs[[rows[word] for word in words]]
 
     def _costs_of(self, masses: Sequence[float]) -> np.ndarray:

@@ -89,7 +89,7 @@ class Caches(Component):
         return weights.cache, weights.neural_cache
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
-        if scored.prepared.history:
+        if scored.prepared.history and scored.weights.mixture:
             changes = scored.gather(lambda batch: sum_mixture(batch, scored.options))
             columns |= {name: changes[name] for name in self.columns if name in changes}
 
@@ -292,7 +292,7 @@ class PhraseReader:
             log_probs: (n,) log-probabilities under the phrase model, -inf outside of phrases.
             read: (n,) log-probabilities by the models that read slots.
         """
-        before = {name: part.log_probs[edges[name]] for name, part in self.scores.items()}
+        before = {name: part.of_words[edges[name]] for name, part in self.scores.items()}
         after = {
             name: np.where(self.scores[name].unknown[edges[name]], np.maximum(values, log_probs), values)
             for name, values in before.items()
@@ -442,6 +442,7 @@ class Rerankers(Component):
         return {one.name: one.encoder for one in used if one.encoder is not None}
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
+        """Add the scores. If a model that a reranker needs cannot read a list, its base weights stand in."""
         prepared = scored.prepared
         encodings = scored.gather(
             lambda batch: {
@@ -452,6 +453,9 @@ class Rerankers(Component):
         )
         said = words_said_before(prepared)
         for reranker in used_rerankers(self.bundle, scored.weights):
+            if not prepared.unread.keys().isdisjoint(reranker.models):
+                columns[reranker.component] = reranker.base_totals(columns)
+                continue
             try:
                 encoding = encodings.get(reranker.name)
                 columns[reranker.component] = reranker.score(columns, prepared.words, said, encoding)

@@ -109,7 +109,7 @@ def check_lengths(list_id: str, words: Sequence[Words], context: Words, max_word
     i = next((i for i, hypothesis_words in enumerate(words) if len(hypothesis_words) > max_words), None)
     n_words, field = (len(context), "context") if i is None else (len(words[i]), "text")
     setting = " (max_words); punctuation separates words" if max_words < MAX_WORDS else ""
-    message = f"{n_words:,} words; expected at most {max_words:,}{setting}"
+    message = f"at least {n_words:,} words; expected at most {max_words:,}{setting}"
     raise InvalidList(message, list_id=list_id, hypothesis=i, field=field)
 
 

@@ -8,6 +8,7 @@ benchmark all use ``Rescorer``.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,12 @@ from rescorer.extensions import make_ranker
 from rescorer.list_checks import find_wrong_types
 from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.models.bundle import MANIFEST, Bundle, BundleSource, read_bundle
-from rescorer.models.language_model import LanguageModel, VectorModel
+from rescorer.models.language_model import (
+    LanguageModel,
+    OpenVocabularyModel,
+    VectorModel,
+    score_with_words,
+)
 from rescorer.models.network_files import CONFIG_FILE
 from rescorer.models.ngram_files import place_ngram, read_ngram, read_words
 from rescorer.models.ngrams import NgramModel, align_vocabularies
@@ -148,6 +154,7 @@ class TrieScorer:
         encoders: Encoders | None = None,
         *,
         surface: bool = False,
+        words: Collection[str] = (),
     ) -> dict[str, EdgeScores]:
         """Score every edge of a trie with each model that reads its texts.
 
@@ -156,6 +163,7 @@ class TrieScorer:
             encoders: encoders of words, by any names; the edge scores have the encodings under the same
                 names.
             surface: whether the trie holds texts as they are written; see ``ScoreRequest``.
+            words: names of the models in pieces of words that also return probabilities of words.
 
         Raises:
             ConfigError: an encoder's model has no context vectors, or none of the length that the encoder
@@ -163,9 +171,9 @@ class TrieScorer:
             ScoringError: a score is not finite.
         """
         names = self.readers(only, surface=surface)
-        scores = {name: self._score(name, trie, encoders or {}) for name in names}
+        scores = {name: self._score(name, trie, encoders or {}, name in words) for name in names}
         for name, edge_scores in scores.items():
-            values = [edge_scores.log_probs, *edge_scores.encodings.values()]
+            values = [edge_scores.log_probs, edge_scores.of_words, *edge_scores.encodings.values()]
             values += [] if edge_scores.cached is None else [edge_scores.cached]
             if not all(np.isfinite(array).all() for array in values):
                 raise ScoringError(f"model {name!r} of {self.label} returned a score that is not finite")
@@ -179,12 +187,12 @@ class TrieScorer:
         """
         return [name for name in only or self.models if (name in self.surface) == surface]
 
-    def _score(self, name: str, trie: HypothesisTrie, encoders: Encoders) -> EdgeScores:
+    def _score(self, name: str, trie: HypothesisTrie, encoders: Encoders, words: bool) -> EdgeScores:
         pause()
         model = self.models[name]
         projections = {key: one.projection for key, one in encoders.items() if one.model == name}
         if not projections:
-            return model.score(trie)
+            return score_with_words(model, trie) if words else model.score(trie)
         if not isinstance(model, VectorModel):
             raise ConfigError(
                 f"words are to be encoded by model {quote(name)}, an n-gram, which has no context vectors"
@@ -195,6 +203,8 @@ class TrieScorer:
                     f"words are to be encoded by context vectors of length {len(projection)}, but those of "
                     f"model {quote(name)} have the length {model.vector_size}"
                 )
+        if words and isinstance(model, OpenVocabularyModel):
+            return model.score_words(trie, projections)
         return model.score(trie, projections)
 
 
@@ -401,8 +411,11 @@ class Rescorer:
         # without neural caches, scores are the same as in rescoring
         models = {name: None for one in choices for name in one.mixture if one.neural_cache}
         models |= {self.bundle.ngram: None} if models else {}  # the n-gram says which words are unknown
+        mixed = {name for one in choices for name, share in one.mixture.items() if share}
         first = 0
         prepared = [self.ranker.prepare(nbest, widest) for nbest in lists]
+        words = self.bundle.open_vocabulary & mixed
+        prepared = [replace(each, word_models=words) for each in prepared]
         for each, parts in self._score(prepared, tuple(models)):
             last = first + len(each.words)
             for row, options in zip(rows, bound, strict=True):
@@ -457,7 +470,11 @@ class Rescorer:
         request = batch.advance()
         while request is not None:
             scores = self.scorer.score(
-                request.trie, request.models, request.encoders, surface=request.surface
+                request.trie,
+                request.models,
+                request.encoders,
+                surface=request.surface,
+                words=request.words,
             )
             request = batch.advance(scores)
         return batch

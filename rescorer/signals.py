@@ -174,5 +174,6 @@ def keep_sigterm() -> Iterator[None]:
     except SystemExit:
         sys.exit(TERMINATED_STATUS)
     finally:
-        if signal.getsignal(signal.SIGTERM) is not handler:
+        # None: Python did not install the former handler, and cannot restore it
+        if handler is not None and signal.getsignal(signal.SIGTERM) is not handler:
             signal.signal(signal.SIGTERM, handler)

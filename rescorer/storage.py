@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
-from rescorer.errors import ConfigError, FormatError
+from rescorer.errors import ConfigError, FormatError, shorten
 
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -38,15 +38,36 @@ def protocol_of(url: str) -> str:
 def as_local(name: str) -> str:
     """Convert a ``file://`` URL to a path, and the protocol of another URL to lower case; leave other names.
 
+    Raises:
+        ConfigError: a URL has a password (see ``check_url``), or a path has a NUL.
+
     >>> as_local("file:///data/a%20b.jsonl"), as_local("S3://bucket/Key")
     ('/data/a b.jsonl', 's3://bucket/Key')
     """
     if not is_url(name):
         return name
+    check_url(name)
     if (protocol := protocol_of(name)) != "file":
         return protocol + name[len(protocol) :]
     parts = urlsplit(name)
-    return unquote(parts.netloc + parts.path)
+    path = unquote(parts.netloc.removeprefix("localhost") + parts.path)
+    if "\0" in path:
+        raise ConfigError(f"{name}: no file has such a name, with %00")
+    return path
+
+
+def check_url(name: str) -> None:
+    """Raise ConfigError if a URL has a password, because messages, logs and plans name URLs as given.
+
+    >>> check_url("sftp://user@host/lists.jsonl")
+    """
+    protocol, _, rest = name.partition("://")
+    user, at, host = rest.partition("/")[0].rpartition("@")
+    if at and ":" in user:
+        raise ConfigError(
+            f"{protocol}://***@{host}/…: the URL has a password, which messages and logs would show; leave "
+            "it out, and give credentials as the storage's own tools take them, such as in the environment"
+        )
 
 
 def base_name(name: str | Path) -> str:
@@ -57,6 +78,7 @@ def base_name(name: str | Path) -> str:
 LIBRARIES = frozenset(
     {"aiobotocore", "aiohttp", "asyncio", "botocore", "fsspec", "gcsfs", "google", "requests"}
 )
+MAX_REASON_CHARS = 500
 NO_CREDENTIALS = frozenset(
     {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "DefaultCredentialsError"}
 )
@@ -114,6 +136,10 @@ def reading(url: str) -> Iterator[None]:
 
 def explain(error: Exception, url: str) -> OSError | None:
     """The OSError that describes a fault of a storage; None if ``error`` is not such a fault."""
+    cause = error.__cause__
+    is_from_web = isinstance(error, FileNotFoundError) and of_library(cause, "aiohttp")
+    if isinstance(cause, Exception) and is_from_web and error_code(cause) not in ("404", "410"):
+        return explain(cause, url)  # fsspec takes whatever is wrong with a web server for a missing object
     names = {kind.__name__ for kind in type(error).__mro__}
     code, family = error_code(error), "gs" if protocol_of(url) in ("gs", "gcs") else "s3"
     if isinstance(error, FileExistsError):
@@ -134,14 +160,21 @@ def explain(error: Exception, url: str) -> OSError | None:
         return OSError(errno.EBUSY, "changed while it was read")
     if names & NO_ANSWER:
         return OSError(errno.ETIMEDOUT, f"the storage does not answer: {_first_line(error)}")
-    if isinstance(error, OSError) or type(error).__module__.partition(".")[0] in LIBRARIES:
+    if isinstance(error, OSError) or of_library(error, *LIBRARIES) or protocol_of(url) not in TESTED:
         return OSError(errno.EPROTO, f"the storage fails: {_first_line(error)}")  # EIO is that of a disk
     return None
+
+
+def of_library(error: BaseException | None, *names: str) -> bool:
+    """Whether an error's class belongs to one of some libraries."""
+    return type(error).__module__.partition(".")[0] in names
 
 
 def error_code(error: BaseException) -> str:
     """The code, such as ``NoSuchKey``, that a service gave an error or its cause; empty if there is none."""
     for fault in (error, error.__cause__, getattr(error.__cause__, "__cause__", None)):
+        if (status := getattr(fault, "status", None)) is not None:  # of HTTP
+            return str(status)
         response = getattr(fault, "response", None)
         if isinstance(response, dict):
             return str(response.get("Error", {}).get("Code", ""))
@@ -152,13 +185,18 @@ def error_code(error: BaseException) -> str:
 
 def _first_line(error: Exception) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return text.strip().partition("\n")[0] or type(error).__name__
+    lines = text.strip().split("\n")
+    if lines[0].endswith(":"):  # such as "Parameter validation failed:"
+        lines[:2] = [" ".join(lines[:2])]
+    return shorten(lines[0], MAX_REASON_CHARS) or type(error).__name__
 
 
 BLOCK_BYTES = 4 << 20
 """Smallest number of bytes to request at a time, so large that the delay of an answer matters little."""
 BUFFER_BYTES = 1 << 16
 S3 = frozenset({"s3", "s3a"})
+TESTED = S3 | {"gs", "gcs"}
+"""Protocols whose libraries raise errors of their own. Others of fsspec raise whatever goes wrong in them."""
 RETRIES = 2
 """Number of times that s3fs repeats a request after botocore's own retries (``AWS_MAX_ATTEMPTS``) failed."""
 
@@ -169,6 +207,7 @@ def open_filesystem(url: str) -> Any:
     Raises:
         ConfigError: a package is missing, the protocol is unknown, or the URL does not name a bucket.
     """
+    check_url(url)
     protocol = protocol_of(url)
     if not url.partition("://")[2].strip("/"):
         raise ConfigError(f"{url}: expected the name of a bucket, such as {protocol}://BUCKET/KEY")
@@ -181,6 +220,10 @@ def open_filesystem(url: str) -> Any:
         raise ConfigError(f"{url}: object storage needs another package: {missing}") from None
     except ValueError:
         raise ConfigError(f"{url}: unknown protocol {protocol!r}; expected one such as s3 or gs") from None
+    except Exception as error:
+        if protocol in TESTED:
+            raise
+        raise ConfigError(f"{url}: cannot be opened by fsspec: {_first_line(error)}") from None
     if protocol in S3:
         filesystem.retries = RETRIES
     return filesystem

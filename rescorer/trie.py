@@ -303,7 +303,8 @@ class EdgeScores:
     """The scores of one model for the edges of a trie; for a backward model, of the reversed trie."""
 
     log_probs: np.ndarray
-    """(E,) float64, ln P of the word on each edge, given the words on the path to it."""
+    """(E,) float64, ln P of the word on each edge, given the words on the path to it. Of a model in pieces of
+    words, ln P of the pieces, which do not say that the word ends."""
     unknown: np.ndarray
     """(E,) bool, whether the word on each edge is missing from the model's vocabulary."""
     encodings: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -313,6 +314,14 @@ class EdgeScores:
     """Whether the model is a backward one."""
     cached: np.ndarray | None = None
     """(E,) float64, P of the word on each edge in the model's neural cache; None without a neural cache."""
+    word_log_probs: np.ndarray | None = None
+    """(E,) float64, ln P of the word on each edge as mixtures need it, if ``log_probs`` are those of pieces
+    of words and this was asked for; otherwise None."""
+
+    @property
+    def of_words(self) -> np.ndarray:
+        """(E,) float64, ln P of the word on each edge. Over all words and ``</s>``, P sums to at most 1."""
+        return self.log_probs if self.word_log_probs is None else self.word_log_probs
 
     def sum_paths(self, trie: HypothesisTrie, partial: np.ndarray | None = None) -> np.ndarray:
         """ln P of each hypothesis, (H,) float64.

@@ -88,6 +88,11 @@ def weights_by_component(weights: Weights, components: Collection[str] = ()) -> 
     return {**weights.streams, **weights.lm, **own, **empty, **rerankers, **weights.components}
 
 
+def uses_model(weights: Weights, name: str) -> bool:
+    """Whether a model has a weight, or a share in a mixture that has one."""
+    return bool(weights.lm.get(name) or (weights.lm.get(MIXTURE) and weights.mixture.get(name)))
+
+
 def phrase_weight(weights: Weights) -> float:
     """Return the weight of the credits of phrases; see ``Weights.phrases``."""
     return sum(weights.lm.values()) if weights.phrases is None else weights.phrases
@@ -342,7 +347,9 @@ class KnownNames:
     remembers: Collection[str] | None = None
     """Names of the models that can have a neural cache; None: all can."""
     open_vocabulary: Collection[str] = ()
-    """Names of the models in pieces of words, which are not mixed word by word."""
+    """Names of the models in pieces of words."""
+    unmixed: Mapping[str, str] = field(default_factory=dict)
+    """Models that are not mixed word by word, by name, each with the reason: what it is or does."""
     imported: Mapping[str, ImportedModel] = field(default_factory=dict)
     """Models that were imported for this run, by name."""
 
@@ -368,22 +375,22 @@ def check_weights(weights: Weights, known: KnownNames) -> None:
                 f"weights {quote(weights.name)} were tuned with another model {quote(name)} than the given "
                 "one: its files, start, end or text differ; give that model, or tune again"
             )
-    if whole := [name for name, share in weights.mixture.items() if share and name in known.open_vocabulary]:
+    if whole := [name for name, share in weights.mixture.items() if share and name in known.unmixed]:
         raise ConfigError(
-            f"mixture names the model {quote(whole[0])}, which reads pieces of words and is not mixed word "
-            f'by word; give its sentences a weight: lm: {{"{whole[0]}": 0.2}}'
+            f"mixture names the model {quote(whole[0])}, {known.unmixed[whole[0]]}; give its sentences a "
+            f'weight: lm: {{"{whole[0]}": 0.2}}'
         )
     if weights.mixture:
         check_mixture(weights.mixture, known.models, known.backward)
     elif (weights.cache or weights.neural_cache) and not set(known.models).difference(known.open_vocabulary):
         raise ConfigError(
-            "weights have a cache, which is mixed with models of words, but all models of the bundle read "
-            "pieces of words; set cache and neural_cache to 0"
+            "weights have a cache, but the bundle has no mixture with which to mix it; set cache and "
+            f'neural_cache to 0, or mix a model: mixture: {{"{known.models[0]}": 1}}'
         )
     elif weights.lm.get(MIXTURE) and not set(known.models).difference(known.open_vocabulary):
         raise ConfigError(
-            "weights.lm gives the mixture a weight, but all models of the bundle read pieces of words and "
-            f'are not mixed word by word; expected weights such as lm: {{"{known.models[0]}": 0.2}}'
+            "weights.lm gives the mixture a weight, but the bundle has no mixture; expected weights such as "
+            f'lm: {{"{known.models[0]}": 0.2}}'
         )
     if check_cache_share(weights.cache) and not set(weights.mixture).isdisjoint(known.backward):
         raise ConfigError(

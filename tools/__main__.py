@@ -197,6 +197,9 @@ def soak(
     concurrency: Annotated[
         int, typer.Option("--at-once", min=1, help="Number of calls to keep in flight at once.")
     ] = 8,
+    reloads: Annotated[
+        int, typer.Option(min=0, help="Number of model reloads, evenly spread over --seconds.")
+    ] = 0,
     hypotheses: HypothesesOption = DEFAULT_MAX_HYPOTHESES,
     serve: ServeOption = "--workers 1",
     log: LogOption = None,
@@ -213,7 +216,13 @@ def soak(
     from tools.soak import SoakPlan, run_soak
 
     plan = SoakPlan(
-        seconds, count, concurrency, limit_s=limit_s, server_options=tuple(serve.split()), log=log
+        seconds,
+        count,
+        concurrency,
+        limit_s=limit_s,
+        reloads=reloads,
+        server_options=tuple(serve.split()),
+        log=log,
     )
     print_report(run_soak(bundle, read_short_lists(lists, hypotheses, format_), weights, plan), as_json)
 

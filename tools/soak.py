@@ -5,16 +5,25 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event, Thread
 
 from rescorer.bench.load import ClientConfig, encode_requests, percentile, run_client, run_server
 from rescorer.types import NBestList
+from tools.chaos.versions import VersionRepository
 from tools.observation import GrowthMonitor, GrowthReport, explain_errors, read_logged_errors
 
 MAX_NEW_DESCRIPTORS, MAX_NEW_THREADS = 8, 4
 """Limits above which growth counts as a leak. Open connections need a few descriptors and threads."""
+POLL_S = 1.0
+"""Time between two looks of the server at its repository."""
+KEPT_VERSIONS = 2
+"""Number of versions in the repository after a reload."""
+LOADED_EVENT = '"event": "model loaded"'
+"""Part of the line that a server logs for each version that it has loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,8 @@ class SoakPlan:
     deadline_s: float = 60.0
     limit_s: float = 4500.0
     """Time after which the run fails."""
+    reloads: int = 0
+    """Number of versions that are published during the run, evenly spread over ``seconds``."""
     server_options: tuple[str, ...] = ()
     log: Path | None = None
     """File for the server's log; None uses a temporary file."""
@@ -49,6 +60,8 @@ class SoakReport:
     grown: GrowthReport
     more_descriptors: int
     more_threads: int
+    loaded: int
+    """Number of versions that the server has loaded, with the first one."""
     faults: list[str] = field(default_factory=list)
     """Errors found; empty if the run passes."""
 
@@ -62,7 +75,10 @@ def run_soak(bundle: Path, lists: Sequence[NBestList], weights: str, plan: SoakP
     messages = encode_requests(lists, weights, plan.lists_per_call)
     with tempfile.TemporaryDirectory() as folder:
         log = plan.log or Path(folder) / "log"
-        options = ("--bundle", str(bundle), "--threads", "1", *plan.server_options)
+        versions = VersionRepository(Path(folder), bundle, lists, weights)
+        versions.publish_next()
+        repository = ("--repository", str(versions.repository), "--poll-s", str(POLL_S))
+        options = (*repository, "--threads", "1", *plan.server_options)
         with run_server(options, log) as (target, pid):
             config = ClientConfig(
                 target,
@@ -74,13 +90,17 @@ def run_soak(bundle: Path, lists: Sequence[NBestList], weights: str, plan: SoakP
                 max_calls=-(-plan.lists // plan.lists_per_call),
             )
             start = time.monotonic()
-            with explain_errors(log, plan.limit_s), GrowthMonitor(pid) as monitor:
+            reloading = publishing(versions, plan.seconds / (plan.reloads + 1), plan.reloads)
+            with explain_errors(log, plan.limit_s), GrowthMonitor(pid) as monitor, reloading:
                 result = asyncio.run(asyncio.wait_for(run_client(config), plan.limit_s))
             elapsed_s = time.monotonic() - start
         growth = monitor.report()
+        loaded = log.read_text(encoding="utf-8").count(LOADED_EVENT)
         errors = [f"{count} calls ended with {code}" for code, count in result.codes.items() if code != "OK"]
         if growth.descriptors > MAX_NEW_DESCRIPTORS or growth.threads > MAX_NEW_THREADS:
             errors.append(f"{growth.descriptors} more descriptors, {growth.threads} more threads")
+        if loaded < plan.reloads:  # the last one may still be loading
+            errors.append(f"the server has loaded {loaded} versions; expected {1 + plan.reloads}")
         return SoakReport(
             elapsed_s,
             result.codes.get("OK", 0) * plan.lists_per_call,
@@ -91,5 +111,27 @@ def run_soak(bundle: Path, lists: Sequence[NBestList], weights: str, plan: SoakP
             growth,
             growth.descriptors,
             growth.threads,
+            loaded,
             errors + read_logged_errors(log),
         )
+
+
+@contextmanager
+def publishing(versions: VersionRepository, interval_s: float, count: int) -> Iterator[None]:
+    """Publish ``count`` versions, one each ``interval_s``, while the ``with`` block runs."""
+    ended = Event()
+
+    def publish() -> None:
+        for _ in range(count):
+            if ended.wait(interval_s):
+                return
+            versions.publish_next()
+            versions.remove_all_but_newest(KEPT_VERSIONS)
+
+    thread = Thread(target=publish, name="publisher")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -68,7 +68,6 @@ from rescorer.terminal.options import (
     parse_first_pass,
 )
 from rescorer.terminal.program import (
-    SEE_JSON,
     Rejections,
     check_output_path,
     describe_shared_lists,
@@ -238,9 +237,9 @@ def compare(
             check_streams(unordered, weights, options.lists, file)
         systems.append(recognise_lists(lists, normaliser.normalise, counting, weights, rejected.add))
         if not systems[-1]:
-            rejected.report(SEE_JSON)
+            rejected.report(rejected.see_json)
             raise FormatError("no list could be evaluated", file=file)
-    rejected.report(SEE_JSON)
+    rejected.report(rejected.see_json)
     shared = find_shared_lists(systems)
     short_names = shorten_names(names)
     comparison = compare_shared(dict(zip(short_names, systems, strict=True)), shared, by, test_names)
@@ -493,7 +492,7 @@ def combine(
         report = tune_and_judge(*evaluated) if tune else judge_settings(*evaluated, settings)
         settings = report.tuned or settings
     write_combinations(output, writer, utterances, settings, rejected, normalised=normalised)
-    rejected.report(SEE_JSON)
+    rejected.report(rejected.see_json)
     if as_json:
         data: dict[str, Any] = {"systems": [], "gain": None, "tuned": None, "utterances": len(utterances)}
         data = report.to_dict() if report else data

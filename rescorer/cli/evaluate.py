@@ -62,7 +62,7 @@ from rescorer.terminal.options import (
     warn_if_untuned,
     warn_of_unread_lists,
 )
-from rescorer.terminal.program import SEE_JSON, Rejections, describe_shared_lists, print_json, warn
+from rescorer.terminal.program import Rejections, describe_shared_lists, print_json, warn
 from rescorer.terminal.tables import (
     ExportOptions,
     FoldingTable,
@@ -485,7 +485,7 @@ def evaluate_files(
         if options.tune:
             options.lists.check_groups(lists)
         evaluation.add_scored_file(file, lists, rescorer, weights, with_tuning=options.tune)
-    rejected.report(SEE_JSON)
+    rejected.report(rejected.see_json)
     if not evaluation.files:
         raise FormatError("no list could be evaluated", file=", ".join(files))
     return evaluation

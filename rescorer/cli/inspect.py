@@ -36,7 +36,7 @@ from rescorer.terminal.options import (
     expand_options,
     option,
 )
-from rescorer.terminal.program import SEE_JSON, Rejections, print_json
+from rescorer.terminal.program import Rejections, print_json
 from rescorer.terminal.tables import FoldingTable, make_console, make_text_grid, print_out
 from rescorer.text import rate_name
 from rescorer.weights import weights_by_component
@@ -348,7 +348,7 @@ def inspect(
             counting=counting,
             on_rejected=rejected[file].add,
         )
-        rejected[file].report(SEE_JSON)
+        rejected[file].report(rejected[file].see_json)
     if as_json:
         records = [
             {"file": file, **inspection.to_dict(), "rejected_lists": rejected[file].reasons}

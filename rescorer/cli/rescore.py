@@ -63,6 +63,7 @@ from rescorer.terminal.options import (
 from rescorer.terminal.program import SOME_REJECTED, check_not_an_input, warn
 from rescorer.terminal.tables import progress_bar, show_rescoring
 from rescorer.types import LENGTH, DecisionKind, DecisionRule, ErrorUnit, Weights
+from rescorer.weights import uses_model
 
 KINDS: dict[str, DecisionKind] = {
     "maximum": "maximum",
@@ -232,7 +233,7 @@ class SessionOptions:
 
     def warn_if_unread(self, ranker: ListRanker, weights: Weights) -> None:
         """Warn if ``--session`` is given, but no model, reranker or cache reads earlier utterances, or models
-        in pieces of words, which never do, have a weight beside those that do."""
+        in pieces of words that do not have a weight beside those that do."""
         is_read = ranker.bundle.reads_previous or used_rerankers(ranker.bundle, weights)
         if self.session and not (is_read or weights.cache or weights.neural_cache):
             warn(
@@ -240,10 +241,12 @@ class SessionOptions:
                 f"{ranker.bundle.label} reads previous utterances; add a cache with -w cache=0.1, or train a "
                 "network with --carried or --topics"
             )
-        elif self.session and (names := [*filter(weights.lm.get, sorted(ranker.bundle.open_vocabulary))]):
+            return
+        unread = ranker.bundle.units.keys() - ranker.bundle.reads_previous
+        if self.session and (names := [name for name in sorted(unread) if uses_model(weights, name)]):
             warn(
-                f"models in pieces of words do not read previous utterances; {', '.join(names)} scores each "
-                "list by itself"
+                f"{', '.join(names)} does not read previous utterances, and scores each list by itself; "
+                "rescorer-train import --prompt lets a model in pieces of words read them"
             )
 
 
@@ -695,7 +698,8 @@ def check_paths(sources: Sequence[str], output: str, rejects_path: Path | None) 
         raise ConfigError(f"--output {output}: no such folder")
     if rejects_path and not rejects_path.parent.is_dir():
         raise ConfigError(f"--rejects {rejects_path}: no such folder")
-    files = [file for source in expand_globs(sources) for file in list_files(source)]
+    names = (name for name in expand_globs(sources) if not is_url(name))
+    files = [file for name in names for file in list_files(name)]
     check_not_an_input("--output", output, files)
     if rejects_path:
         check_not_an_input("--rejects", rejects_path, files)

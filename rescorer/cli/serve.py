@@ -5,12 +5,15 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+
+from rescorer.errors import ConfigError
 
 if TYPE_CHECKING:
     from rescorer.service.settings import Given, ServiceSettings
@@ -168,8 +171,35 @@ def to_toml(name: str, value: Any) -> str:
     return f"{name} = {json.dumps(plain, ensure_ascii=False)}"
 
 
+DEFAULT_PORT = 50051
+
+
+def find_target() -> str:
+    """Return the address on this machine of a server with the settings of this environment.
+
+    The port is that of RESCORER_PORT, or of the file that RESCORER_CONFIG names. Only this setting is read,
+    without checks, because probes must be quick.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    port: object = os.environ.get("RESCORER_PORT")
+    if not port and (file := os.environ.get("RESCORER_CONFIG")):
+        try:
+            port = tomllib.loads(Path(file).read_text(encoding="utf-8")).get("port")
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{file}: cannot be read as TOML: {error}") from None
+    return f"127.0.0.1:{port or DEFAULT_PORT}"
+
+
 def health(
-    target: Annotated[str, typer.Argument(help="Address of the server, as host:port.")] = "127.0.0.1:50051",
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            help="Address of the server, as host:port; default: this machine, at RESCORER_PORT, or at the "
+            "port in the file RESCORER_CONFIG, or at 50051."
+        ),
+    ] = None,
     timeout_s: Annotated[
         float, typer.Option(min=0.01, help="Seconds to wait for the server to be ready.")
     ] = 2.0,
@@ -202,6 +232,7 @@ def health(
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our own message says what gRPC's log would
     from rescorer.client import NO_RETRY, Client, Tls
 
+    target = target or find_target()
     use_tls = tls or ca is not None or certificate is not None or bool(server_name)
     identity = Tls(ca, certificate, key, server_name) if use_tls else None
     with Client(target, tls=identity, retry=NO_RETRY, only_ready=not alive) as client:

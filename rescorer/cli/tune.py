@@ -62,7 +62,6 @@ from rescorer.terminal.options import (
     warn_if_untuned,
 )
 from rescorer.terminal.program import (
-    SEE_JSON,
     Rejections,
     check_output_path,
     print_json,
@@ -178,7 +177,7 @@ def tune(
     untuned = warn_if_untuned(lists, start)
     scored, errors = options.score(rescorer, lists, start)
     rejected.extend(errors)
-    rejected.report(SEE_JSON)
+    rejected.report(rejected.see_json)
     if not scored:
         raise FormatError("no list could be used for tuning", file=", ".join(files))
     unit = scored[0].evaluated.unit
@@ -293,7 +292,7 @@ def candidates(
         max_rate=false_alarms.max_false_alarms,
         on_rejected=rejected.add,
     )
-    rejected.report(SEE_JSON)
+    rejected.report(rejected.see_json)
     if learned is None:
         raise FormatError("no list could be used", file=", ".join(files))
     weights = replace(
@@ -481,7 +480,7 @@ def calibrate(
         counting=CountingSettings(alternations=options.alternations == "on"),
     )
     rejected.extend(errors)
-    rejected.report(SEE_JSON)
+    rejected.report(rejected.see_json)
     if claims is None:
         raise FormatError("no list could be used for calibration", file=", ".join(files))
     if n_seen := count_tuning_lists(weights, claims.lists, used_rerankers(rescorer.bundle, weights)):

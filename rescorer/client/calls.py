@@ -76,7 +76,7 @@ class BulkCall:
     @property
     def timeout_s(self) -> float | None:
         """The time until the deadline; None for no deadline."""
-        return None if math.isinf(self.deadline_s) else max(0.0, self.deadline_s - time.monotonic())
+        return time_until(self.deadline_s)
 
     def retry_delay_s(self, error: Overloaded) -> float:
         """Return the seconds to wait before the next attempt, after the server was full.
@@ -88,6 +88,33 @@ class BulkCall:
         if time.monotonic() + delay_s > self.deadline_s:
             raise DeadlineExceeded(f"the server was full until the deadline: {error}")
         return delay_s
+
+
+@dataclass(slots=True)
+class Attempts:
+    """The attempts to make a call that a full server refuses; see ``ConnectionOptions.repeats_refused``."""
+
+    left: int
+    """Number of attempts that are left, with the current one."""
+    deadline_s: float
+    """Deadline on the clock of ``time.monotonic``; infinity for no deadline."""
+
+    @property
+    def timeout_s(self) -> float | None:
+        """The time until the deadline; None for no deadline."""
+        return time_until(self.deadline_s)
+
+    def retry_delay_s(self, error: Overloaded) -> float:
+        """Return the seconds to wait before the next attempt, or raise the error if there is none."""
+        self.left -= 1
+        if not (self.left and 0 < error.retry_after_s < self.deadline_s - time.monotonic()):
+            raise error
+        return error.retry_after_s
+
+
+def time_until(deadline_s: float) -> float | None:
+    """Return the time until a deadline on the clock of ``time.monotonic``; None if it is infinity."""
+    return None if math.isinf(deadline_s) else max(0.0, deadline_s - time.monotonic())
 
 
 class RequestBuilder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from rescorer.client.calls import (
     Answer,
+    Attempts,
     BulkCall,
     Item,
     RequestBuilder,
@@ -49,6 +51,7 @@ class BaseClient:
         options = ConnectionOptions.make(**connection)
         self._requests = RequestBuilder(model, options.max_message_bytes)
         self._max_open_calls = max(1, options.in_flight)
+        self._n_attempts = options.retry.attempts if options.repeats_refused else 1  # apart from gRPC's
         self._connections = Connections(self._channels, target, options)
         self._health: Any = HealthStub(self._connections.channels[0])
 
@@ -63,6 +66,11 @@ class BaseClient:
 
     def _ended_error(self) -> Unavailable:
         return Unavailable(f"{self._connections.target}: the server ended the health check")
+
+    def _plan_attempts(self, timeout_s: float | None) -> Attempts:
+        timeout_s = check_timeout(timeout_s)
+        deadline_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        return Attempts(self._n_attempts, deadline_s)
 
     def _begin(self, request: Any, timeout_s: float | None) -> Any:
         """Send a request to rescore lists. Return a future or awaitable without waiting for the answer."""
@@ -310,9 +318,13 @@ class Client(BaseClient):
         return self._call(self._connections.models.GetModel, request, timeout_s).model
 
     def _call(self, method: Any, request: Any, timeout_s: float | None) -> Any:
-        timeout_s = check_timeout(timeout_s)
-        with convert_rpc_errors(self._connections.diagnosis):
-            return method(request, timeout=timeout_s, metadata=self._connections.metadata)
+        attempts = self._plan_attempts(timeout_s)
+        while True:
+            try:
+                with convert_rpc_errors(self._connections.diagnosis):
+                    return method(request, timeout=attempts.timeout_s, metadata=self._connections.metadata)
+            except Overloaded as error:
+                time.sleep(attempts.retry_delay_s(error))
 
 
 class AsyncClient(BaseClient):
@@ -472,6 +484,10 @@ class AsyncClient(BaseClient):
 
     async def _call(self, method: Any, request: Any, timeout_s: float | None) -> Any:
         self._check_loop()
-        timeout_s = check_timeout(timeout_s)
-        async with convert_rpc_errors_async(self._connections.diagnosis):
-            return await method(request, timeout=timeout_s, metadata=self._connections.metadata)
+        attempts, metadata = self._plan_attempts(timeout_s), self._connections.metadata
+        while True:
+            try:
+                async with convert_rpc_errors_async(self._connections.diagnosis):
+                    return await method(request, timeout=attempts.timeout_s, metadata=metadata)
+            except Overloaded as error:
+                await asyncio.sleep(attempts.retry_delay_s(error))

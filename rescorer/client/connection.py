@@ -372,10 +372,11 @@ def describe_tls_failure(reason: str) -> str:
 
 RESCORER_SERVICE = rescorer_pb2.DESCRIPTOR.services_by_name["RescorerService"].full_name
 MODEL_SERVICE = models_pb2.DESCRIPTOR.services_by_name["ModelService"].full_name
-RETRYABLE_CODES = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "CANCELLED")
+REFUSED_CODE = "RESOURCE_EXHAUSTED"
+RETRYABLE_CODES = ("UNAVAILABLE", REFUSED_CODE, "CANCELLED")
 """Status codes after which a call is retried: the call was not answered, or the server asks to repeat it
 later. Scoring a list twice is harmless. CANCELLED is the status of calls that arrive while a server stops;
-calls that the client cancels are not retried."""
+calls that the client cancels are not retried. See also ``ConnectionOptions.repeats_refused``."""
 RETRY_THROTTLING = {"maxTokens": 1000, "tokenRatio": 0.1}
 """gRPC stops retrying while the failures exceed a tenth of the successes by more than 500. Thus all calls of
 a lost server can be repeated at another one, but an overloaded server does not get every call five times."""
@@ -427,13 +428,12 @@ class Retry:
 
     @property
     def policy(self) -> dict[str, Any]:
-        """The retry policy in the form of gRPC's service config."""
+        """The retry policy in the form of gRPC's service config, without status codes."""
         return {
             "maxAttempts": self.attempts,
             "initialBackoff": f"{self.first_s:.3f}s",
             "maxBackoff": f"{self.longest_s:.3f}s",
             "backoffMultiplier": self.factor,
-            "retryableStatusCodes": RETRYABLE_CODES,
         }
 
 
@@ -483,6 +483,15 @@ class ConnectionOptions:
         if isinstance(self.token, str):
             check_token(self.token)
 
+    @property
+    def repeats_refused(self) -> bool:
+        """Whether the client itself repeats calls that a full server has refused, instead of gRPC.
+
+        gRPC cannot tell such a refusal from that of a message that is too large, which servers leave to gRPC
+        if the message is larger than ``MAX_MESSAGE_BYTES``.
+        """
+        return self.max_message_bytes > MAX_MESSAGE_BYTES
+
     @classmethod
     def make(cls, **options: Any) -> ConnectionOptions:
         """Make options from keyword arguments.
@@ -500,11 +509,12 @@ class ConnectionOptions:
         return cls(**options)
 
 
-def service_config(retry: Retry) -> dict[str, Any]:
+def service_config(options: ConnectionOptions) -> dict[str, Any]:
     """Build gRPC's service config: calls go to the healthy servers in turn, and are retried."""
     methods: dict[str, Any] = {"name": [{"service": RESCORER_SERVICE}, {"service": MODEL_SERVICE}]}
-    if retry.attempts > 1:
-        methods["retryPolicy"] = retry.policy
+    if options.retry.attempts > 1:
+        codes = [code for code in RETRYABLE_CODES if code != REFUSED_CODE or not options.repeats_refused]
+        methods["retryPolicy"] = {**options.retry.policy, "retryableStatusCodes": codes}
     return {
         "loadBalancingConfig": [{"round_robin": {}}],
         "healthCheckConfig": {"serviceName": RESCORER_SERVICE},
@@ -537,7 +547,7 @@ class Connections:
             raise ConfigError(f"the token for {resolved} would be sent in plain text; set tls")
         self.diagnosis = Diagnosis(target, tls)
         settings = [
-            *channel_options(options.retry, options.max_message_bytes),
+            *channel_options(options),
             ("grpc.inhibit_health_checking", int(not options.only_ready)),
             *([("grpc.default_authority", authority)] if authority else []),
             *([("grpc.enable_http_proxy", 0)] if is_direct(target) else []),
@@ -583,7 +593,7 @@ def short_reason(message: str) -> str:
     return "connection refused" if reason.startswith("Connection refused") else reason
 
 
-def channel_options(retry: Retry, max_message_bytes: int) -> tuple[tuple[str, Any], ...]:
+def channel_options(options: ConnectionOptions) -> tuple[tuple[str, Any], ...]:
     return (
         # Responses are larger than requests, and the server is trusted.
         ("grpc.max_receive_message_length", -1),
@@ -595,11 +605,11 @@ def channel_options(retry: Retry, max_message_bytes: int) -> tuple[tuple[str, An
         ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),  # of gRPC's own pings, a minute by default
         ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.service_config", json.dumps(service_config(retry))),
+        ("grpc.service_config", json.dumps(service_config(options))),
         # DNS records must not override the service config.
         ("grpc.service_config_disable_resolution", 1),
         # With gRPC's default of 256 KiB, larger requests would not be retried.
-        ("grpc.per_rpc_retry_buffer_size", max_message_bytes + RETRY_BUFFER_OVERHEAD_BYTES),
+        ("grpc.per_rpc_retry_buffer_size", options.max_message_bytes + RETRY_BUFFER_OVERHEAD_BYTES),
     )
 
 

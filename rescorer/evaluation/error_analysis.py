@@ -694,12 +694,17 @@ def explain_list(
 def explain_lists(
     rescorer: Rescorer, scored: Sequence[MeasuredList], weights: Weights, *, has_reference: bool = True
 ) -> list[Explanation]:
-    """Explain the ranking of each list, with the phrases and encodings that ``explain_list`` needs."""
+    """Explain the ranking of each list, with the phrases and encodings that ``explain_list`` needs.
+
+    Scores of rerankers are not explained in lists that a model cannot read, where rerankers may not have run.
+    """
     rerankers, component = used_rerankers(rescorer.bundle, weights), rescorer.ranker.component(Phrases)
     encodings = encode_words(rescorer, [item.nbest for item in scored], rerankers)
     phrases = (component.finder.find(item.nbest, item.read, component.expected) for item in scored)
     return [
-        explain_list(item, weights, rerankers, encoded, found, has_reference=has_reference)
+        explain_list(
+            item, weights, () if item.degradation else rerankers, encoded, found, has_reference=has_reference
+        )
         for item, encoded, found in zip(scored, encodings, phrases, strict=True)
     ]
 

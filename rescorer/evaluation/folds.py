@@ -234,7 +234,9 @@ def scale_shares(start: Sequence[float], index: int, share: float) -> tuple[floa
     >>> scale_shares((0.5, 0.3, 0.2), 0, 0.9)
     (0.9, 0.06, 0.04)
     """
-    others = 1.0 - start[index]
+    others = sum(
+        weight for place, weight in enumerate(start) if place != index
+    )  # 1 - start[index] is rounded
     scaled = [
         weight * (1.0 - share) / others if others else (1.0 - share) / (len(start) - 1) for weight in start
     ]

@@ -211,20 +211,24 @@ class CachingTrieScorer(TrieScorer):
         encoders: Encoders | None = None,
         *,
         surface: bool = False,
+        words: Collection[str] = (),
     ) -> dict[str, EdgeScores]:
         names, encoders = self.readers(only, surface=surface), encoders or {}
         if not names:
             return {}
-        path = self._folder / f"{self._hash(trie, names, encoders)}{SUFFIX}"
-        scores = self._read(
-            path, names, describe_arrays(names, trie, encoders, self._backward, self._remembers)
-        )
+        words = frozenset(words).intersection(names)
+        path = self._folder / f"{self._hash(trie, names, encoders, words)}{SUFFIX}"
+        arrays = describe_arrays(names, trie, encoders, self._backward, self._remembers)
+        arrays = {**arrays, **{f"words/{name}": arrays[f"log_probs/{name}"] for name in words}}
+        scores = self._read(path, names, arrays)
         if scores is None:
-            scores = super().score(trie, only, encoders, surface=surface)
+            scores = super().score(trie, only, encoders, surface=surface, words=words)
             self._write(path, scores)
         return scores
 
-    def _hash(self, trie: HypothesisTrie, names: Sequence[str], encoders: Encoders) -> str:
+    def _hash(
+        self, trie: HypothesisTrie, names: Sequence[str], encoders: Encoders, words: Collection[str]
+    ) -> str:
         digest = hashlib.sha256(self._identity)
         for text in (*names, "", *trie.words):
             digest.update(f"{len(text)} {text}".encode())
@@ -234,6 +238,8 @@ class CachingTrieScorer(TrieScorer):
             arrays += [trie.hypothesis_node, *(encoder.projection for encoder in encoders.values())]
         if any(trie.flatness):  # likewise
             digest.update(repr([trie.flatness, trie.confidences]).encode())
+        if words:  # likewise
+            digest.update(repr(sorted(words)).encode())
         for values in arrays:
             digest.update(f"{values.dtype} {values.shape}".encode() + values.tobytes())
         return digest.hexdigest()
@@ -278,6 +284,8 @@ class CachingTrieScorer(TrieScorer):
             tensors |= {f"encoding/{name}/{key}": values for key, values in part.encodings.items()}
             if part.cached is not None:
                 tensors[f"cached/{name}"] = part.cached
+            if part.word_log_probs is not None:
+                tensors[f"words/{name}"] = part.word_log_probs
         partial = path.with_suffix(f".{os.getpid()}.partial")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -338,7 +346,8 @@ def unpack_scores(tensors: Mapping[str, np.ndarray], name: str, backward: bool =
     prefix = f"encoding/{name}/"
     encodings = {key.removeprefix(prefix): tensors[key] for key in tensors if key.startswith(prefix)}
     log_probs, unknown = tensors[f"log_probs/{name}"], tensors[f"unknown/{name}"]
-    return EdgeScores(log_probs, unknown, encodings, backward, tensors.get(f"cached/{name}"))
+    others = tensors.get(f"cached/{name}"), tensors.get(f"words/{name}")
+    return EdgeScores(log_probs, unknown, encodings, backward, *others)
 
 
 @dataclass(frozen=True)

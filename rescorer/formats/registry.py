@@ -6,6 +6,7 @@ the beginning of the file; a file that matches several formats, or none, is reje
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -688,8 +689,8 @@ def _match_name(sample: Sample) -> dict[str, str]:
 
 def is_pipe(path: str | Path) -> bool:
     """Whether a source can be read only once: standard input, a pipe or a device."""
-    location = Path(path)
-    return str(path) == "-" or (location.exists() and not location.is_file() and not location.is_dir())
+    is_other = os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+    return str(path) == "-" or is_other
 
 
 def assign_groups(lists: Lists, group_of: Callable[[str], str]) -> Lists:

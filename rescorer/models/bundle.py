@@ -352,7 +352,7 @@ def hash_model(manifest: Mapping[str, Any], name: str) -> str:
 
 def find_vector_size(decoder: Mapping[str, Any]) -> Any:
     """Length of the context vectors of a model in pieces of words, from the configuration of its decoder."""
-    if "kind" not in decoder:  # a transformer
+    if "kind" not in decoder or decoder.get("projected"):  # a transformer, or what projects like one
         return decoder.get("embedding_size")
     return (decoder.get("blocks") or [decoder.get("hidden_size")])[-1]
 
@@ -416,6 +416,20 @@ class UnitFacts:
     """Largest number of pieces that it can read; 0: any number."""
     units: tuple[str, ...] = ()
     """Names of the pieces in the order of the model's numbers, if the tokenizer numbers them otherwise."""
+    prompt: Mapping[str, Any] | None = None
+    """What it reads before a sentence, see ``units.prompts.Prompt``; None: only the context."""
+
+    @property
+    def reads_previous(self) -> bool:
+        """Whether it reads previous utterances."""
+        return self.prompt is not None and self.prompt.get("max_units") != 0
+
+    @property
+    def unmixed(self) -> str:
+        """The reason why the model is not mixed word by word with others; empty if it may be."""
+        if self.text == "surface":
+            return "which reads texts as they are written, and scores no words"
+        return "whose tokenizer divides texts as a whole, so that it scores no words" if self.is_whole else ""
 
 
 @dataclass(frozen=True)
@@ -433,8 +447,8 @@ class Bundle:
     weights: Mapping[str, Weights]
     """Sets of weights by name, including ``default``."""
     reads_previous: frozenset[str] = frozenset()
-    """Names of the networks that read the previous utterances: those that carry their state across sentences,
-    and those with topics."""
+    """Names of the models that read the previous utterances: networks that carry their state across
+    sentences, networks with topics, and models in pieces of words with a prompt for them."""
     remembers: frozenset[str] = frozenset()
     """Names of the networks that can have a neural cache: forward ones without topics."""
     units: Mapping[str, UnitFacts] = field(default_factory=dict)
@@ -483,6 +497,11 @@ class Bundle:
         whose tokenizer divides words otherwise than in their sentence."""
         return self.surface.union(name for name, facts in self.units.items() if facts.is_whole)
 
+    @cached_property
+    def unmixed(self) -> Mapping[str, str]:
+        """Models that are not mixed word by word, each with the reason."""
+        return {name: facts.unmixed for name, facts in self.units.items() if facts.unmixed}
+
     def describe_lengths(self) -> str:
         """Say how many pieces of words the models read, such as ``llm reads 512 pieces of words``."""
         limits = ((name, facts.n_positions) for name, facts in self.units.items() if facts.n_positions)
@@ -507,6 +526,7 @@ class Bundle:
             self.backward,
             self.remembers,
             self.open_vocabulary,
+            self.unmixed,
             self.imported,
         )
 
@@ -558,13 +578,15 @@ class Composition:
         manifest = {**base.manifest, "schema": UNITS_SCHEMA, "models": entries, "files": files}
         _check_model_entries(base.label, manifest)
         joined = _JoinedFolder(base.files, {name: model.folder for name, model in self.models.items()})
+        units = read_unit_facts(joined, manifest)
         return replace(
             base,
             files=joined,
             name=label,
             manifest={**manifest, "name": label},
             model_kinds={name: entry["kind"] for name, entry in entries.items()},
-            units=_read_units(joined, manifest),
+            reads_previous=base.reads_previous.union(_list_readers(units)),
+            units=units,
             imported={name: model.identity for name, model in self.models.items()},
         )
 
@@ -628,7 +650,9 @@ def read_bundle(folder: BundleSource) -> Bundle:
         )
     readers, remembers = _find_readers(files, manifest)
     slots = frozenset().union(*find_slots(manifest).values())
-    known = KnownNames(list(kinds), rerankers, backward, remembers, find_open(manifest))
+    units = read_unit_facts(files, manifest)
+    unmixed = {name: facts.unmixed for name, facts in units.items() if facts.unmixed}
+    known = KnownNames(list(kinds), rerankers, backward, remembers, find_open(manifest), unmixed)
     return Bundle(
         files=files,
         name=manifest["name"],
@@ -637,9 +661,9 @@ def read_bundle(folder: BundleSource) -> Bundle:
         normaliser=normaliser,
         model_kinds=kinds,
         weights=read_weights(files, weights_files, known),
-        reads_previous=readers,
+        reads_previous=readers.union(_list_readers(units)),
         remembers=remembers,
-        units=_read_units(files, manifest),
+        units=units,
         rerankers=rerankers,
         phrases={
             name: _read_phrases(files, file, normaliser, slots)
@@ -672,7 +696,12 @@ def _find_readers(files: Folder, manifest: Mapping[str, Any]) -> tuple[frozenset
     return frozenset(readers), frozenset(remembers)
 
 
-def _read_units(files: Folder, manifest: Mapping[str, Any]) -> dict[str, UnitFacts]:
+def _list_readers(units: Mapping[str, UnitFacts]) -> list[str]:
+    """Names of the models in pieces of words that read previous utterances."""
+    return [name for name, facts in units.items() if facts.reads_previous]
+
+
+def read_unit_facts(files: Folder, manifest: Mapping[str, Any]) -> dict[str, UnitFacts]:
     """Read ``Bundle.units`` from the configurations of the models, which their own reader checks."""
     found = {}
     for name, folder in find_networks(manifest, "units").items():
@@ -689,6 +718,7 @@ def _read_units(files: Folder, manifest: Mapping[str, Any]) -> dict[str, UnitFac
             len(start) if isinstance(start, list) else 1,
             n_positions,
             tuple(map(str, units)) if isinstance(units, list) else (),
+            prompt if isinstance(prompt := config.get("prompt"), dict) else None,
         )
     return found
 

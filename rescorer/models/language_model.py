@@ -81,6 +81,25 @@ class VectorModel(LanguageModel, Protocol):
         """
 
 
+@runtime_checkable
+class OpenVocabularyModel(VectorModel, Protocol):
+    """A model in pieces of words, to which no word is unknown."""
+
+    @property
+    def scores_words(self) -> bool:
+        """Whether its pieces say where words end, so that it has probabilities of words."""
+
+    def score_words(
+        self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None
+    ) -> EdgeScores:
+        """Score every edge as ``score`` does; sets ``EdgeScores.word_log_probs`` if it ``scores_words``."""
+
+
+def score_with_words(model: LanguageModel, trie: HypothesisTrie) -> EdgeScores:
+    """Score every edge of a trie; the result's ``of_words`` are those that mixtures need, of any model."""
+    return model.score_words(trie) if isinstance(model, OpenVocabularyModel) else model.score(trie)
+
+
 def mix(log_probs: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
     """Compute ln Σ_m λ_m · exp(log_probs[m]), (E,) float64; models of weight 0 are skipped."""
     weighted = [part + math.log(w) for part, w in zip(log_probs, weights, strict=True) if w > 0]
@@ -92,8 +111,9 @@ def mix_scores(scores: Mapping[str, EdgeScores], weights: Mapping[str, float]) -
 
     A word counts as unknown to the mixture if the first model does not know it.
     """
-    log_probs = mix([scores[name].log_probs for name in weights], list(weights.values()))
-    return replace(scores[next(iter(weights))], log_probs=log_probs, encodings={}, cached=None)
+    log_probs = mix([scores[name].of_words for name in weights], list(weights.values()))
+    first = scores[next(iter(weights))]
+    return replace(first, log_probs=log_probs, encodings={}, cached=None, word_log_probs=None)
 
 
 # The lowest perplexities on held-out conversations; twice or half of each changes them by less than 1 %.

@@ -387,11 +387,14 @@ class _TreeRun:
         # Rows of keys: those of the path, of new nodes, of known ones.
         row_of_node = np.where(is_new, np.cumsum(is_new) - 1, len(new) + np.cumsum(~is_new) - 1)
         self.key_rows = np.concatenate([np.arange(len(chunk.path)), len(chunk.path) + row_of_node])
-        block_keys = self._to_device(self.key_rows[chunk.block_keys])
-        masks = self._masks(self._to_device(chunk.query_nodes), self._to_device(chunk.key_nodes))
-        queried = np.zeros(chunk.query_nodes.size, dtype=np.int64)  # known nodes have no queries
-        queried[: len(is_new)][is_new] = np.arange(len(new))
-        query_rows, places = self._to_device(queried), self._to_device(np.flatnonzero(is_new))
+        by_block = np.full(chunk.query_nodes.shape, -1)  # known nodes have no queries
+        by_block.flat[: len(is_new)] = np.where(is_new, np.cumsum(is_new) - 1, -1)
+        busy = (by_block >= 0).any(axis=1)  # long contexts that are known fill many blocks
+        queried = by_block[busy].ravel()
+        block_keys = self._to_device(self.key_rows[chunk.block_keys[busy]])
+        masks = self._masks(*map(self._to_device, (chunk.query_nodes[busy], chunk.key_nodes[busy])))
+        query_rows = self._to_device(np.maximum(queried, 0))
+        places = self._to_device(np.flatnonzero(queried >= 0))
 
         positions = self._to_device(self.tree.position[new])
         x = self.inputs.index_select(0, self._to_device(self.input_row[new]))

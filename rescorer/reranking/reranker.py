@@ -62,7 +62,7 @@ from rescorer.safe_input import (
 )
 from rescorer.trie import ENCODING, MAX_ENCODING_SIZE, MAX_VECTOR_SIZE, WordEncoder, Words
 from rescorer.types import MAX_NUMBER, Weights
-from rescorer.weights import OOV, RERANKER, parse_weights, totals, weights_to_dict
+from rescorer.weights import OOV, RERANKER, WORDS, parse_weights, totals, weights_to_dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,14 @@ class Reranker:
     def counts_unknown_words(self) -> bool:
         """Whether the scores depend on the number of unknown words, and so on a model's vocabulary."""
         return OOV in self.features or self.base.oov != 0
+
+    def base_totals(self, components: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Compute the totals of a list by the base weights, (H,) float64.
+
+        They stand in for the scores where the reranker cannot run; see ``replace_by_base``.
+        """
+        names = {*self.base.streams, *self.base.lm, WORDS, OOV} & components.keys()
+        return totals({name: components[name] for name in names}, self.base)
 
     def feature_values(
         self, components: Mapping[str, np.ndarray], words: Sequence[Words], context: Words

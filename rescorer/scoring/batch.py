@@ -13,7 +13,7 @@ of each list from its ``ScoredPart``s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, chain, compress, count, pairwise
@@ -24,7 +24,7 @@ import numpy as np
 
 from rescorer.models.language_model import mix_scores
 from rescorer.runtime import Phase, phase
-from rescorer.scoring.components import Asked, EdgeScoresByModel, PreparedList, find_by_name
+from rescorer.scoring.components import Asked, BoundOptions, EdgeScoresByModel, PreparedList, find_by_name
 from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.types import TextScore
 from rescorer.weights import MIXTURE
@@ -48,6 +48,8 @@ class ScoreRequest:
     surface: bool = False
     """Whether the words of the trie are those of texts as they are written. Only models that read such texts
     score it; all other models score tries of canonical words."""
+    words: frozenset[str] = frozenset()
+    """Names of the models in pieces of words of which ``EdgeScores.word_log_probs`` are needed."""
 
 
 class Part(NamedTuple):
@@ -109,7 +111,7 @@ class Batch:
         words, contexts = [], []
         for part in self.parts:
             words += [part.prepared.surfaces[i] for i in part.indices]
-            contexts += [tuple(part.prepared.nbest.context.split())] * len(part.indices)
+            contexts += [part.prepared.surface_history] * len(part.indices)
         with phase(Phase.TRIE):
             return build_trie(words, contexts)
 
@@ -131,7 +133,7 @@ class Batch:
             scores: the answer to the previous request; None at the first call.
         """
         if scores is None:
-            return ScoreRequest(self.trie, self.models, self.find_encoders())
+            return ScoreRequest(self.trie, self.models, self.find_encoders(), words=self._find_word_models())
         try:
             if self._asking is not None:
                 return self._asking.send(scores)
@@ -172,10 +174,22 @@ class Batch:
         """Return the word encoders that the caller and the components need, by name."""
         encoders = dict(self._encoders)
         if not self.models:
-            for options in {id(part.prepared.options): part.prepared.options for part in self.parts}.values():
+            for options in self._distinct_options():
                 for component in options.components:
                     encoders |= component.encoders(options.weights)
         return encoders
+
+    def _find_word_models(self) -> frozenset[str]:
+        """Names of the models whose probabilities of words lists and components need."""
+        by_components = (
+            component.word_models(options.weights)
+            for options in self._distinct_options()
+            for component in options.components
+        )
+        return frozenset().union(*by_components, *(part.prepared.word_models for part in self.parts))
+
+    def _distinct_options(self) -> Collection[BoundOptions]:
+        return {id(part.prepared.options): part.prepared.options for part in self.parts}.values()
 
 
 class ScoredPart(NamedTuple):
@@ -189,14 +203,18 @@ class ScoredPart(NamedTuple):
 def score_words(part: ScoredPart, prepared: PreparedList, bundle: Bundle) -> dict[int, TextScore]:
     """Score each word of the hypotheses of a part, by each model that scores words, and by the mixture.
 
-    Models that score whole texts only are left out; see ``Bundle.whole``. So are models for which a text is
+    Models in pieces of words that do not score words are left out. So are models for which a text is
     too long, for that text.
 
     Returns:
         Word scores by the index of the hypothesis in its list.
     """
     trie, ngram = part.batch.trie, bundle.ngram
-    scores = {name: values for name, values in part.batch.scores.items() if name not in bundle.whole}
+    scores = {
+        name: values
+        for name, values in part.batch.scores.items()
+        if name not in bundle.open_vocabulary or values.word_log_probs is not None
+    }
     mixture = prepared.options.weights.mixture
     parts = {**scores, MIXTURE: mix_scores(scores, mixture)} if mixture else dict(scores)
     by_direction = {values.backward: values for values in parts.values()}
@@ -207,7 +225,7 @@ def score_words(part: ScoredPart, prepared: PreparedList, bundle: Bundle) -> dic
         if node not in by_node:
             edges = {backward: values.path_edges(trie, row) for backward, values in by_direction.items()}
             log_probs = {
-                name: tuple(values.log_probs[edges[values.backward]].tolist())
+                name: tuple(values.of_words[edges[values.backward]].tolist())
                 for name, values in parts.items()
             }
             unknown = np.zeros(len(prepared.words[index]), dtype=bool)
@@ -216,6 +234,7 @@ def score_words(part: ScoredPart, prepared: PreparedList, bundle: Bundle) -> dic
             by_node[node] = log_probs, tuple(unknown.tolist())
         text, (log_probs, flags) = prepared.nbest.hypotheses[index].text, by_node[node]
         unread = {name for name, indices in prepared.unread.items() if index in indices}
+        unread |= {MIXTURE} if unread.intersection(mixture) else set()
         log_probs = {name: values for name, values in log_probs.items() if name not in unread}
         answers[index] = TextScore(text, prepared.words[index], log_probs, flags)
     return answers

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from rescorer.list_checks import SpokenWords, check_lengths
+from rescorer.errors import ConfigError, quote
+from rescorer.list_checks import SpokenWords, check_lengths, join_history, normalise_previous
 from rescorer.models.bundle import Bundle
 from rescorer.models.language_model import mix_scores
 from rescorer.scoring.options import RescoreOptions
 from rescorer.trie import EdgeScores, Words
 from rescorer.types import DecisionRule, NBestList, Weights
-from rescorer.units.tokens import UnitCounter
+from rescorer.units.tokens import NO_WORD_STARTS, UnitCounter, WordDivider, read_divider
 from rescorer.weights import EMPTY, MIXTURE, OOV, WORDS
 
 if TYPE_CHECKING:
@@ -108,15 +109,30 @@ class PreparedList:
     """Data that each component kept when it prepared the list, by the component's name."""
     surfaces: tuple[Words, ...] = ()
     """Words of each hypothesis as its text is written. Empty if no model of the bundle reads these."""
+    surface_history: Words = ()
+    """``history`` in words as texts are written, for the same models."""
     n_units: int = 0
     """Number of pieces of words that models of the bundle score; a prefix of words that hypotheses share
     counts once for each model."""
     unread: Mapping[str, Collection[int]] = field(default_factory=dict)
     """Indices of the hypotheses that are too long for a model, by the name of the model. All its scores of
     the list are 0."""
+    word_models: frozenset[str] = frozenset()
+    """Names of the models in pieces of words of which the list needs probabilities of words, besides those
+    that its mixture needs."""
     compared: tuple[Words, ...] = ()
     """Words of each hypothesis by which merging and decision rules compare it with others. See
     ``ListRanker.text_normaliser``. Empty if the options compare no hypotheses."""
+
+    def without_previous(self) -> PreparedList:
+        """This list without its previous utterances."""
+        surface_history = split_text(self.nbest.context) if self.surfaces else ()
+        return replace(self, spoken=(), history=self.context, surface_history=surface_history)
+
+
+def split_text(text: str) -> Words:
+    """The words of a text as they are written."""
+    return tuple(text.split())
 
 
 class Outline(NamedTuple):
@@ -265,6 +281,10 @@ class Component:
         """Return the word encoders that the component needs, by the names that their encodings shall have."""
         return {}
 
+    def word_models(self, weights: Weights) -> Collection[str]:
+        """Return the names of the models in pieces of words whose probabilities of words it needs."""
+        return ()
+
     def ask(self, batch: Batch) -> Asked:
         """Ask for scores in addition to those of the batch's trie.
 
@@ -358,20 +378,37 @@ class LanguageModels(Component):
     def prepare(self, prepared: PreparedList) -> PreparedList:
         """Divide texts as they are written into words, if models of the bundle read these, and count pieces.
 
+        If a model in pieces of words can read the list, but not after its previous utterances, all models
+        score it without these.
+
         Raises:
             InvalidList: a text as it is written has too many words.
         """
-        nbest = prepared.nbest
-        context = tuple(nbest.context.split())
-        if self.bundle.surface:
-            surfaces = tuple(tuple(hypothesis.text.split()) for hypothesis in nbest.hypotheses)
+        nbest, bundle = prepared.nbest, self.bundle
+        if bundle.surface:
+            surfaces, context = (
+                tuple(split_text(one.text) for one in nbest.hypotheses),
+                split_text(nbest.context),
+            )
             check_lengths(nbest.id, surfaces, context)
-            prepared = replace(prepared, surfaces=surfaces)
+            is_read = not bundle.surface.isdisjoint(bundle.reads_previous)
+            said = normalise_previous(nbest.previous, split_text) if is_read else ()
+            history = join_history((one.words for one in said), context)
+            prepared = replace(prepared, surfaces=surfaces, surface_history=history)
+        prepared = self._count(prepared)
+        if prepared.unread and prepared.spoken:  # rather without what was said before than not at all
+            alone = self._count(prepared.without_previous())
+            prepared = alone if len(alone.unread) < len(prepared.unread) else prepared
+        return prepared
+
+    def _count(self, prepared: PreparedList) -> PreparedList:
+        """Count the pieces of texts and histories, and find the models for which some are too long."""
         n_units, unread = 0, dict[str, Collection[int]]()
         for name, counter in self._counters.items():
-            is_surface = name in self.bundle.surface
-            texts = prepared.surfaces if is_surface else prepared.words
-            counted = counter.count(texts, context if is_surface else prepared.context)
+            texts, history = prepared.words, prepared.history
+            if name in self.bundle.surface:
+                texts, history = prepared.surfaces, prepared.surface_history
+            counted = counter.count(texts, history)
             n_units += counted.total
             limit = self.bundle.units[name].n_positions or sys.maxsize
             if max(counted.lengths.values(), default=0) > limit:
@@ -410,8 +447,28 @@ class Mixture(Component):
     needs_scores = True
     columns = (MIXTURE,)
 
+    def __init__(self, bundle: Bundle, normalise: Callable[[str], Words]) -> None:
+        super().__init__(bundle, normalise)
+        self._dividers: dict[str, WordDivider] = {}
+
+    def bind(self, options: RescoreOptions, weights: Weights) -> Component:
+        """Raise ConfigError if the mixture has a model in pieces of words that do not say where words end."""
+        for name in self.word_models(weights):
+            if name not in self._dividers:
+                facts = self.bundle.units[name]
+                folder = self.bundle.files.subfolder(facts.folder)
+                self._dividers[name] = read_divider(folder, facts.text, facts.units, whole=facts.is_whole)
+            if self._dividers[name].word_starts is None:
+                raise ConfigError(f"mixture names the model {quote(name)}, {NO_WORD_STARTS}")
+        return self
+
+    def word_models(self, weights: Weights) -> Collection[str]:
+        return {name for name, share in weights.mixture.items() if share and name in self.bundle.units}
+
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
-        if not scored.weights.mixture:  # all models read pieces of words
+        if not scored.weights.mixture:  # there are only models in pieces of words
+            if scored.prepared.options.weights.mixture:  # for which the list is too long
+                columns[MIXTURE] = np.zeros(len(scored.prepared.words))
             return
         if found := scored.gather(lambda batch: sum_mixture(batch, scored.options)):
             columns[MIXTURE] = found[MIXTURE]

@@ -6,9 +6,10 @@ starts quickly and stays small.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TypeVar
 
 import numpy as np
@@ -41,7 +42,7 @@ from rescorer.scoring.components import (
 from rescorer.scoring.options import RescoreOptions, Weighting
 from rescorer.trie import Words
 from rescorer.types import LENGTH, Calibration, NBestList, Weights, WordConfidence
-from rescorer.weights import check_weights, totals
+from rescorer.weights import check_weights, totals, uses_model
 
 Kind = TypeVar("Kind", bound=Component)
 
@@ -171,12 +172,12 @@ class ListRanker:
         with phase(Phase.TEXT):
             check_list(nbest, options.weights, self._reserved_names)
             try:
-                words = self.normalise_texts([hypothesis.text for hypothesis in nbest.hypotheses])
+                words = self.normalise_texts([one.text for one in nbest.hypotheses], max_words)
             except (AttributeError, TypeError):
                 if error := find_wrong_hypothesis(nbest):
                     raise error from None
                 raise
-            context = self._normalise(nbest.context)
+            context = self._normalise(nbest.context, max_words + 1)
             check_lengths(nbest.id, words, context, max_words)
             history, spoken = context, tuple[SpokenWords, ...]()
             if nbest.previous:
@@ -192,17 +193,17 @@ class ListRanker:
                 spend(component.steps_to_prepare(prepared))
                 prepared = component.prepare(prepared)
             if options.compares_texts:
-                prepared = replace(prepared, compared=self._compared(prepared))
-                check_lengths(nbest.id, prepared.compared, context)
+                prepared = replace(prepared, compared=self._compared(prepared, max_words))
+                check_lengths(nbest.id, prepared.compared, context, max_words)
         return prepared
 
-    def _compared(self, prepared: PreparedList) -> tuple[Words, ...]:
-        """Return the words by which each hypothesis is compared with others."""
+    def _compared(self, prepared: PreparedList, max_words: int = MAX_WORDS) -> tuple[Words, ...]:
+        """Return the words by which each hypothesis is compared with others; see ``normalise_texts``."""
         if prepared.compared:
             return prepared.compared
         if self.text_normaliser.settings == self.bundle.normaliser.settings:
             return prepared.words
-        normalise = cache(self.text_normaliser.normalise)
+        normalise = cache(partial(self.text_normaliser.normalise, enough=max_words + 1))
         return tuple(normalise(hypothesis.text) for hypothesis in prepared.nbest.hypotheses)
 
     def prepare_texts(
@@ -217,18 +218,22 @@ class ListRanker:
             InvalidList: a text, or the context, is too long.
         """
         with phase(Phase.TEXT):
-            words = self.normalise_texts([hypothesis.text for hypothesis in nbest.hypotheses])
-            context = self._normalise(nbest.context)
+            words = self.normalise_texts([hypothesis.text for hypothesis in nbest.hypotheses], max_words)
+            context = self._normalise(nbest.context, max_words + 1)
             check_lengths(nbest.id, words, context, max_words)
-            prepared = PreparedList(nbest, words, context, options, (), history=context)
+            of_words = self.bundle.open_vocabulary - self.bundle.whole
+            prepared = PreparedList(nbest, words, context, options, (), history=context, word_models=of_words)
             return self.component(LanguageModels).prepare(prepared)
 
-    def normalise_texts(self, texts: Sequence[str]) -> tuple[Words, ...]:
-        """Return the canonical words of each text; equal texts are normalised once and share their words."""
+    def normalise_texts(self, texts: Sequence[str], max_words: int = MAX_WORDS) -> tuple[Words, ...]:
+        """Return the canonical words of each text; equal texts are normalised once and share their words.
+
+        Of a text with more than ``max_words`` words, only the first ones are returned, and one more.
+        """
         words: dict[str, Words] = {}
         for text in dict.fromkeys(texts):
             pause()
-            words[text] = self._normalise(text)
+            words[text] = self._normalise(text, max_words + 1)
         return tuple(map(words.__getitem__, texts))
 
     def columns(
@@ -239,10 +244,25 @@ class ListRanker:
             options, components = prepared.options, prepared.components
         else:
             components = options.components_of(prepared.nbest)
+        if prepared.unread.keys() & options.weights.mixture.keys():
+            options = self._mix_without(prepared.unread, options)
         scored, columns = ScoredList(prepared, parts, options), Columns()
         for component in components:
             component.add_columns(columns, scored)
         return columns
+
+    def _mix_without(self, unread: Collection[str], options: BoundOptions) -> BoundOptions:
+        """Return options without models for which a list is too long; the others' λ keep their proportions.
+
+        If none of the others has a λ, the bundle's n-gram stands for all.
+        """
+        weights = options.weights
+        others = {name: share for name, share in weights.mixture.items() if name not in unread and share}
+        if not others and self.bundle.ngram not in self.bundle.open_vocabulary:
+            others = {self.bundle.ngram: 1.0}
+        total = math.fsum(others.values())
+        shares = {name: share / total for name, share in others.items()}
+        return replace(options, weights=replace(weights, mixture=shares))
 
     def rank(
         self, prepared: PreparedList, parts: Sequence[ScoredPart], options: BoundOptions | None = None
@@ -266,13 +286,16 @@ class ListRanker:
         if prepared.unread:
             ranked = replace(ranked, degradation=LENGTH)
         if prepared.nbest.previous and not options.keep_order:
-            unread_by = [name for name in self.bundle.units if options.weights.lm.get(name)]
+            unread = [name for name in self.bundle.units if name not in self.bundle.reads_previous]
+            unread_by = [name for name in unread if uses_model(options.weights, name)]
             ranked = replace(ranked, previous_unread_by=unread_by)
         if options.keep_order:
             return ranked
         if options.decision.kind != "maximum":
             ranked = apply_rule(ranked, options.decision, words, self.text_normaliser)
         calibration = options.weights.calibration
+        if prepared.unread:  # a calibration belongs to totals that include all models
+            calibration = None
         return ranked if calibration is None else self._add_confidence(ranked, words, total, calibration)
 
     def _add_confidence(

@@ -54,7 +54,7 @@ class ConnectionGuard:
     Args:
         burst: resets that a connection may make without a pause.
         on_cut_off: called whenever a connection is cut off.
-        close: closes a connection.
+        close: closes a connection. It is called in a thread.
         clock: returns the time in seconds.
     """
 
@@ -105,9 +105,17 @@ class ConnectionGuard:
 
     def _cut(self, peer: str) -> None:
         self._dropped.add(peer)
-        log.warning("a connection that resets its calls is cut off", peer=peer, closed=self._close(peer))
         self._on_cut_off()
-        asyncio.get_running_loop().call_later(DROPPED_S, self._end_dropping, peer)
+        loop = asyncio.get_running_loop()
+        loop.call_later(DROPPED_S, self._end_dropping, peer)
+        closing = loop.run_in_executor(None, self._close, peer)  # among many descriptors, it takes long
+
+        def report(closed: asyncio.Future[bool]) -> None:
+            if not closed.cancelled():
+                is_closed = closed.exception() is None and closed.result()
+                log.warning("a connection that resets its calls is cut off", peer=peer, closed=is_closed)
+
+        closing.add_done_callback(report)
 
     def _end_dropping(self, peer: str) -> None:
         self._dropped.discard(peer)

@@ -201,7 +201,7 @@ class ListInputOptions(ListFormatOptions):
             choice = _find_mapped_format(source)
         elif not choice and reference is not None and Path(source).is_file():
             choice = detect_measured(source, reference)
-        is_local = (Path(source) / PLAN).is_file()
+        is_local = not is_url(source) and (Path(source) / PLAN).is_file()
         parts = None if is_local else find_parts(source, choice)
         if parts is None or f"{source.rstrip('/')}/{PLAN}" in parts.paths:
             return find_shard_outputs(source, choice)

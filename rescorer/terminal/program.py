@@ -175,7 +175,7 @@ def _list_inputs() -> Iterator[Path]:
     given = [str(value) for name in LIST_PARAMETERS for value in values.get(name) or ()]
     for name in given:
         for match in expand_globs([name]):
-            if not Path(match).is_dir():
+            if not os.path.isdir(match):  # which takes any name, however long
                 yield Path(match)
                 continue
             try:
@@ -234,7 +234,6 @@ def describe_shared_lists(n_shared: int, others: Mapping[str, int]) -> str:
     return f"compared on the {shared} that all files have; others: {counts}"
 
 
-SEE_JSON = "; --json names them all"
 MAX_EXAMPLES = 3
 """Number of errors of each kind that are printed, because every list of a file may have one."""
 MAX_REASONS = 100_000
@@ -270,6 +269,11 @@ class Rejections:
     def to_dict(self) -> dict[str, Any]:
         """Return the number of rejected lists and the reasons, as ``--json`` prints them."""
         return {"rejected": len(self), "rejected_lists": self.reasons}
+
+    @property
+    def see_json(self) -> str:
+        """The hint for ``report`` that ``--json`` names the other reasons."""
+        return f"; --json names {'them all' if len(self) <= MAX_REASONS else f'the first {MAX_REASONS:,}'}"
 
     def report(self, hint: str = "") -> None:
         """Print the first few reasons of each kind to standard error, and the number of the other reasons.

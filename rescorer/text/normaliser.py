@@ -41,7 +41,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from itertools import chain
+from itertools import chain, islice, repeat
 from math import ceil
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
@@ -300,8 +300,12 @@ class FirstRules:
         self._are_letters_plain = not any(map(str.isalpha, settings.multiwords))
         """Whether no letter joins words."""
 
-    def words_of(self, token: str) -> list[str]:
-        """Return the words of a token without white space; there may be none, or several."""
+    def words_of(self, token: str, enough: int | None = None) -> list[str]:
+        """Return the words of a token without white space; there may be none, or several.
+
+        Args:
+            enough: number of words after which no more are looked for; None: all of them.
+        """
         settings = self.settings
         if (
             self._are_letters_plain and token.isascii() and token.isalpha()
@@ -324,14 +328,15 @@ class FirstRules:
         if settings.case != "keep":
             forms = [form.lower() if settings.case == "lower" else form.upper() for form in forms]
         unsplit = [form for form in forms if form in settings.replace or matches(self._keep, form)]
+        parts: Iterable[str]
         if unsplit:
             parts = unsplit[:1]
         else:
             text = INNER_PUNCTUATION.sub(" ", THOUSANDS_SEPARATOR.sub("", forms[0])) if strip else forms[0]
             text = self._joiners.sub(" ", text) if self._joiners else text
-            parts = [strip_punctuation(part) if strip else part for part in text.split()]
+            parts = (strip_punctuation(part) if strip else part for part in text.split())
         replaced = (settings.replace.get(part, part) for part in parts if part)
-        return [word for part in replaced for word in part.split()]
+        return [*islice((word for part in replaced for word in part.split()), enough)]
 
 
 VARIANT = re.compile(r"(?<=.)\(\d+\)(?=\W*$)")
@@ -477,8 +482,12 @@ class SecondRules:
         """Whether no letter joins words."""
         self._has_signs = "-" not in letters
 
-    def words_of(self, token: str) -> list[str]:
-        """Return the words of a token without white space; there may be none, or several."""
+    def words_of(self, token: str, enough: int | None = None) -> list[str]:
+        """Return the words of a token without white space; there may be none, or several.
+
+        Args:
+            enough: number of words after which no more are looked for; None: all of them.
+        """
         if (
             self._are_letters_plain and token.isascii() and token.isalpha()
         ):  # most tokens: no mark to look for
@@ -487,8 +496,8 @@ class SecondRules:
         token = self._clean(token)
         if _ZERO_WIDTH_SPACE in token or any(map(str.isspace, token)):
             parts = token.replace(_ZERO_WIDTH_SPACE, " ").split()
-            return [word for part in parts for word in self._split(part)]
-        return self._split(token)
+            return [*islice((word for part in parts for word in self._split(part, enough)), enough)]
+        return self._split(token, enough)
 
     def _clean(self, token: str) -> str:
         """Compose and fold characters, and remove invisible ones."""
@@ -513,7 +522,7 @@ class SecondRules:
             for cluster in find_clusters(text)
         )
 
-    def _split(self, token: str) -> list[str]:
+    def _split(self, token: str, enough: int | None) -> list[str]:
         settings = self.settings
         if settings.variants:
             token = VARIANT.sub("", token)
@@ -526,14 +535,15 @@ class SecondRules:
             text = self._dash.sub(" ", text)
         if self._joiners:
             text = self._joiners.sub(" ", text)
-        words = []
-        for part in text.split():
-            stripped = self._strip(part.translate(_RESTORE)) if self._strips else part
-            if not stripped:
-                continue
-            whole = self._whole_word([stripped])
-            words += self._replaced(self._fold_case(stripped)) if whole is None else whole
-        return words
+        return [*islice(chain.from_iterable(map(self._words_of_part, text.split())), enough)]
+
+    def _words_of_part(self, part: str) -> list[str]:
+        """Return the words of a part of a token that no mark divides any more."""
+        stripped = self._strip(part.translate(_RESTORE)) if self._strips else part
+        if not stripped:
+            return []
+        whole = self._whole_word([stripped])
+        return self._replaced(self._fold_case(stripped)) if whole is None else whole
 
     def _whole_word(self, forms: list[str]) -> list[str] | None:
         """Return the words of a token if one of its forms is to be dropped, kept or replaced, otherwise
@@ -694,27 +704,34 @@ class Normaliser:
         """The word of each cached token that has exactly one word, as most tokens have."""
         self._cache_bytes = 0
 
-    def normalise(self, text: str) -> tuple[str, ...]:
-        """Return the canonical words of a text; there may be none."""
+    def normalise(self, text: str, enough: int | None = None) -> tuple[str, ...]:
+        """Return the canonical words of a text; there may be none.
+
+        Args:
+            enough: number of words after which no more are looked for, because the text is refused anyway;
+                None: all of them.
+        """
         tokens = text.split()
         try:
             words = [*map(self._single_words.__getitem__, tokens)]
         except KeyError:  # a token that is not in the cache, or not one word
-            words = self._normalise_tokens(tokens)
+            words = self._normalise_tokens(tokens, enough)
         return tuple(words)  # a tuple made from an iterator grows, and its memory is kept for reuse in vain
 
-    def _normalise_tokens(self, tokens: list[str]) -> list[str]:
+    def _normalise_tokens(self, tokens: list[str], enough: int | None) -> list[str]:
         try:
             return [*chain.from_iterable(map(self._cache.__getitem__, tokens))]
         except KeyError:  # a token that is not in the cache
-            return [*chain.from_iterable(map(self.normalise_token, tokens))]
+            found = map(self.normalise_token, tokens, repeat(enough))
+            return [*islice(chain.from_iterable(found), enough)]
 
-    def normalise_token(self, token: str) -> tuple[str, ...]:
-        """Return the canonical words of one token, which contains no white space."""
+    def normalise_token(self, token: str, enough: int | None = None) -> tuple[str, ...]:
+        """Return the canonical words of one token, which contains no white space; see ``normalise``."""
         words = self._cache.get(token)
         if words is None:
-            words = tuple(self._words_of(token))
-            if len(token) <= MAX_CACHED_CHARACTERS:
+            words = tuple(self._words_of(token, enough))
+            is_whole = enough is None or len(words) < enough
+            if is_whole and len(token) <= MAX_CACHED_CHARACTERS:
                 self._add_to_cache(token, words)
         return words
 

@@ -495,9 +495,11 @@ class AutoDecoder:
         scores: Tensor = head(input_ids=units).logits[0]
         return scores.float()
 
-    def log_probs(self, vectors: Tensor, rows: Tensor, units: Tensor) -> Tensor:
-        """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64."""
-        return score_edges(self.scores, self.config.vocabulary_size, vectors, rows, units)
+    def log_probs(
+        self, vectors: Tensor, rows: Tensor, units: Tensor, together: Tensor | None = None
+    ) -> Tensor:
+        """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64; see ``score_edges``."""
+        return score_edges(self.scores, self.config.vocabulary_size, vectors, rows, units, together)
 
     @cached_property
     def _exact(self) -> Any:

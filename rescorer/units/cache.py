@@ -153,6 +153,7 @@ def _check_identity(source: Path, is_recorded: bool) -> None:
 def _describe_folder(source: Path, folder: SealedFolder, **facts: Any) -> FoundModel:
     config = UnitConfig.from_dict(folder.read_json(CONFIG_FILE), str(folder.path / CONFIG_FILE))
     digest = (config.source or {}).get("sha256") or _hash(dict(folder.hashes))
+    digest = _hash([digest, config.prompt.to_dict()]) if config.prompt else digest
     start = config.start[0] if config.start else None
     identity = ImportedModel(str(digest), start, config.end, config.text, config.whole)
     return FoundModel(source, AddedModel(folder, identity), config, **facts)

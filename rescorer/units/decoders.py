@@ -439,8 +439,19 @@ def normalise(x: Tensor, tensors: Mapping[str, Tensor], name: str, config: Decod
     )
 
 
+TOGETHER = -1
+"""Number that stands for any of several units."""
+LOG_TINY = -80.0
+"""ln of the least probability of several units together that float32 can tell from 0."""
+
+
 def score_edges(
-    scores: Callable[[Tensor], Tensor], n_units: int, vectors: Tensor, rows: Tensor, units: Tensor
+    scores: Callable[[Tensor], Tensor],
+    n_units: int,
+    vectors: Tensor,
+    rows: Tensor,
+    units: Tensor,
+    together: Tensor | None = None,
 ) -> Tensor:
     """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64.
 
@@ -449,12 +460,26 @@ def score_edges(
     Args:
         scores: unnormalised log-probabilities of all units, (n, D) → (n, V).
         n_units: V.
+        together: units of which edges with the number ``TOGETHER`` have the sum of the probabilities; None:
+            there are no such edges.
     """
     out = torch.empty(len(units), dtype=torch.float64, device=vectors.device)
+    chosen = mark_units(together, n_units, vectors)
     for block, edges, places in row_blocks(rows, len(vectors), rows_per_block(vectors, n_units)):
         log_probs = scores(vectors[block]).log_softmax(dim=1)  # (n, V); faster than logsumexp
-        out[edges] = log_probs[places, units[edges]].double()
+        found = log_probs[places, units[edges].clamp_min(0)].double()
+        if chosen is not None:
+            sums = (log_probs.exp_() @ chosen.to(log_probs.dtype)).double().log().clamp_min(LOG_TINY)  # (n,)
+            found = torch.where(units[edges] == TOGETHER, sums[places], found)
+        out[edges] = found
     return out
+
+
+def mark_units(units: Tensor | None, n_units: int, like: Tensor) -> Tensor | None:
+    """1.0 for each of some units and 0.0 for all others, (V,), on the device of ``like``; None for None."""
+    if units is None:
+        return None
+    return torch.zeros(n_units, device=like.device).index_fill_(0, units, 1.0)
 
 
 COLUMNS, ROWS = 4096, 1024
@@ -499,31 +524,44 @@ class UnitNetwork:
             return functional.linear(vectors, weight.double(), None if bias is None else bias.double())
         return linear(vectors, weight, bias)
 
-    def log_probs(self, vectors: Tensor, rows: Tensor, units: Tensor) -> Tensor:
-        """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64."""
+    def log_probs(
+        self, vectors: Tensor, rows: Tensor, units: Tensor, together: Tensor | None = None
+    ) -> Tensor:
+        """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64; see ``score_edges``."""
         weight = self.tensors[f"{self.output_name}.weight"]
         is_plain = weight.dtype == torch.float32 and not is_multiplied_in_int8(weight)
         if is_plain and weight.device.type == "cpu" and len(weight) > COLUMNS:
-            return self._log_probs_by_columns(weight, vectors, rows, units)
-        return score_edges(self.scores, len(weight), vectors, rows, units)
+            return self._log_probs_by_columns(weight, vectors, rows, units, together)
+        return score_edges(self.scores, len(weight), vectors, rows, units, together)
 
-    def _log_probs_by_columns(self, weight: Tensor, vectors: Tensor, rows: Tensor, units: Tensor) -> Tensor:
+    def _log_probs_by_columns(
+        self, weight: Tensor, vectors: Tensor, rows: Tensor, units: Tensor, together: Tensor | None
+    ) -> Tensor:
         """Like ``score_edges``, with the scores of some units at a time, which fit into a CPU's cache."""
         bias = self.tensors.get("output.bias")
+        marks = mark_units(together, len(weight), vectors)
         out = torch.empty(len(units), dtype=torch.float64)
         for block, edges, places in row_blocks(rows, len(vectors), ROWS):
             x, chosen = vectors[block], units[edges]
             log_sum = torch.full((len(x),), -math.inf, dtype=torch.float64)
+            log_sum_together = log_sum.clone()
             found = torch.empty(len(chosen), dtype=torch.float64)
             for start in range(0, len(weight), COLUMNS):
                 columns = slice(start, start + COLUMNS)
                 scores = linear(x, weight[columns], None if bias is None else bias[columns])
-                # faster than logsumexp
-                part = scores.amax(dim=1) - scores.log_softmax(dim=1).amax(dim=1)
-                log_sum = torch.logaddexp(log_sum, part.double())
+                normalised = scores.log_softmax(dim=1)  # faster than logsumexp
+                part = (scores.amax(dim=1) - normalised.amax(dim=1)).double()
+                log_sum = torch.logaddexp(log_sum, part)
+                if marks is not None:
+                    sums = (normalised.exp_() @ marks[columns]).double().log() + part
+                    log_sum_together = torch.logaddexp(log_sum_together, sums)
                 inside = ((chosen >= start) & (chosen < start + COLUMNS)).nonzero().squeeze(1)
                 found[inside] = scores[places[inside], chosen[inside] - start].double()
-            out[edges] = found - log_sum[places]
+            found -= log_sum[places]
+            if marks is not None:
+                sums = (log_sum_together - log_sum).clamp_min(LOG_TINY)
+                found = torch.where(chosen == TOGETHER, sums[places], found)
+            out[edges] = found
         return out
 
     @torch.inference_mode()

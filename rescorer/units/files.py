@@ -18,6 +18,7 @@ from torch import Tensor
 
 from rescorer.errors import BundleError, quote
 from rescorer.models import CONTEXT_CACHE_BYTES
+from rescorer.models.contexts import BOOKKEEPING_BYTES
 from rescorer.models.kernels import torch_device
 from rescorer.models.network_files import CONFIG_FILE, WEIGHTS_FILE
 from rescorer.runtime import apply_threads
@@ -25,6 +26,7 @@ from rescorer.safe_input import Folder, descriptor_path, read_tensor_header
 from rescorer.units.automodel import AutoModelConfig, load_decoder
 from rescorer.units.decoders import Decoder, DecoderConfig, check_finite, check_tensors, set_precision
 from rescorer.units.model import DecoderScorer, TreeDecoder, UnitLanguageModel
+from rescorer.units.prompts import Prompt, read_before
 from rescorer.units.recurrent import RecurrentConfig, RecurrentDecoder
 from rescorer.units.tokens import Tokenizer, WordDivider, change_of, read_divider
 
@@ -51,6 +53,8 @@ class UnitConfig:
     """Whether texts are divided as a whole, because words by themselves are divided otherwise."""
     units: tuple[str, ...] = ()
     """Names of the units in the order of the decoder's numbers, if the tokenizer numbers them otherwise."""
+    prompt: Prompt | None = None
+    """What is read before a sentence; None: only its context."""
     check: Mapping[str, Any] | None = None
     """Measurements at import, such as the perplexity per word."""
     source: Mapping[str, Any] | None = None
@@ -80,7 +84,9 @@ class UnitConfig:
         """Plain data that ``from_dict`` reads back."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         plain |= {"decoder": self.decoder.to_dict(), "start": list(self.start), "units": list(self.units)}
-        return plain if self.units else {name: value for name, value in plain.items() if name != "units"}
+        plain["prompt"] = self.prompt and self.prompt.to_dict()
+        optional = {"units", "prompt"}
+        return {name: value for name, value in plain.items() if value or name not in optional}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], place: str) -> UnitConfig:
@@ -100,7 +106,10 @@ class UnitConfig:
         try:
             kinds: Mapping[str, Any] = {"kind": RecurrentConfig, "runtime": AutoModelConfig}
             kind = next((kinds[key] for key in kinds if key in decoder), DecoderConfig)
-            changes = {"decoder": kind.from_dict(decoder), "start": tuple(start), "units": tuple(units)}
+            changes: dict[str, Any] = {"decoder": kind.from_dict(decoder), "start": tuple(start)}
+            changes["units"] = tuple(units)
+            if values.get("prompt") is not None:
+                changes["prompt"] = Prompt.from_dict(values["prompt"])
             return cls(**{"end": None, **values, **changes})
         except BundleError as error:
             raise BundleError(f"{place}: {error}") from None
@@ -189,5 +198,18 @@ def _assemble(
         decoder = load_decoder(config.decoder, tensors, dtype)
     else:
         decoder = Decoder(config.decoder, tensors)
+    if config.prompt is not None and isinstance(decoder, Decoder) and context_cache_bytes:
+        context_cache_bytes = max(context_cache_bytes, _size_cache(decoder, divider, config.prompt))
     scorer = DecoderScorer(decoder, next(iter(config.start), None), config.end, context_cache_bytes)
-    return UnitLanguageModel(scorer, divider, name, config.start[1:])
+    return UnitLanguageModel(scorer, divider, name, config.start[1:], config.prompt)
+
+
+CONVERSATIONS = 4
+"""Number of conversations for which the cache of a decoder that reads them has room."""
+
+
+def _size_cache(decoder: Decoder, divider: WordDivider, prompt: Prompt) -> int:
+    """Size in bytes of the cache that a decoder needs for ``CONVERSATIONS``."""
+    row_values = decoder.output_size + 2 * decoder.config.layers * decoder.key_size
+    n_rows = len(read_before(divider, (), prompt).units) + prompt.max_units
+    return CONVERSATIONS * n_rows * (4 * row_values + BOOKKEEPING_BYTES)

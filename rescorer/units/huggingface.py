@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rescorer.errors import BundleError, did_you_mean, quote
+from rescorer.errors import BundleError, ConfigError, did_you_mean, quote
 from rescorer.safe_input import Folder, TensorInfo, descriptor_path, read_tensor_header
 from rescorer.units.decoders import MAX_SIZE, Activation, DecoderConfig, check_tensors
 
@@ -480,6 +481,87 @@ def pair_halves(config: DecoderConfig, rows: Tensor) -> Tensor:
     n_pairs = len(config.rotary_frequencies)
     turned = heads[:, : 2 * n_pairs].unflatten(1, (2, n_pairs)).transpose(1, 2).flatten(1, 2)
     return torch.cat([turned, heads[:, 2 * n_pairs :]], dim=1).flatten(0, 1)
+
+
+def part_halves(config: DecoderConfig, rows: Tensor) -> Tensor:
+    """Reorder the rows of each head, all of which are turned: the inverse of ``pair_halves``."""
+    return rows.unflatten(0, (-1, config.head_size // 2, 2)).transpose(1, 2).flatten(0, 2)
+
+
+def to_llama(config: DecoderConfig, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], Tensors]:
+    """Write a decoder as a configuration and tensors of LLaMA: the inverse of ``translate``.
+
+    Projections and the scale of the embedding are folded into its table and the output layer. LLaMA has no
+    windows: where layers have one, scores are equal up to that number of units.
+
+    Raises:
+        ConfigError: the decoder is not of LLaMA's form.
+    """
+    for reason in _find_differences(config, tensors):
+        raise ConfigError(f"the model cannot be written as a LLaMA of transformers: {reason}")
+    tensors = dict(tensors)
+    table, output = tensors["embedding.weight"].float(), tensors.pop("output.weight", None)
+    before, after = (tensors.pop(f"{part}_projection.weight", None) for part in ("input", "output"))
+    changed = config.embedding_scale * (table if before is None else table @ before.T)
+    if output is not None or after is not None or before is not None or config.embedding_scale != 1.0:
+        output = table if output is None else output.float()
+        tensors["output.weight"] = output if after is None else output @ after
+    tensors["embedding.weight"] = changed
+    longest = min([config.context_length, *filter(None, config.windows)])
+    values = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": config.vocabulary_size,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.key_heads,
+        "head_dim": config.head_size,
+        "intermediate_size": config.feedforward_size,
+        "max_position_embeddings": longest,
+        "rms_norm_eps": config.norm_epsilon,
+        "hidden_act": "silu",
+        "rope_theta": _find_base(config),
+        "tie_word_embeddings": "output.weight" not in tensors,
+        "torch_dtype": "float32",
+    }
+    found = Tensors()
+    for ours, theirs in _list_names(FAMILIES["llama"], config.layers):
+        if ours not in tensors:
+            continue
+        parts = [tensors[ours].float()]
+        if ours.endswith("attention_input.weight"):
+            queries, keys, others = _split_heads("llama", config, parts[0])
+            parts = [part_halves(config, queries), part_halves(config, keys), others]
+        elif ours.endswith("feedforward_input.weight"):
+            parts = list(parts[0].chunk(2))
+        for name, part in zip(theirs, parts, strict=True):
+            found[name.removeprefix("^") if name.startswith("^") else f"model.{name}"] = part.contiguous()
+    return values, found
+
+
+def _find_base(config: DecoderConfig) -> float:
+    """The base of rotary frequencies, which are base^(-2i/d)."""
+    frequencies = config.rotary_frequencies
+    return round(float(frequencies[1] ** -(config.head_size / 2)), 6) if len(frequencies) > 1 else 10_000.0
+
+
+def _find_differences(config: DecoderConfig, tensors: Mapping[str, Tensor]) -> Iterator[str]:
+    """Say in which ways a decoder is not a LLaMA."""
+    head_size = config.head_size
+    if config.norm != "rms" or config.norm_after or config.parallel or "norm.weight" not in tensors:
+        yield "its layers are not normalised like those of LLaMA"
+    if config.activation != "silu" or not config.gated:
+        yield "its feed-forward network is not a SwiGLU"
+    expected = [_find_base(config) ** -(i / head_size) for i in range(0, head_size, 2)]
+    if config.positions != "rotary" or not np.allclose(config.rotary_frequencies, expected, rtol=1e-6):
+        yield "its positions are not those of LLaMA without scaling"
+    scales = (config.rotary_scale, (config.query_scale or head_size**-0.5) * head_size**0.5)
+    if not np.allclose(scales, 1.0):
+        yield "its queries are scaled otherwise"
+    foreign = (".bias", "query_norm.weight", "key_norm.weight", "output_norm.weight")
+    if other := next((name for name in tensors if name.endswith(foreign)), None):
+        yield f"LLaMA has no {other}"
 
 
 MAX_SHARDS = 1000

@@ -38,7 +38,7 @@ from rescorer.models.network_files import (
     WEIGHTS_FILE,
 )
 from rescorer.safe_input import Folder, open_regular
-from rescorer.trie import Words, build_trie
+from rescorer.trie import SENTENCE_END, Words, build_trie
 from rescorer.types import NBestList
 from rescorer.units import huggingface
 from rescorer.units.automodel import AutoModelConfig, is_installed, read_automodel
@@ -46,6 +46,7 @@ from rescorer.units.decoders import DecoderConfig, check_finite
 from rescorer.units.files import TextForm, UnitConfig, load_unit_model, make_model
 from rescorer.units.gguf import GgufFile
 from rescorer.units.model import MAX_DIFFERENCE, DecoderScorer, UnitLanguageModel
+from rescorer.units.prompts import Prompt, check_units, read_before
 from rescorer.units.recurrent import RecurrentConfig
 from rescorer.units.smoothing import smooth_channels
 from rescorer.units.tokens import (
@@ -187,6 +188,10 @@ class Candidate:
     """For a start, the perplexity per word after it; for an end, its mean ln P after sentences."""
 
 
+CHOOSE_BY_TEXT = "import it by `rescorer-train import … --validation TEXT`, with a text of short sentences"
+"""Advice if the sentences of lists cannot choose start and end."""
+
+
 def split_words(text: str) -> Words:
     """The words of a text as they are written."""
     return tuple(text.split())
@@ -212,7 +217,10 @@ def first_best_sentences(
     if not sentences and errors:
         raise errors[0]
     if not sentences:
-        raise ConfigError("the first hypotheses of the lists have no words to choose start and end by")
+        raise ConfigError(
+            "the first hypotheses of the lists have no words to choose start and end of the model by; "
+            f"{CHOOSE_BY_TEXT}"
+        )
     return list(sentences)
 
 
@@ -278,11 +286,13 @@ def find_unit(tokenizer: Tokenizer, name: str | int) -> int | None:
     return units[0] if len(units) == 1 else None
 
 
-def _score_after(model: UnitLanguageModel, start: int | None, end: int | None = None) -> UnitLanguageModel:
-    """The same network and tokenizer, which are slow to make, with another start and end."""
+def _score_after(
+    model: UnitLanguageModel, start: int | None, end: int | None = None, prompt: Prompt | None = None
+) -> UnitLanguageModel:
+    """The same network and tokenizer, which are slow to make, with another start, end and prompt."""
     assert isinstance(model.scorer, DecoderScorer)
     scorer = DecoderScorer(model.scorer.decoder, start, end, context_cache_bytes=0)
-    return UnitLanguageModel(scorer, model.divider, model.name)
+    return UnitLanguageModel(scorer, model.divider, model.name, prompt=prompt)
 
 
 def score_sentences(model: UnitLanguageModel, sentences: Sequence[Words]) -> tuple[float, int]:
@@ -315,7 +325,9 @@ def check_model(model: UnitLanguageModel, config: UnitConfig, sentences: Sequenc
         BundleError: they differ by more than ``MAX_DIFFERENCE`` per word.
     """
     context = sentences[0][:3]
-    pairs = [(words, () if n % 3 else context) for n, words in enumerate(_vary(sentences[:CHECKED]))]
+    spoken = (*context, SENTENCE_END, *sentences[-1][:5], SENTENCE_END)
+    befores = [context, (), spoken if config.prompt else ()]
+    pairs = [(words, befores[n % 3]) for n, words in enumerate(_vary(sentences[:CHECKED]))]
     pairs = [(words, said) for words, said in pairs if fits(model, (*said, *words))]
     hypotheses, contexts = [words for words, _ in pairs], [said for _, said in pairs]
     trie = build_trie(hypotheses, contexts)
@@ -376,12 +388,13 @@ def check_precisions(folder: Path, sentences: Sequence[Words]) -> dict[str, Prec
     return found
 
 
-def score_alone(model: UnitLanguageModel, config: UnitConfig, words: Words, context: Words = ()) -> float:
-    """ln P of one text after its context, read alone in float64: the slow twin of ``UnitLanguageModel``."""
-    texts = [(*context, *words), context]
+def score_alone(model: UnitLanguageModel, config: UnitConfig, words: Words, history: Words = ()) -> float:
+    """ln P of one text after its history, read alone in float64: the slow twin of ``UnitLanguageModel``."""
+    texts = [(*history, *words), history]
     log_probs = []
     for text, ends in zip(texts, (config.end, None), strict=True):
-        units = [*config.start, *model.divider.divide_text(text), *([] if ends is None else [ends])]
+        before = read_before(model.divider, text, config.prompt)
+        units = [*config.start, *before.units, *([] if ends is None else [ends])]
         if len(units) <= 1:  # nothing is predicted
             log_probs.append(0.0)
             continue
@@ -429,6 +442,7 @@ def import_model(
     on_step: Callable[[str], object] = lambda step: None,
     *,
     whole: bool | None = None,
+    prompt: Prompt | None = None,
 ) -> Imported:
     """Choose how a model scores, check it, and write its folder.
 
@@ -438,10 +452,11 @@ def import_model(
         start, end: ``auto``, ``none``, or the name or number of a unit.
         on_step: called with the name of each step, before it begins.
         whole: whether texts are divided as a whole; None: if some sentences have to be.
+        prompt: what is read before a sentence; None: only its context. It does not choose start and end.
 
     Raises:
         BundleError: the model cannot be used.
-        ConfigError: there are no sentences, or no unit of a name.
+        ConfigError: there are no sentences, no unit of a name, or the prompt does not fit the model.
         OSError: the folder cannot be written.
     """
     sentences = [words for words in sentences if words][:CHOSEN_BY]
@@ -454,11 +469,16 @@ def import_model(
     source = {**foreign.source, "sha256": foreign.digest()}
     if whole is None:
         whole = WordDivider(tokenizer, change_of(text)).find_inseparable(sentences) is not None
-    config = UnitConfig(foreign.decoder, (0,), None, text, whole, foreign.units, source=source)
+    config = UnitConfig(foreign.decoder, (0,), None, text, whole, foreign.units, prompt, source=source)
     model = make_model(config, foreign.tensors, tokenizer, context_cache_bytes=0)
+    if prompt is not None:
+        check_units(model.divider, prompt, model.scorer.decoder.n_positions)
     sentences = [words for words in sentences if fits(model, words)]
     if not sentences:
-        raise ConfigError("all sentences are longer than the model can read; name a file of shorter ones")
+        raise ConfigError(
+            f"all sentences have more than the {model.scorer.decoder.n_positions:,} pieces of words that the "
+            f"model can read, so that they cannot choose its start and end; {CHOOSE_BY_TEXT}"
+        )
     named = [] if start in (AUTO, NONE) else [_require_unit(tokenizer, start, "start")]
     starts = []
     if isinstance(start, str) and start != NONE:  # a number is a choice that was made before
@@ -469,7 +489,7 @@ def import_model(
     ends = choose_end(foreign, model, sentences) if end == AUTO else []
     if end != NONE:
         config = replace(config, end=ends[0].unit if ends else _require_unit(tokenizer, end, "end"))
-    model = _score_after(model, next(iter(config.start), None), config.end)
+    model = _score_after(model, next(iter(config.start), None), config.end, prompt)
     config, check = check_and_write(foreign, config, model, sentences, folder, on_step)
     return Imported(config, starts, ends, check, sum(tensor.numel() for tensor in foreign.tensors.values()))
 

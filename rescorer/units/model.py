@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -13,14 +14,23 @@ from torch import Tensor
 from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.models.contexts import ContextCache, RowCache
 from rescorer.models.kernels import project_rows, to_device
-from rescorer.models.language_model import VectorModel
 from rescorer.models.neural import read_recurrently
 from rescorer.models.tree_attention import PrefixTree, build_prefix_tree
 from rescorer.runtime import Phase, phase
 from rescorer.trie import EdgeScores, HypothesisTrie, Words
+from rescorer.units.decoders import TOGETHER
+from rescorer.units.prompts import Prompt
 from rescorer.units.recurrent import RecurrentDecoder
-from rescorer.units.tokens import WordDivider, build_unit_trie, build_whole_trie
+from rescorer.units.tokens import (
+    UnitTrie,
+    WholeTrie,
+    WordDivider,
+    build_unit_trie,
+    build_whole_trie,
+)
 
+END_RATE = 1 / 16
+"""Probability of the end of a sentence after each word, where a model does not score ends."""
 MAX_DIFFERENCE = 1e-4
 """Largest difference per word, in nats, between scores of tries and of one text at a time."""
 
@@ -39,8 +49,10 @@ class TreeDecoder(Protocol):
     ) -> tuple[Tensor, np.ndarray]:
         """See ``tree_attention.tree_vectors``."""
 
-    def log_probs(self, vectors: Tensor, rows: Tensor, units: Tensor) -> Tensor:
-        """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64."""
+    def log_probs(
+        self, vectors: Tensor, rows: Tensor, units: Tensor, together: Tensor | None = None
+    ) -> Tensor:
+        """See ``decoders.score_edges``."""
 
     def sequence_log_probs(self, units: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
         """ln P of each unit after the first given those before it, (T - 1,): the slow twin."""
@@ -73,14 +85,35 @@ class DecoderScorer:
 
     def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
         """See ``VectorModel``."""
+        return self.score_together(trie, np.zeros(0, dtype=np.int64), projections)[0]
+
+    @torch.inference_mode()
+    def score_together(
+        self,
+        trie: HypothesisTrie,
+        nodes: np.ndarray,
+        projections: Mapping[str, np.ndarray] | None = None,
+        together: np.ndarray | None = None,
+    ) -> tuple[EdgeScores, np.ndarray]:
+        """Score every edge, and find the probability of any of several units after some nodes.
+
+        Args:
+            nodes: (n,) nodes of the trie; without a start, no roots without a context.
+            together: the units.
+
+        Returns:
+            The scores as ``score`` returns them, and (n,) float64 ln P that one of the units comes next.
+        """
         ids = np.append(_read_numbers(trie.words), self.end or 0)
-        vectors, rows = self._read(trie, ids, leaves=self.end is not None or bool(projections))
+        leaves = self.end is not None or bool(projections) or len(nodes) > 0
+        vectors, rows = self._read(trie, ids, leaves=leaves)
         log_probs = np.zeros(trie.n_edges)
         scored = slice(trie.n_edges if self.end is not None else trie.n_nodes - trie.n_roots)
         with phase(Phase.OUTPUT):
-            log_probs[scored] = self._log_probs(
-                vectors, rows[trie.edge_parent[scored]], ids[trie.edge_word[scored]]
-            )
+            places = np.append(rows[trie.edge_parent[scored]], rows[nodes])
+            targets = np.append(ids[trie.edge_word[scored]], np.full(len(nodes), TOGETHER))
+            found = self._log_probs(vectors, places, targets, together)
+            log_probs[scored], sums = np.split(found, [len(found) - len(nodes)])
             if self.start is None:
                 is_empty = np.array([not len(context) for context in trie.contexts], dtype=bool)
                 at_root = trie.edge_parent < trie.n_roots
@@ -89,7 +122,7 @@ class DecoderScorer:
                 name: trie.mean_paths(project_rows(vectors, projection)[rows])
                 for name, projection in (projections or {}).items()
             }
-        return EdgeScores(log_probs, np.zeros(trie.n_edges, dtype=bool), encodings)
+        return EdgeScores(log_probs, np.zeros(trie.n_edges, dtype=bool), encodings), sums
 
     @torch.inference_mode()
     def score_ends(self, trie: HypothesisTrie, units: Sequence[int]) -> np.ndarray:
@@ -117,13 +150,20 @@ class DecoderScorer:
             )
             return vectors, row_of_node[tree.trie_nodes]
 
-    def _log_probs(self, vectors: Tensor, rows: np.ndarray, units: np.ndarray) -> np.ndarray:
-        """ln P of units, (n,), from the vectors at some rows; no scores are computed at other rows."""
+    def _log_probs(
+        self, vectors: Tensor, rows: np.ndarray, units: np.ndarray, together: np.ndarray | None = None
+    ) -> np.ndarray:
+        """ln P of units, (n,), from the vectors at some rows; no scores are computed at other rows.
+
+        Args:
+            together: see ``decoders.score_edges``.
+        """
         device = vectors.device
         used, index = np.unique(rows, return_inverse=True)
         vectors = vectors.index_select(0, to_device(used, device))
         places, targets = to_device(index, device), to_device(units, device)
-        log_probs: np.ndarray = self.decoder.log_probs(vectors, places, targets).cpu().numpy()
+        chosen = None if together is None else to_device(together, device)
+        log_probs: np.ndarray = self.decoder.log_probs(vectors, places, targets, chosen).cpu().numpy()
         return log_probs
 
 
@@ -137,22 +177,28 @@ class UnitLanguageModel:
 
     Its vocabulary is open: no word is unknown to it, so that it has no share in P(``<unk>``).
 
+    Probabilities of words follow from those of units, see ``UnitTrie.complete``. Where the model does not say
+    all that they need, a constant stands in, so that they still sum to at most 1: a model without an end ends
+    texts at the rate ``END_RATE``, and without a start, any unit of the tokenizer may be the first.
+
     Args:
         scorer: scores tries of units.
         opening: units before every text, besides the first one.
+        prompt: what is read before a sentence; None: only its context.
     """
 
     backward = False
 
     def __init__(
         self,
-        scorer: VectorModel | DecoderScorer,
+        scorer: DecoderScorer,
         divider: WordDivider,
         name: str = "units",
         opening: Sequence[int] = (),
+        prompt: Prompt | None = None,
     ) -> None:
         self.name, self.scorer, self.divider = name, scorer, divider
-        self.opening = tuple(opening)
+        self.opening, self.prompt = tuple(opening), prompt
 
     @property
     def vector_size(self) -> int:
@@ -167,13 +213,61 @@ class UnitLanguageModel:
     def log_share(self, word: str) -> float:
         return 0.0
 
-    @torch.inference_mode()
+    @property
+    def scores_words(self) -> bool:
+        return self.divider.word_starts is not None
+
     def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
-        trie = trie.within_sentence
+        return self._score(trie, projections)
+
+    def score_words(
+        self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None
+    ) -> EdgeScores:
+        return self._score(trie, projections, self.divider.word_starts)
+
+    @torch.inference_mode()
+    def _score(
+        self,
+        trie: HypothesisTrie,
+        projections: Mapping[str, np.ndarray] | None,
+        word_starts: np.ndarray | None = None,
+    ) -> EdgeScores:
+        """Score a trie.
+
+        Args:
+            word_starts: units that begin words; None: no probabilities of words are needed.
+        """
+        if self.prompt is None:
+            trie = trie.within_sentence
         with phase(Phase.TEXT):
             build = build_whole_trie if self.divider.whole else build_unit_trie
-            units = build(trie, self.divider, self.opening)
-        found = self.scorer.score(units.trie, projections)
+            units = build(trie, self.divider, self.opening, self.prompt)
+        if word_starts is None or isinstance(units, WholeTrie):
+            found, words = self.scorer.score(units.trie, projections), None
+        else:
+            starts = word_starts if self.scorer.end is None else np.union1d(word_starts, self.scorer.end)
+            nodes = np.unique(units.word_ends[~units.is_start])
+            found, sums = self.scorer.score_together(units.trie, nodes, projections, starts)
+            boundaries = np.append(sums, 0.0)[np.searchsorted(nodes, units.word_ends)]
+            words = self._complete(trie, units, units.fold(trie, found.log_probs), boundaries)
         values = units.fold(trie, found.log_probs)
         encodings = {name: units.rows(rows) for name, rows in found.encodings.items()}
-        return EdgeScores(values, np.zeros(trie.n_edges, dtype=bool), encodings)
+        unknown = np.zeros(trie.n_edges, dtype=bool)
+        return EdgeScores(values, unknown, encodings, word_log_probs=words)
+
+    def _complete(
+        self, trie: HypothesisTrie, units: UnitTrie, values: np.ndarray, boundaries: np.ndarray
+    ) -> np.ndarray:
+        """ln P of each word and ``</s>``, (E,); see ``UnitTrie.complete``, whose arguments these are too."""
+        completed, n_inner = units.complete(trie, values, boundaries), trie.n_nodes - trie.n_roots
+        nodes, above = np.arange(trie.n_roots, trie.n_nodes), trie.parent[trie.n_roots :]
+        one_of_all = math.log(self.divider.tokenizer.size)
+        if self.scorer.start is None:  # nothing predicts the first unit where nothing was read
+            is_read = np.array([len(context) > 0 for context in units.trie.contexts], dtype=bool)
+            is_first = units.is_start & ~np.append(is_read, np.zeros(trie.n_nodes - trie.n_roots, dtype=bool))
+            completed[is_first[trie.edge_parent]] -= one_of_all
+        completed[:n_inner][units.word_ends[nodes] == units.word_ends[above]] -= one_of_all  # without units
+        if self.scorer.end is None:
+            completed[:n_inner] += math.log1p(-END_RATE)
+            completed[n_inner:] = math.log(END_RATE)
+        return completed

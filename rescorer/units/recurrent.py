@@ -1,16 +1,19 @@
 """Recurrent networks of other toolkits: LSTMs, GRUs and Elman's networks over units.
 
 The layers are those of ``rescorer.models.networks``, with the parameters of ``torch.nn``. Blocks may stand
-between the layers and the output layer, each of which multiplies by a matrix, normalises and activates.
+between the layers and the output layer, each of which multiplies by a matrix, normalises and activates; or
+only a matrix, which projects to the size of the embedding (Sak et al. 2014).
 
 Tensors, where H is the hidden size and G·H the rows of a layer's gates:
 
     embedding.weight (V, E)
     recurrent.weight_ih_lN (G·H, E or H), recurrent.weight_hh_lN (G·H, H), recurrent.bias_{ih,hh}_lN (G·H)
+    projection.weight (E, H), if there is a projection
     blocks.N.weight (B, H or the B before), blocks.N.bias, blocks.N.norm.weight (B), blocks.N.norm.bias
     output.weight (V, D), output.bias (V)
 
-D is the size of the last block, or else H. Without ``output.weight`` the embedding is the output layer.
+D is the size of the last block, or else E if there is a projection, or else H. Without ``output.weight`` the
+embedding is the output layer.
 """
 
 from __future__ import annotations
@@ -60,6 +63,8 @@ class RecurrentConfig(UnitNetworkConfig):
     """Size of each block between the layers and the output layer."""
     block_activation: Activation = "leaky_relu"
     norm_epsilon: float = 1e-5
+    projected: bool = False
+    """Whether a matrix projects the output of the layers to the size of the embedding."""
 
     def _find_problems(self) -> Iterator[str]:
         yield from check_count("vocabulary_size", self.vocabulary_size, MAX_UNITS)
@@ -76,12 +81,16 @@ class RecurrentConfig(UnitNetworkConfig):
             yield f"blocks is {str(self.blocks)[:100]}; expected at most {MAX_BLOCKS} sizes"
         for size in self.blocks:
             yield from check_count("the size of a block", size, MAXIMA["hidden_size"])
+        if not isinstance(self.projected, bool) or (self.projected and self.blocks):
+            yield f"projected is {self.projected!r}; expected true or false, and false if there are blocks"
         if not isinstance(self.norm_epsilon, float) or not 0 < self.norm_epsilon < 1:
             yield f"norm_epsilon is {self.norm_epsilon!r}; expected a number between 0 and 1"
 
     @property
     def output_size(self) -> int:
         """D, length of a context vector."""
+        if self.projected:
+            return self.embedding_size
         return self.blocks[-1] if self.blocks else self.hidden_size
 
     def tensor_shapes(self) -> tuple[Shapes, Shapes]:
@@ -93,7 +102,9 @@ class RecurrentConfig(UnitNetworkConfig):
             shapes[f"recurrent.weight_ih_l{layer}"] = (gates, below)
             shapes[f"recurrent.weight_hh_l{layer}"] = (gates, self.hidden_size)
             shapes |= {f"recurrent.bias_{part}_l{layer}": (gates,) for part in ("ih", "hh")}
-        below = self.hidden_size
+        if self.projected:
+            shapes["projection.weight"] = (self.embedding_size, self.hidden_size)
+        below = self.embedding_size if self.projected else self.hidden_size
         for number, size in enumerate(self.blocks):
             shapes[f"blocks.{number}.weight"] = (size, below)
             names = ("bias", "norm.weight", "norm.bias")
@@ -153,6 +164,8 @@ class RecurrentDecoder(UnitNetwork):
 
     def _vectors(self, x: Tensor) -> Tensor:
         """Context vectors from the output of the last layer, (n, H) → (n, D)."""
+        if self.config.projected:
+            x = multiply(x, self.tensors, "projection")
         for number, size in enumerate(self.config.blocks):
             x = multiply(x, self.tensors, f"blocks.{number}")
             gain, bias = (self.tensors[f"blocks.{number}.norm.{part}"].to(x) for part in ("weight", "bias"))

@@ -17,6 +17,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import compress, count
 from operator import ne
 from threading import Lock
@@ -28,7 +29,8 @@ import numpy as np
 from rescorer.errors import BundleError, ConfigError, InputError, quote
 from rescorer.models.network_files import TOKENIZER_FILE, TOKENIZER_FILES, UNKNOWN
 from rescorer.safe_input import SURROGATE, Folder, file_identity
-from rescorer.trie import HypothesisTrie, Words, build_trie
+from rescorer.trie import SENTENCE_END, HypothesisTrie, Words, build_trie
+from rescorer.units.prompts import Prompt, read_before
 
 if TYPE_CHECKING:
     from rescorer.models.bundle import UnitFacts
@@ -37,6 +39,9 @@ MAX_TOKENIZER_BYTES = 64 << 20
 """Largest file of a tokenizer; those of 250,000 units have 35 MB."""
 MAX_UNITS = 1_000_000
 """Largest vocabulary of a model."""
+MAX_STRINGS = 4_000_000
+"""Largest number of names of units in the file of a tokenizer: of each once, and twice in each pair of units
+that is merged. One of 262,000 units has 1.3 million."""
 MAX_CACHED = 4_000_000
 """Largest number of characters and units of the words whose units are kept; a cache that is full starts
 afresh. Each takes up to 36 bytes."""
@@ -74,6 +79,7 @@ class JsonTokenizer:
 
     def __init__(self, data: bytes, place: str) -> None:
         library = import_library("tokenizers")
+        _check_merges(data, place)
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the caller says how many threads there are
         try:
             self._tokenizer: Any = library.Tokenizer.from_buffer(data)
@@ -138,6 +144,25 @@ class JsonTokenizer:
     def name(self, number: int) -> str:
         """See ``Tokenizer``."""
         return self._tokenizer.id_to_token(number) or ""
+
+
+def _check_merges(data: bytes, place: str) -> None:
+    """Raise BundleError if there are too many merges, or one twice; the library takes 10 µs for each.
+
+    What else is wrong with the file, the library says.
+    """
+    if (n_strings := data.count(b'"') // 2) > MAX_STRINGS:
+        raise BundleError(f"{place}: has {n_strings:,} names of units; expected at most {MAX_STRINGS:,}")
+    try:
+        merges = json.loads(data)["model"]["merges"]
+        distinct = {tuple(merge) if isinstance(merge, list) else merge for merge in merges}
+    except (KeyError, RecursionError, TypeError, ValueError):
+        return
+    if len(distinct) < len(merges):
+        raise BundleError(
+            f"{place}: {len(merges) - len(distinct):,} of {len(merges):,} merges are repetitions of others; "
+            "expected each once"
+        )
 
 
 def _check_steps(tokenizer: Any, place: str) -> None:
@@ -373,29 +398,32 @@ class UnitCounter:
 
     Args:
         n_before: number of pieces before every text.
+        prompt: how previous utterances are read; None: they are not.
     """
 
-    def __init__(self, divider: WordDivider, n_before: int = 1) -> None:
-        self._divider, self._n_before = divider, n_before
+    def __init__(self, divider: WordDivider, n_before: int = 1, prompt: Prompt | None = None) -> None:
+        self._divider, self._n_before, self._prompt = divider, n_before, prompt
 
     @classmethod
     def read(cls, files: Folder, facts: UnitFacts) -> UnitCounter:
         """Read the tokenizer of a model of a bundle.
 
         Raises:
-            BundleError: the tokenizer is damaged.
+            BundleError: the tokenizer or the prompt is damaged.
             ConfigError: the library of the tokenizer is not installed.
         """
         folder = files.subfolder(facts.folder)
-        return cls(read_divider(folder, facts.text, facts.units, whole=facts.is_whole), facts.n_before)
+        divider = read_divider(folder, facts.text, facts.units, whole=facts.is_whole)
+        prompt = None if facts.prompt is None else Prompt.from_dict(facts.prompt)
+        return cls(divider, facts.n_before, prompt)
 
-    def count(self, texts: Sequence[Words], context: Words = ()) -> UnitCount:
-        """Count the pieces of texts that follow a context."""
+    def count(self, texts: Sequence[Words], history: Words = ()) -> UnitCount:
+        """Count the pieces of texts that follow a history; see ``read_before``."""
         if self._divider.whole:
-            return self._count_whole(texts, context)
+            return self._count_whole(texts, history)
         distinct = sorted(set(texts))
-        words = [*set(context).union(*distinct)]
-        first = [*{text[0] for text in (context, *distinct) if text}]
+        words = [*set[str]().union(*distinct)]
+        first = [*{text[0] for text in distinct if text}]
         n_units = dict(zip(words, map(len, self._divider.divide(words, after_space=True)), strict=True))
         n_first = dict(zip(first, map(len, self._divider.divide(first, after_space=False)), strict=True))
 
@@ -404,7 +432,7 @@ class UnitCounter:
             lengths[:1] = [max(n_first[word], n_units[word]) for word in text[:1]]
             return lengths
 
-        n_before = self._n_before + sum(measure(context))
+        n_before = self._n_before + len(read_before(self._divider, history, self._prompt).units)
         total, read = _cost(n_before, n_before), dict[Words, int]()
         before: Words = ()
         for text in distinct:
@@ -414,16 +442,19 @@ class UnitCounter:
             before = text
         return UnitCount(total, read)
 
-    def _count_whole(self, texts: Sequence[Words], context: Words) -> UnitCount:
-        distinct = [*dict.fromkeys(texts)]
+    def _count_whole(self, texts: Sequence[Words], history: Words) -> UnitCount:
+        distinct, context = [*dict.fromkeys(texts)], within_sentence(history)
+        n_before = self._n_before + len(
+            read_before(self._divider, history, self._prompt, context=False).units
+        )
         said, *divided = self._divider.divide_whole([context, *((*context, *text) for text in distinct)])
-        before, n_said = said, self._n_before + len(said)
+        before, n_said = said, n_before + len(said)
         total = _cost(n_said, n_said)
         for units in sorted(divided):
-            length = self._n_before + len(units)
+            length = n_before + len(units)
             total += _cost(len(units) - _count_shared(before, units) + 1, length)
             before = units
-        lengths = (self._n_before + len(units) for units in divided)
+        lengths = (n_before + len(units) for units in divided)
         return UnitCount(total, dict(zip(distinct, lengths, strict=True)))
 
 
@@ -442,6 +473,30 @@ def change_of(text: str) -> Callable[[str], str]:
     return str.upper if text == "upper" else str
 
 
+NO_WORD_STARTS = "whose tokenizer does not mark where words begin or end, so that it scores no words"
+"""The reason why a model is not mixed word by word."""
+STARTS, INNER, LAST = ("Ġ", "▁", " "), "##", ("</w>", "@@")
+
+
+def find_word_starts(tokenizer: Tokenizer) -> np.ndarray | None:
+    """Units that begin a word after a space, (n,) int64; None if the tokenizer does not mark them.
+
+    Byte-level tokenizers and SentencePiece mark units that begin a word, and WordPiece those that do not.
+    Others mark units that end a word, or those that do not: then units say by themselves where words end, and
+    any unit begins a word there. The unit of unknown letters counts if a word can begin with it.
+    """
+    names = [tokenizer.name(number) for number in range(tokenizer.size)]
+    starts = np.array([name.startswith(STARTS) for name in names], dtype=bool)
+    if not starts.any():
+        starts = np.array([not name.startswith(INNER) for name in names], dtype=bool)
+        if starts.all() and not any(name.endswith(LAST) for name in names):
+            return None
+    n_carrier = len(tokenizer.encode([CARRIER])[0])
+    rare = tokenizer.encode([f"{CARRIER} {RARE_CHARACTER}"])[0][n_carrier:]
+    starts[rare[:1]] = True
+    return np.flatnonzero(starts)
+
+
 class WordDivider:
     """Divides words into units, and remembers what it has divided. Any thread may call it.
 
@@ -458,6 +513,14 @@ class WordDivider:
         self._known: tuple[dict[str, Sequence[int]], dict[str, Sequence[int]]] = {}, {}
         self._sizes = [0, 0]  # of each part of the cache
         self._lock = Lock()
+
+    @cached_property
+    def word_starts(self) -> np.ndarray | None:
+        """Units that begin a word after a space, (n,) int64, in order.
+
+        None if the tokenizer does not mark them, or texts are divided as a whole.
+        """
+        return None if self.whole else find_word_starts(self.tokenizer)
 
     def divide(self, words: Iterable[str], *, after_space: bool) -> list[Sequence[int]]:
         """Units of each word, at the start of a text or after a space."""
@@ -493,13 +556,13 @@ class WordDivider:
         """Units of each text, divided as a whole."""
         return self.tokenizer.encode([self.change(" ".join(words)) for words in texts])
 
-    def divide_text(self, words: Words) -> list[int]:
-        """Units of a text: word by word, unless texts are divided as a whole."""
+    def divide_text(self, words: Words, *, after_space: bool = False) -> list[int]:
+        """Units of a text, at the start or after a space: word by word, unless texts are divided whole."""
         if not words:
             return []
         if self.whole:
             return self.divide_whole([words])[0]
-        chains = [*self.divide(words[:1], after_space=False), *self.divide(words[1:], after_space=True)]
+        chains = [*self.divide(words[:1], after_space=after_space), *self.divide(words[1:], after_space=True)]
         return [unit for chain in chains for unit in chain]
 
     def find_inseparable(self, texts: Iterable[Words]) -> Words | None:
@@ -518,6 +581,8 @@ class UnitTrie:
     """Its words are numbers of units, as text; its roots are those of the trie of words."""
     word_ends: np.ndarray
     """(N,) for each node of the trie of words, the node where the last unit of its word ends."""
+    is_start: np.ndarray
+    """(N,) bool, whether a node of the trie of words is a root at which texts begin."""
 
     def fold(self, words: HypothesisTrie, log_probs: np.ndarray) -> np.ndarray:
         """Sum units to words.
@@ -538,6 +603,28 @@ class UnitTrie:
         ends = np.searchsorted(trie.end_nodes, self.word_ends[words.end_nodes])
         after = log_probs[trie.n_nodes - n_roots :][ends]
         return np.concatenate([below[n_roots:] - below[words.parent[n_roots:]], after])
+
+    def complete(self, words: HypothesisTrie, values: np.ndarray, boundaries: np.ndarray) -> np.ndarray:
+        """Make ln P of pieces of words to ln P of words (Pimentel & Meister 2024, Oh & Schuler 2024).
+
+        The pieces of a word do not say that it ends: *the* has the pieces with which *theatre* begins. So
+        each word is multiplied by the probability B that the next unit begins a word or ends the text. The
+        pieces of a word after another one include B after the latter, by which they are divided. Nothing
+        stands before the first word of a text. In the product of all words and ``</s>``, all B cancel out.
+
+        Args:
+            words: the trie of words.
+            values: (E,) ln P of each edge of the trie of words, by its pieces.
+            boundaries: (N,) ln B after each node of the trie of words; of no meaning where texts begin.
+
+        Returns:
+            (E,) float64, ln P of each edge, which sums to at most 1 over all words and ``</s>`` if the
+            model scores ends.
+        """
+        log_b = np.where(self.is_start, 0.0, boundaries)
+        completed = values - log_b[words.edge_parent]
+        completed[: words.n_nodes - words.n_roots] += log_b[words.n_roots :]
+        return completed
 
     def rows(self, values: np.ndarray) -> np.ndarray:
         """The rows of values, (H', K), that belong to the hypotheses of the trie of words: (H, K)."""
@@ -584,30 +671,51 @@ class WholeTrie:
         return values[self.text_of]
 
 
-def build_whole_trie(words: HypothesisTrie, divider: WordDivider, opening: Sequence[int] = ()) -> WholeTrie:
+def within_sentence(history: Words) -> Words:
+    """The words of a history after its last ``SENTENCE_END``: the context of the sentence."""
+    ends = [place for place, word in enumerate(history) if word == SENTENCE_END]
+    return history[ends[-1] + 1 :] if ends else history
+
+
+def list_histories(words: HypothesisTrie) -> list[Words]:
+    """The words before each root of a trie, with ``SENTENCE_END`` after each previous utterance."""
+    names = (*words.words, SENTENCE_END)
+    return [tuple(names[i] for i in context) for context in words.contexts]
+
+
+def build_whole_trie(
+    words: HypothesisTrie, divider: WordDivider, opening: Sequence[int] = (), prompt: Prompt | None = None
+) -> WholeTrie:
     """Build the trie of units of the whole texts in a trie of words; see ``build_unit_trie``."""
-    contexts = [tuple(words.words[i] for i in context) for context in words.contexts]
+    histories = list_histories(words)
+    contexts = [within_sentence(history) for history in histories]
     text_of = np.searchsorted(words.end_nodes, words.hypothesis_node)
-    texts: dict[int, Words] = {}
+    texts, root_of = dict[int, Words](), dict[int, int]()
     for hypothesis, text in enumerate(text_of.tolist()):
         if text not in texts:
-            said = contexts[words.root_of_node[words.hypothesis_node[hypothesis]]]
+            root_of[text] = int(words.root_of_node[words.hypothesis_node[hypothesis]])
+            said = contexts[root_of[text]]
             path = words.edge_word[words.path_edges(hypothesis)[:-1]].tolist()
             texts[text] = (*said, *(words.words[i] for i in path))
     divided = divider.divide_whole([*(texts[i] for i in range(len(texts))), *contexts])
     sequences = [tuple(map(str, units)) for units in divided]
-    before = tuple(map(str, opening))
-    return WholeTrie(build_trie(sequences, [before] * len(sequences)), text_of)
+    read = [read_before(divider, history, prompt, context=False).units for history in histories]
+    before = [tuple(map(str, (*opening, *units))) for units in read]
+    of_texts = [before[root_of[i]] for i in range(len(texts))]
+    return WholeTrie(build_trie(sequences, [*of_texts, *before]), text_of)
 
 
-def build_unit_trie(words: HypothesisTrie, divider: WordDivider, opening: Sequence[int] = ()) -> UnitTrie:
-    """Build the trie of units of a trie of words whose contexts do not go beyond their sentence.
+def build_unit_trie(
+    words: HypothesisTrie, divider: WordDivider, opening: Sequence[int] = (), prompt: Prompt | None = None
+) -> UnitTrie:
+    """Build the trie of units of a trie of words.
 
     Args:
         opening: units before every text, besides the first one that a model reads.
+        prompt: how previous utterances are read; None: they are not.
     """
-    contexts = [tuple(words.words[i] for i in context) for context in words.contexts]
-    begins = np.array([not context for context in contexts], dtype=bool)  # by root: whether texts begin there
+    before = [read_before(divider, history, prompt) for history in list_histories(words)]
+    begins = np.array([one.begins for one in before], dtype=bool)  # by root: whether texts begin there
     after = Chains.join(divider.divide(words.words, after_space=True))
     first_words = np.zeros(0, dtype=np.int64)
     if words.levels():
@@ -626,8 +734,8 @@ def build_unit_trie(words: HypothesisTrie, divider: WordDivider, opening: Sequen
             places = np.flatnonzero(is_first)
             reached[places] = grower.grow(above[places], first, np.searchsorted(first_words, word[places]))
         node_of[level] = reached
-    said = [[*opening, *divider.divide_text(context)] for context in contexts]
-    return grower.finish(said, words, node_of)
+    said = [[*opening, *one.units] for one in before]
+    return grower.finish(said, words, node_of, begins)
 
 
 class _Grower:
@@ -651,12 +759,15 @@ class _Grower:
             self.n_nodes += len(distinct)
         return node
 
-    def finish(self, said: Sequence[list[int]], words: HypothesisTrie, node_of: np.ndarray) -> UnitTrie:
+    def finish(
+        self, said: Sequence[list[int]], words: HypothesisTrie, node_of: np.ndarray, begins: np.ndarray
+    ) -> UnitTrie:
         """The trie that has grown, by depth.
 
         Args:
             said: units before each root.
             node_of: (N,) node where each node of the trie of words ends.
+            begins: (n_roots,) whether texts begin at each root.
         """
         parent, unit = np.concatenate(self.parents), np.concatenate(self.units)
         depth = np.zeros(len(parent), dtype=np.int64)
@@ -683,4 +794,5 @@ class _Grower:
             confidences=((),) * self.n_roots,
             flatness=(0.0,) * self.n_roots,
         )
-        return UnitTrie(trie, word_ends)
+        is_start = np.append(begins, np.zeros(words.n_nodes - words.n_roots, dtype=bool))
+        return UnitTrie(trie, word_ends, is_start)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -117,6 +119,12 @@ def test_says_what_is_wrong_with_places(run, rescore, lists, bucket, ngram_bundl
         ((lists, "-o", "memory://out", "--shards", 2), 2, "not known to create an object only once"),
         ((lists, "-o", f"{bucket}/out"), 2, "an object is written only for shards"),
         (("nothing://a",), 2, "unknown protocol 'nothing'"),
+        (("zip://a",), 2, "zip://a: cannot be opened by fsspec: "),
+        (("data://a",), 3, "data://a: cannot be read: the storage fails: not enough values"),
+        (("s3://a b/c",), 3, 'Parameter validation failed: Invalid bucket name "a b"'),
+        (("file:///a%00b",), 2, "file:///a%00b: no file has such a name, with %00"),
+        (("file://localhost/none",), 3, "/none: cannot be read: No such file or directory"),
+        ((f"{bucket}/{'a' * 5000}",), 3, ": cannot be read: "),
         (("s3://",), 2, "s3://: expected the name of a bucket, such as s3://BUCKET/KEY"),
         ((lists, "-o", "s3://", "--shards", 2), 2, "expected the name of a bucket"),
     ]:
@@ -128,6 +136,57 @@ def test_says_what_is_wrong_with_places(run, rescore, lists, bucket, ngram_bundl
     assert (code, "expected a file of this machine, or - for a pipe" in err) == (2, True), err
     code, _, err = run("shards", "status", f"{bucket}/none")
     assert (code, "there is no plan.json" in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
+    "arguments", [("{url}",), ("lists.jsonl", "-o", "{url}"), ("lists.jsonl", "-o", "{url}", "--shards", 2)]
+)
+def test_no_message_shows_a_password(run, ngram_bundle, tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    write_lines(tmp_path / "lists.jsonl", make_lines(3))
+    given = [str(one).format(url="S3://key:secret@bucket/a") for one in arguments]
+    code, out, err = run("rescore", *given, "--bundle", ngram_bundle)
+    assert (code, "S3://***@bucket/…: the URL has a password" in err, "secret" in out + err) == (
+        2,
+        True,
+        False,
+    ), err
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (403, "access denied: these credentials need permission"),
+        (401, "the credentials are refused: 401"),
+        (500, "the storage fails: 500"),
+        (404, "there is no such object"),
+        (None, "the storage does not answer: Connect call failed"),
+    ],
+)
+def test_says_what_is_wrong_with_a_web_server(rescore, status, reason):
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_error(status)
+
+        do_HEAD = do_GET  # noqa: N815 (the name that the library calls)
+
+        def log_message(self, *_):
+            """Print nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    if status:
+        thread.start()
+    else:
+        server.server_close()
+    try:
+        code, _, err = rescore(f"http://127.0.0.1:{server.server_port}/in.jsonl")
+    finally:
+        if status:
+            server.shutdown()
+            thread.join()
+            server.server_close()
+    assert (code, f"in.jsonl: cannot be read: {reason}" in err, err.count("\n")) == (3, True, 1), err
 
 
 def test_says_that_access_is_denied(rescore, lists, bucket, storage):

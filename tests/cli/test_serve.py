@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rescorer import Hypothesis, NBestList
+from rescorer.cli.serve import find_target
 from tests.support.serve_command import SERVE_COMMAND, run_serve_command
 from tests.support.servers import wait_until
 from tests.support.tiny_models import write_bundle
@@ -92,3 +93,21 @@ def test_errors_at_start_are_one_line_and_an_exit_code(ngram_bundle, options, co
     assert done.returncode == code
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_health_looks_where_the_environment_lets_a_server_listen(run, tmp_path, monkeypatch):
+    settings = tmp_path / "service.toml"
+    settings.write_text("port = 2\n")
+    for variables, expected in [
+        ({}, "127.0.0.1:50051"),
+        ({"RESCORER_CONFIG": str(settings)}, "127.0.0.1:2"),
+        ({"RESCORER_CONFIG": str(settings), "RESCORER_PORT": "3"}, "127.0.0.1:3"),
+    ]:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        assert find_target() == expected
+    monkeypatch.setenv("RESCORER_PORT", "")
+    for content in ("port =", None):
+        settings.write_text(content) if content else settings.unlink()
+        code, _, err = run("health")
+        assert (code, f"{settings}: cannot be read as TOML" in err) == (2, True), err

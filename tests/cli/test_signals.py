@@ -17,7 +17,7 @@ from typing import IO
 import pytest
 
 from rescorer.bench.load import process_tree
-from rescorer.signals import TERMINATED_STATUS, HeldStop, Stopped, hold_stops
+from rescorer.signals import TERMINATED_STATUS, HeldStop, Stopped, hold_stops, keep_sigterm
 from tests.support.servers import wait_until
 
 pytestmark = pytest.mark.slow
@@ -336,6 +336,8 @@ def test_handlers_that_python_did_not_install_are_kept(monkeypatch):
     with hold_stops() as held, pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
     assert held.number == 0
+    with keep_sigterm():  # None cannot be set again
+        monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_DFL)
 
 
 def test_nothing_is_held_outside_the_main_thread():

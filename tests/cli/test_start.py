@@ -99,3 +99,8 @@ def test_the_package_names_what_it_exports():
     assert all(getattr(rescorer, name) is not None for name in rescorer.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Recorder'"):
         rescorer.Recorder  # noqa: B018
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "rescorer", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()[0]) == (0, "rescorer"), done.stderr

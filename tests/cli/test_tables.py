@@ -135,6 +135,8 @@ def test_tables_of_training_fit(narrow, demo, monkeypatch):
     fit("complete", demo / "questions.csv", "--bundle", STARTER)
     write_toy = runpy.run_path(str(REPOSITORY / "examples" / "make_toy_llm.py"))["write_toy"]
     write_toy(demo / "toy", text)
+    with pytest.raises(SystemExit, match="toy exists already: delete it, or give the name of a new folder"):
+        write_toy(demo / "toy", text)
     with monkeypatch.context() as patch:
         patch.chdir(demo)  # the output names the folder, which must fit
         fit("import", "hf", "toy", "-o", "units", "--validation", "text.txt")

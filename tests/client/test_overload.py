@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
+import grpc
 import pytest
+from grpc_status import rpc_status
 
 from rescorer import ConfigError
 from rescorer.client import NO_RETRY, AsyncClient, Client
 from rescorer.errors import DeadlineExceeded, LimitExceeded, Overloaded
+from rescorer.protocol.messages import status_from_error
 from tests.support.clients import make_list
 from tests.support.servers import run_server, wait_until
 
@@ -69,6 +74,67 @@ def test_a_message_that_is_too_large_is_not_sent_again(ngram_bundle):
             client.rescore([make_list("u1", "the cat " * 100, "the " * 300)])
         answered = server.server.metrics.calls.labels("Rescore", "INVALID_ARGUMENT", "LIMIT_EXCEEDED")
         assert answered._value.get() == 1
+
+
+class RefusingServer(grpc.GenericRpcHandler):
+    """Refuses the first calls, in the way of gRPC or of a server that is full, and then answers."""
+
+    def __init__(self, refusals: int, trailing: tuple[tuple[str, str | bytes], ...] = ()) -> None:
+        self.n_calls, self._refusals, self._trailing = 0, refusals, trailing
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        return grpc.unary_unary_rpc_method_handler(self._answer) if "GetModel" in details.method else None
+
+    def _answer(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        self.n_calls += 1
+        if self.n_calls <= self._refusals:
+            context.set_trailing_metadata(self._trailing)
+            too_large = "Received message larger than max (9000000 vs. 8000000)"
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "full" if self._trailing else too_large)
+        return b""
+
+    @contextmanager
+    def running(self) -> Iterator[str]:
+        server = grpc.server(ThreadPoolExecutor(1), (self,))
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield f"127.0.0.1:{port}"
+        server.stop(None)
+
+
+def full_server_trailers() -> tuple[tuple[str, str | bytes], ...]:
+    status = status_from_error(Overloaded("full", retry_after_s=0.01))
+    return (*rpc_status.to_status(status).trailing_metadata, ("grpc-retry-pushback-ms", "10"))
+
+
+async def get_model_async(target: str, **options: int) -> None:
+    async with AsyncClient(target, only_ready=False, **options) as client:
+        await client.get_model()
+
+
+def get_model(target: str, **options: int) -> None:
+    with Client(target, only_ready=False, **options) as client:
+        client.get_model()
+
+
+@pytest.mark.parametrize(
+    "get", [get_model, lambda *args, **options: asyncio.run(get_model_async(*args, **options))]
+)
+def test_only_refusals_that_say_when_to_come_back_are_repeated(get):
+    """gRPC's refusal of a message that is too large was repeated for 5 s."""
+    options = {"max_message_bytes": 16 << 20}
+    refusing = RefusingServer(9)
+    with refusing.running() as target, pytest.raises(LimitExceeded, match="9000000"):
+        get(target, **options)
+    assert refusing.n_calls == 1
+    full = RefusingServer(2, full_server_trailers())
+    with full.running() as target:
+        get(target, **options)
+    assert full.n_calls == 3
+    full = RefusingServer(9, full_server_trailers())
+    with full.running() as target, pytest.raises(Overloaded, match="full"):
+        get(target, **options)
+    assert full.n_calls == 5
 
 
 def test_errors_name_the_exceeded_setting(ngram_bundle):

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from rescorer import ConfigError, LimitExceeded
-from rescorer.client import Client, Retry
+from rescorer.client import Client, ConnectionOptions, Retry
 from rescorer.client.connection import describe_unready, resolve, service_config
 from tests.conftest import REPOSITORY
 
@@ -99,4 +99,4 @@ def test_rejects_retry_policies_that_grpc_does_not_support(fields):
 def test_documented_policy_is_the_one_in_use():
     documented = (REPOSITORY / "docs" / "how-to" / "other-languages.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```json\n(.*?)```", documented, re.S)
-    assert json.loads(block) == json.loads(json.dumps(service_config(Retry())))
+    assert json.loads(block) == json.loads(json.dumps(service_config(ConnectionOptions())))

@@ -101,6 +101,40 @@ def test_tokens_are_normalised_independently(parts):
     assert whole == tuple(word for part in parts for word in normaliser.normalise(part))
 
 
+@given(
+    st.text(alphabet="ab1,/.-_(\u200b \u0301", max_size=40),
+    st.sampled_from([FIRST, NormaliserSettings(), NormaliserSettings(replace={"a": "b b b"})]),
+    st.integers(1, 9),
+)
+def test_no_more_words_are_found_than_are_enough(text, settings, enough):
+    assert (
+        Normaliser(settings).normalise(text, enough)[:enough] == Normaliser(settings).normalise(text)[:enough]
+    )
+    normaliser = Normaliser(settings)
+    normaliser.normalise(text, enough)
+    assert normaliser.normalise(text) == Normaliser(settings).normalise(text)  # what is cached is complete
+
+
+@pytest.mark.parametrize("text", ["a," * 9_000, "a/" * 9_000, "a\u200b" * 9_000, "a,a,a " * 3_000])
+@pytest.mark.parametrize("settings", [FIRST, NormaliserSettings()])
+def test_a_text_with_too_many_words_is_not_divided_to_its_end(text, settings):
+    """One word of 4 MB was refused only after it had been divided into two million, in 3.8 s."""
+    normaliser, parts = Normaliser(settings), []
+    strip = normaliser_module.strip_punctuation
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(normaliser_module, "strip_punctuation", lambda part: parts.append(part) or strip(part))
+        patch.setattr(
+            normaliser_module.SecondRules,
+            "_words_of_part",
+            lambda rules, part, find=normaliser_module.SecondRules._words_of_part: (
+                parts.append(part) or find(rules, part)
+            ),
+        )
+        words = normaliser.normalise(text, 13)
+    assert set(words) <= {"a", "a" * 9_000}  # the first rules remove the space of no width
+    assert len(parts) < 20
+
+
 @given(st.text(alphabet="ab12().,!?/é_-", max_size=14))
 def test_linear_patterns_match_like_their_simple_equivalents(token):
     assert VARIANT.sub("", token) == re.sub(r"(.+)\(\d+\)(?=\W*$)", r"\1", token)

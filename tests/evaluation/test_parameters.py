@@ -18,6 +18,7 @@ from rescorer.evaluation.folds import (
     Parameters,
     TuningList,
     build_problem,
+    scale_shares,
 )
 from rescorer.evaluation.tuning import TEMPERATURES, BayesRiskErrors, describe_weights
 from rescorer.evaluation.weight_search import MAX_UNITS, Solution
@@ -204,3 +205,10 @@ def test_columns_of_further_components_count_whether_they_are_free_or_not():
         tuned = parameters.apply(Solution(moved))
         assert tuned.components == {"syllables": -3.0 if free == DEFAULT_FREE else 7.0}
         assert "syllables" not in tuned.streams
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=4).filter(sum), st.integers(0, 3), st.floats(0, 1))
+def test_scaled_shares_sum_to_1_however_small_a_share_is(shares, index, share):
+    scaled = scale_shares([one / sum(shares) for one in shares], index % len(shares), share)
+    assert all(0 <= one <= 1 for one in scaled)
+    assert sum(scaled) == pytest.approx(1, abs=1e-9)

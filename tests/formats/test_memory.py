@@ -208,10 +208,12 @@ def test_reasons_of_rejections_are_counted_and_not_all_kept(monkeypatch, capsys)
     rejected = program.Rejections()
     rejected.extend(chain((FormatError(f"a{n}") for n in range(7)), (InvalidList("b") for _ in range(2))))
     assert (len(rejected), rejected.reasons[-1], len(rejected.to_dict()["rejected_lists"])) == (9, "a4", 5)
-    rejected.report()
+    rejected.report(rejected.see_json)
     assert capsys.readouterr().err.splitlines() == [
-        *(f"rejected: a{n}" for n in range(3)), "rejected: 4 more lists", *["rejected: list '': b"] * 2,
+        *(f"rejected: a{n}" for n in range(3)), "rejected: 4 more lists; --json names the first 5",
+        *["rejected: list '': b"] * 2,
     ]  # fmt: skip
+    assert program.Rejections().see_json == "; --json names them all"
 
 
 def test_parquet_footers_of_many_columns_are_refused(tmp_path):

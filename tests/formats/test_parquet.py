@@ -255,3 +255,17 @@ def test_reads_few_rows_at_a_time(tmp_path, monkeypatch):
     sizes.clear()
     assert len(list(read_lists(path))) == 200
     assert max(sizes) < BATCH_ROWS
+
+
+def test_row_groups_of_long_lists_have_fewer_rows(tmp_path, monkeypatch):
+    lists = [
+        NBestList(f"u{i}", (Hypothesis("a" * 100),) * (1 + i), {"s": (0.5,) * (1 + i)}) for i in range(12)
+    ]
+    monkeypatch.setattr(parquet, "GROUP_BYTES", 3000)
+    with parquet.writer(tmp_path / "out") as write:
+        for nbest in lists:
+            write(nbest)
+    metadata = pq.ParquetFile(tmp_path / "out").metadata
+    rows = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
+    assert (rows[0] > rows[-2], sum(rows)) == (True, 12)
+    assert [nbest.id for nbest in parquet.read_lists(tmp_path / "out")] == [nbest.id for nbest in lists]

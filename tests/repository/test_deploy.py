@@ -290,8 +290,8 @@ def test_dockerfile_is_valid_and_copies_existing_files():
     final_stage = text.rpartition("\nFROM ")[2]
     assert "\nUSER 10001:10001\n" in final_stage
     assert read_pod_spec()["securityContext"]["runAsUser"] == 10001
-    (*_, probe) = json.loads(re.search(r"HEALTHCHECK [^\[]*CMD (\[.*\])", final_stage)[1])
-    assert probe == "exec rescorer health 127.0.0.1:${RESCORER_PORT:-50051}"
+    probe = json.loads(re.search(r"HEALTHCHECK [^\[]*CMD (\[.*\])", final_stage)[1])
+    assert probe == ["rescorer", "health"]  # which finds the port as the server does
 
 
 def test_systemd_unit_is_valid(tmp_path):

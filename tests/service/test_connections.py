@@ -6,6 +6,7 @@ import asyncio
 import errno
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
@@ -38,10 +39,17 @@ class GuardedConnections:
         self.now = 0.0
         self.closed: list[str] = []
         self.guard = ConnectionGuard(BURST, close=self._close, clock=lambda: self.now)
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
 
     def _close(self, peer: str) -> bool:
+        assert threading.current_thread() is not threading.main_thread()
         self.closed.append(peer)
         return True
+
+    async def find_closed(self) -> list[str]:
+        """Return the connections that are closed, after all that are being closed."""
+        await asyncio.get_running_loop().run_in_executor(None, int)
+        return self.closed
 
     def reset(self, peer: str, count: int) -> None:
         for _ in range(count):
@@ -54,16 +62,16 @@ def test_cuts_off_a_connection_that_resets_more_calls_than_it_may():
         those.reset(FIRST, BURST // 2)
         assert not those.guard.is_suspect(FIRST)
         those.reset(FIRST, BURST // 2)
-        assert (those.closed, those.guard.is_suspect(FIRST)) == ([], True)
+        assert (await those.find_closed(), those.guard.is_suspect(FIRST)) == ([], True)
         those.reset(FAR, 1)
         those.reset(FIRST, 1)
-        assert (those.closed, those.guard.is_cut_off(FIRST)) == ([FIRST], True)
+        assert (await those.find_closed(), those.guard.is_cut_off(FIRST)) == ([FIRST], True)
         those.reset(FIRST, 5)  # they were waiting to be taken
-        assert those.closed == [FIRST]
+        assert await those.find_closed() == [FIRST]
         those.reset(SECOND, REPEATED_BURST)
-        assert those.closed == [FIRST]
+        assert await those.find_closed() == [FIRST]
         those.reset(SECOND, 1)  # from the same address, so it may make fewer
-        assert (those.closed, those.guard.is_cut_off(FAR)) == ([FIRST, SECOND], False)
+        assert (await those.find_closed(), those.guard.is_cut_off(FAR)) == ([FIRST, SECOND], False)
 
     asyncio.run(story())
 
@@ -78,12 +86,12 @@ def test_calls_that_are_answered_and_time_allow_for_more_resets():
         for _ in range(20):
             those.reset(FAR, BURST)
             those.now += BURST / RESETS_PER_S
-        assert those.closed == []
+        assert await those.find_closed() == []
         assert not those.guard.is_suspect(FIRST)  # forgotten
         those.reset(FIRST, 2 * BURST)
         those.now += REMEMBERED_S + 1
         those.reset(SECOND, BURST)
-        assert those.closed == [FIRST]
+        assert await those.find_closed() == [FIRST]
 
     asyncio.run(story())
 

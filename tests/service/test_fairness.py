@@ -33,10 +33,10 @@ NBEST = NBestList("u", tuple(map(Hypothesis, TEXTS)), {"acoustic": (-1.0,) * len
 class SlowScorer(ControlledScorer):
     """A scorer with a given speed, whatever the machine does."""
 
-    def score(self, trie, only=(), encoders=None, *, surface=False):
+    def score(self, trie, only=(), encoders=None, *, surface=False, words=()):
         if trie is not WARM_UP and not only:  # the n-gram model alone takes no time
             time.sleep(len(trie.hypothesis_node) / len(TEXTS) / 100)
-        return super().score(trie, only, encoders, surface=surface)
+        return super().score(trie, only, encoders, surface=surface, words=words)
 
 
 @pytest.fixture(scope="module")

@@ -149,7 +149,8 @@ def test_answers_while_a_model_loads_longer_than_a_batch_may_take(repository, sl
 
 
 def test_a_model_that_takes_too_long_to_load_is_refused(repository, slow):
-    with run_with_worker(repository, load_timeout_s=2) as server, Client(server.target) as client:
+    with run_with_worker(repository) as server, Client(server.target) as client:
+        server.server.pool._load_timeout_s = 2  # the first version may take longer
         slow.delay("tiny/2", 20)
         add_version(repository, "tiny/2")
         changes = server.run(server.server.reloader.reload())

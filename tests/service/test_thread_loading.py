@@ -31,9 +31,9 @@ class SlowScorer(TrieScorer):
             ctypes.PyDLL(None).usleep(3_000_000)
         return super().load(folder, device, **options)
 
-    def score(self, trie, only=(), encoders=None, *, surface=False):
+    def score(self, trie, only=(), encoders=None, *, surface=False, words=()):
         time.sleep(0.2)
-        return super().score(trie, only, encoders, surface=surface)
+        return super().score(trie, only, encoders, surface=surface, words=words)
 
 
 def test_a_load_that_blocks_the_process_does_not_end_the_scoring_thread(tmp_path):

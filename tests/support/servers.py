@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ class ControlledScorer(TrieScorer):
         encoders: Encoders | None = None,
         *,
         surface: bool = False,
+        words: Collection[str] = (),
     ) -> dict[str, EdgeScores]:
         if self.broken:
             raise RuntimeError("the device is broken")
@@ -65,7 +66,7 @@ class ControlledScorer(TrieScorer):
                 raise self.error
             if self.poison in trie.words:
                 raise RuntimeError("poisoned")
-        return super().score(trie, only, encoders, surface=surface)
+        return super().score(trie, only, encoders, surface=surface, words=words)
 
 
 class RunningServer:

@@ -11,6 +11,7 @@ from rescorer.units.decoders import Decoder
 from rescorer.units.files import UnitConfig, make_model
 from rescorer.units.huggingface import read_folder
 from rescorer.units.model import UnitLanguageModel
+from rescorer.units.tokens import Tokenizer
 
 PEER_MODELS = Path(__file__).parents[1] / "golden" / "units"
 PEER_NAMES = tuple(json.loads((PEER_MODELS / "scores.json").read_text())["models"])
@@ -41,6 +42,28 @@ class LetterTokenizer:
     def name(self, number: int) -> str:
         """See ``Tokenizer``."""
         return {START: "<s>", END: "</s>"}.get(number, f"<{number}>")
+
+
+class MarkedTokenizer(LetterTokenizer):
+    """Units are letters; those that begin a word after a space are other ones, with a mark."""
+
+    letters = "abcdefghijklmnopqrstuvwxyzé'-"
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """See ``Tokenizer``."""
+        n, found = len(self.letters), []
+        for text in texts:
+            letters = [[3 + max(0, self.letters.find(letter)) for letter in word] for word in text.split(" ")]
+            later = [unit + n * (i == 0) for word in letters[1:] for i, unit in enumerate(word)]
+            found.append(letters[0] + later)
+        return found
+
+    def name(self, number: int) -> str:
+        """See ``Tokenizer``."""
+        if number < 3:
+            return super().name(number)
+        mark, letter = divmod(number - 3, len(self.letters))
+        return "Ġ" * mark + self.letters[letter]
 
 
 class SentenceTokenizer(LetterTokenizer):
@@ -100,6 +123,7 @@ def unit_model(
     opening: tuple[int, ...] = (),
     whole: bool = False,
     has_start: bool = True,
+    tokenizer: Tokenizer | None = None,
 ) -> tuple[UnitLanguageModel, UnitConfig]:
     """A model that transformers wrote, and its configuration.
 
@@ -108,5 +132,5 @@ def unit_model(
     """
     decoder = peer_decoder(name)
     config = UnitConfig(decoder.config, (START, *opening) if has_start else (), end, whole=whole)
-    tokenizer = SentenceTokenizer() if whole else LetterTokenizer()
+    tokenizer = tokenizer or (SentenceTokenizer() if whole else LetterTokenizer())
     return make_model(config, decoder.tensors, tokenizer, context_cache_bytes=cache_bytes), config

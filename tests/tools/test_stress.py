@@ -59,12 +59,13 @@ def test_malformed_requests_are_refused_or_answered(lists, ngram_bundle):
 
 
 def test_soak_reports_growth(lists, ngram_bundle, tmp_path):
-    options = ("--lists", "2000", "--seconds", "20", "--limit-s", "60", "--log", tmp_path / "log")
-    report = run_command("soak", lists, ngram_bundle, *options)
+    options = ("--seconds", "8", "--reloads", "2", "--limit-s", "60")
+    report = run_command("soak", lists, ngram_bundle, *options, "--log", tmp_path / "log")
     assert report["faults"] == []
     assert 0 < report["p50_ms"] <= report["p99_ms"] <= report["longest_ms"]
     assert '"event": "stopped"' in (tmp_path / "log").read_text()
-    assert report["lists"] == 2000
+    assert report["lists"] > 0
+    assert report["loaded"] in {2, 3}
     assert {usage["process"] for usage in report["grown"]["end"]} == {"server", "worker"}
     assert report["grown"]["rss_mb_end"] > 10
     assert abs(report["more_descriptors"]) <= 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import shutil
 from dataclasses import replace
@@ -13,24 +14,29 @@ import pytest
 from safetensors import SafetensorError
 from typer.testing import CliRunner
 
-from rescorer import Hypothesis, NBestList, Rescorer, Utterance, Weights
+from rescorer import Hypothesis, NBestList, Phrase, Rescorer, Utterance, Weights
 from rescorer.cli.program import app
 from rescorer.client import Client
 from rescorer.errors import BundleError, ConfigError, InputError
 from rescorer.evaluation.scored_lists import load_cached_rescorer
 from rescorer.formats.jsonlines import encode_ranking
-from rescorer.models.bundle import read_bundle
+from rescorer.models.bundle import Composition, read_bundle
 from rescorer.scoring.batch import plan
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.trie import WordEncoder, build_trie
+from rescorer.types import Calibration, ConfidenceMap
 from rescorer.units import importing, tokens
+from rescorer.units.cache import use_imported
 from rescorer.units.files import UnitConfig, load_unit_model, make_model
 from rescorer.units.importing import check_precisions, import_model, read_huggingface, score_alone
+from rescorer.units.prompts import Prompt
 from rescorer.units.tokens import JsonTokenizer
-from rescorer_training.evaluation.perplexity import load_models
+from rescorer_training.evaluation.perplexity import fit_mixture, load_models, perplexity, score_tokens
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
 from rescorer_training.recipe.bundles import BundleParts, make_bundle
+from tests.support.list_lines import record, write
 from tests.support.servers import run_server
+from tests.support.tiny_rerankers import add_reranker, random_reranker
 from tests.support.unit_models import PEER_MODELS, write_joining_model, write_letter_model
 
 RAW = Normaliser(NormaliserSettings.raw())
@@ -166,6 +172,7 @@ def load_config(folder):
 
 def publish(folder, model, **parts):
     """Publish a bundle ``toy/1`` with an imported model, ``llm``."""
+    folder.mkdir(exist_ok=True)
     text = folder / "text"
     text.write_text("".join(f"{' '.join(words)}\n" for words in SENTENCES) * 4)
     parts = {
@@ -191,6 +198,7 @@ def bundle(imported, arpa, tmp_path_factory):
     return publish(tmp_path_factory.mktemp("bundle"), imported[0], ngrams={"ngram": arpa})
 
 
+LLM_ONLY = Weights("w", ACOUSTIC, {"llm": 1.0})
 LIST = NBestList("l", (Hypothesis("the cat sat"), Hypothesis("a zebra sat")), {"acoustic": (-5.0, -4.0)})
 
 
@@ -210,10 +218,130 @@ def test_lists_are_rescored_with_a_weight_of_its_own(bundle):
     assert text.unknown == (False, True, False)
 
 
-def test_it_is_not_mixed_word_by_word(bundle):
+MIXED = Weights("w", ACOUSTIC, {"mixture": 1.0, "llm": 0.5}, mixture={"ngram": 0.4, "llm": 0.6})
+SPOKEN = (Utterance("a zebra ran"), Utterance("the cat"))
+TALK = replace(LIST, context="the dog and", previous=SPOKEN)
+
+
+def mix_alone(rescorer, text, context=""):
+    """ln P of each word by the mixture, computed from the models' own."""
+    (found,) = rescorer.score_text(text, context, MIXED)
+    parts = (math.log(share) + np.array(found.log_probs[name]) for name, share in MIXED.mixture.items())
+    return np.logaddexp(*parts), np.array(found.log_probs["mixture"])
+
+
+def test_it_is_mixed_word_by_word(bundle):
     rescorer = Rescorer.load(bundle)
-    with pytest.raises(ConfigError, match="mixture names the model 'llm', which reads pieces of words"):
-        rescorer.rescore(LIST, Weights("w", mixture={"ngram": 0.5, "llm": 0.5}))
+    (alone,), (answer,) = rescorer.rescore(LIST, LLM_ONLY), rescorer.rescore(LIST, MIXED)
+    totals = {one.text: one.components["llm"] for one in alone.hypotheses}
+    for one in answer.hypotheses:
+        expected, found = mix_alone(rescorer, one.text)
+        np.testing.assert_allclose(found, expected, atol=1e-9)
+        assert one.components["mixture"] == pytest.approx(expected.sum(), abs=1e-6)
+        assert one.components["llm"] == pytest.approx(totals[one.text], abs=1e-5)  # as without the mixture
+        assert one.components["oov"] == one.text.count("zebra")
+    shares = [{"ngram": 1.0, "llm": 0.0}, {"ngram": 0.4, "llm": 0.6}]
+    mixed = rescorer.mixture_log_probs([LIST], shares)
+    columns = [[one.components[name] for one in answer.hypotheses] for name in ("ngram", "mixture")]
+    ranked = [[one.text for one in answer.hypotheses].index(each.text) for each in LIST.hypotheses]
+    np.testing.assert_allclose(mixed, np.array(columns)[:, ranked], atol=1e-5)
+
+
+def test_a_partial_hypothesis_has_no_end(bundle):
+    rescorer = Rescorer.load(bundle)
+    partial = replace(LIST, hypotheses=tuple(replace(one, partial=True) for one in LIST.hypotheses))
+    (answer,) = rescorer.rescore(partial, MIXED)
+    for one in answer.hypotheses:
+        assert one.components["mixture"] == pytest.approx(
+            mix_alone(rescorer, one.text)[0][:-1].sum(), abs=1e-6
+        )
+
+
+def test_caches_and_phrases_work_on_a_mixture_with_it(bundle):
+    rescorer = Rescorer.load(bundle)
+    cached = replace(MIXED, cache=0.3)
+    (plain,), (answer,) = rescorer.rescore(TALK, MIXED), rescorer.rescore(TALK, cached)
+    before = {one.text: one.components for one in plain.hypotheses}
+    for one in answer.hypotheses:
+        change = one.components["mixture"] - before[one.text]["mixture"]
+        assert one.components["cache"] == pytest.approx(change, abs=1e-6)
+        assert change != 0.0
+    expected = mix_alone(rescorer, "the cat sat", "the dog and")[0].sum()
+    assert before["the cat sat"]["mixture"] == pytest.approx(expected, abs=1e-5)
+    named = replace(TALK, hypotheses=(Hypothesis("the cat sat"), Hypothesis("a zebra kudu sat")))
+    found = [rescorer.rescore(named, cached, phrases=names)[0] for names in ((), (Phrase("zebra kudu"),))]
+    known, raised = (
+        next(one.components for one in ranked.hypotheses if "zebra" in one.text) for ranked in found
+    )
+    assert raised["mixture"] > known["mixture"]  # the n-gram does not know the name
+    assert raised["llm"] == pytest.approx(known["llm"], abs=1e-5)
+    assert (raised["oov"], known["oov"]) == (0.0, 2.0)
+
+
+def test_slots_work_on_a_mixture_with_it(imported, tmp_path):
+    (tmp_path / "names").write_text("call $name now\nthe $name sat\n" * 4)
+    train_ngram([tmp_path / "names"], RAW, tmp_path / "m.arpa", NGramOptions(2))
+    rescorer = Rescorer.load(publish(tmp_path, imported[0], ngrams={"ngram": tmp_path / "m.arpa"}))
+    phrases = (Phrase("zebra", slot="$name"),)
+    (plain,), (answer,) = rescorer.rescore(LIST, MIXED), rescorer.rescore(LIST, MIXED, phrases=phrases)
+    before, after = ({one.text: one.components for one in ranked.hypotheses} for ranked in (plain, answer))
+    name, other = "a zebra sat", "the cat sat"
+    assert after[name]["ngram"] > before[name]["ngram"]
+    assert after[name]["mixture"] > before[name]["mixture"]
+    assert after[name]["llm"] == pytest.approx(before[name]["llm"], abs=1e-5)
+    assert after[other]["mixture"] == pytest.approx(before[other]["mixture"], abs=1e-5)
+
+
+def test_servers_and_kept_scores_mix_the_same(bundle, tmp_path):
+    expected = Rescorer.load(bundle).rescore(TALK, replace(MIXED, cache=0.3))[0]
+    cached = load_cached_rescorer(bundle, "cpu", tmp_path / "scores", pytest.fail)
+    for weights in (LLM_ONLY, MIXED, replace(MIXED, cache=0.3)):
+        for _ in range(2):  # computed, and read from files
+            (again,) = cached.rescore(TALK, weights)
+    with run_server(bundle) as server, Client(f"127.0.0.1:{server.port}") as client:
+        (served,) = client.rescore([TALK], weights=replace(MIXED, cache=0.3))
+        (text,) = client.score_text(["the cat"], weights=MIXED)
+    for found in (again, served):
+        for one, other in zip(found.hypotheses, expected.hypotheses, strict=True):
+            assert one.components == pytest.approx(other.components, abs=1e-4)
+    values, _ = mix_alone(Rescorer.load(bundle), "the cat")
+    assert text.log_probs["mixture"] == pytest.approx(tuple(values), abs=1e-4)
+
+
+def test_bundles_fit_its_share_with_the_others(imported, arpa, tmp_path):
+    folder = publish(tmp_path, imported[0], ngrams={"ngram": arpa}, mix_units=True)
+    weights, manifest = read_bundle(folder).weights["default"], read_bundle(folder).manifest
+    assert weights.lm == {"mixture": 1.0}
+    assert set(weights.mixture) == {"ngram", "llm"}
+    models = load_models(folder, with_units=True)
+    assert (set(models.models), models.shares) == ({"ngram", "llm"}, weights.mixture)
+    scores = score_tokens(models.models, SENTENCES * 4)
+    assert fit_mixture(scores.log_probs) == pytest.approx(weights.mixture, abs=1e-4)
+    assert not scores.unknown["llm"].any()
+    perplexities = manifest["measured"]["validation"]["perplexity"]
+    assert perplexities["llm"] == pytest.approx(perplexity(scores.log_probs["llm"]), rel=1e-3)
+    assert perplexities["mixture"] <= min(perplexities["llm"], perplexities["ngram"]) + 1e-3
+
+
+def test_texts_that_are_too_long_are_mixed_without_it(bundle):
+    rescorer = Rescorer.load(bundle)
+    limit = replace(rescorer.bundle.units["llm"], n_positions=12)
+    short = Rescorer(replace(rescorer.bundle, units={"llm": limit}), rescorer.models)
+    ((answer,), (cached,)) = short.rescore(LIST, MIXED), short.rescore(TALK, replace(MIXED, cache=0.3))
+    for one in (*answer.hypotheses, *cached.hypotheses):
+        assert one.components["llm"] == 0.0
+    assert all(one.components["mixture"] == one.components["ngram"] for one in answer.hypotheses)
+    (text, fits) = short.score_text(["the cat sat on", "the"], weights=MIXED)
+    assert (set(text.log_probs), set(fits.log_probs)) == ({"ngram"}, {"ngram", "llm", "mixture"})
+
+
+def test_models_of_whole_texts_are_not_mixed(surface, imported, arpa, tmp_path):
+    message = "mixture names the model 'llm', which reads texts as they are written"
+    rescorer = Rescorer.load(publish(tmp_path, surface, ngrams={"ngram": arpa}))
+    with pytest.raises(ConfigError, match=message):
+        rescorer.rescore(LIST, MIXED)
+    with pytest.raises(ConfigError, match="as they are written, and scores no words; it cannot be mixed"):
+        publish(tmp_path / "other", surface, ngrams={"ngram": arpa}, mix_units=True)
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +358,6 @@ WRITTEN = NBestList(
     {"acoustic": (-5.0, -4.0, -6.0)},
     context="Yes, and",
 )
-LLM_ONLY = Weights("w", ACOUSTIC, {"llm": 1.0})
 
 
 def test_texts_are_scored_as_they_are_written(surface, tmp_path):
@@ -290,6 +417,8 @@ def test_tokenizers_that_join_words_divide_whole_texts(tmp_path):
     assert found.config.whole
     rescorer = Rescorer.load(publish(tmp_path, tmp_path / "units"))
     assert rescorer.bundle.whole == {"llm"}
+    with pytest.raises(ConfigError, match="'llm', whose tokenizer divides texts as a whole"):
+        rescorer.rescore(LIST, replace(LLM_ONLY, mixture={"llm": 1.0}))
     (answer,) = rescorer.rescore(LIST, LLM_ONLY)
     for one in answer.hypotheses:
         expected = score_alone(rescorer.models["llm"], found.config, tuple(one.text.split()))
@@ -324,11 +453,15 @@ def test_a_bundle_may_have_nothing_else(imported, tmp_path):
     rescorer = Rescorer.load(publish(tmp_path, imported[0]))
     (answer,) = rescorer.rescore(LIST)
     assert set(answer.best.components) == {"acoustic", "llm", "oov", "words"}
-    with pytest.raises(ConfigError, match="all models of the bundle read pieces of words"):
+    with pytest.raises(ConfigError, match="but the bundle has no mixture; expected weights such as"):
         rescorer.rescore(LIST, Weights("w"))
     for cached in (replace(LLM_ONLY, cache=0.1), replace(LLM_ONLY, neural_cache=0.1)):
-        with pytest.raises(ConfigError, match="weights have a cache, which is mixed with models of words"):
+        with pytest.raises(ConfigError, match="weights have a cache, but the bundle has no mixture"):
             rescorer.rescore(replace(LIST, previous=(Utterance("a zebra"),)), cached)
+    alone = Weights("w", ACOUSTIC, {"mixture": 1.0}, mixture={"llm": 1.0})
+    for one in rescorer.rescore(LIST, alone)[0].hypotheses:
+        expected = sum(rescorer.score_text(one.text, weights=alone)[0].log_probs["llm"])
+        assert one.components["mixture"] == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.fixture(scope="module", params=["gpt2", "llama"])
@@ -363,6 +496,94 @@ def test_lists_beyond_a_table_of_positions_are_answered_without_its_model(short)
     assert [one.previous_unread_by for one in found] == [(), (), ("llm",)]
 
 
+def test_a_model_with_a_prompt_reads_the_conversation_everywhere(source, tmp_path):
+    foreign, prompt = read_huggingface(source), Prompt(after_utterance=". ", max_units=16)
+    import_model(foreign, tmp_path / "units", SENTENCES, prompt=prompt)
+    folder = publish(tmp_path, tmp_path / "units")
+    lists = [
+        replace(LIST, id=name, previous=said) for name, said in (("0", ()), ("1", (Utterance("a cat"),)))
+    ]
+    rescorer = Rescorer.load(folder)
+    assert rescorer.bundle.reads_previous == {"llm"}
+    alone, after = (answer.best.components["llm"] for answer in rescorer.rescore(lists, LLM_ONLY))
+    assert abs(alone - after) > 1e-3
+    fresh = Rescorer.load(folder).rescore(lists[1:], LLM_ONLY)[0]
+    assert fresh.best.components["llm"] == pytest.approx(after, abs=1e-4)
+    assert fresh.previous_unread_by == ()
+    with run_server(folder) as server, Client(f"127.0.0.1:{server.port}") as client:
+        found = client.rescore(lists, weights=LLM_ONLY)
+    expected = pytest.approx([alone, after], abs=1e-4)
+    assert [one.best.components["llm"] for one in found] == expected
+
+
+def test_a_model_that_is_added_to_a_bundle_reads_the_conversation(source, tmp_path):
+    import_model(read_huggingface(source), tmp_path / "units", SENTENCES, prompt=Prompt(max_units=16))
+    added = use_imported(tmp_path / "units").added
+    rescorer = Rescorer.load(Composition({"llm": added}, language="en"))
+    lists = [LIST, replace(LIST, previous=(Utterance("a cat"),))]
+    alone, after = (answer.best.components["llm"] for answer in rescorer.rescore(lists, LLM_ONLY))
+    assert alone != pytest.approx(after, abs=1e-3)
+    config = json.loads((tmp_path / "units/config.json").read_text())
+    config["prompt"]["max_units"] = 8
+    (tmp_path / "units/config.json").write_text(json.dumps(config))
+    assert not use_imported(tmp_path / "units").added.identity.fits(added.identity)
+
+
+def test_models_of_written_texts_read_utterances_as_they_are_written(source, tmp_path):
+    prompt = Prompt(max_units=16)
+    import_model(read_huggingface(source), tmp_path / "units", SENTENCES, text="surface", prompt=prompt)
+    rescorer = Rescorer.load(publish(tmp_path, tmp_path / "units"))
+    lists = [replace(LIST, previous=(Utterance(text),)) for text in ("the cat", "The cat!")]
+    found = [answer.best.components["llm"] for answer in rescorer.rescore(lists, LLM_ONLY)]
+    assert found[0] != pytest.approx(found[1], abs=1e-3)
+    model, config = (
+        rescorer.models["llm"],
+        UnitConfig.from_dict(json.loads((tmp_path / "units/config.json").read_text()), ""),
+    )
+    for log_prob, history in zip(found, (("the", "cat", "\n"), ("The", "cat!", "\n")), strict=True):
+        words = tuple(rescorer.rescore(lists, LLM_ONLY)[0].best.text.split())
+        assert log_prob == pytest.approx(score_alone(model, config, words, history), abs=1e-3)
+
+
+def test_a_list_too_long_to_follow_its_conversation_is_scored_without_it(source, tmp_path):
+    shutil.copytree(PEER_MODELS / "gpt2", tmp_path / "source")
+    shutil.copyfile(source / "tokenizer.json", tmp_path / "source" / "tokenizer.json")
+    foreign = read_huggingface(tmp_path / "source")
+    import_model(foreign, tmp_path / "units", SENTENCES, prompt=Prompt(max_units=12))
+    rescorer = Rescorer.load(publish(tmp_path, tmp_path / "units"))
+    fits = replace(LONG, hypotheses=(Hypothesis("cat"), Hypothesis("the cat " * 4 + "the ca")))
+    said = replace(fits, previous=(Utterance("a cat"),))
+    alone, after = rescorer.rescore([fits, said], LLM_ONLY)
+    assert after.degradation == alone.degradation == ""
+    assert [one.components for one in after.hypotheses] == [one.components for one in alone.hypotheses]
+    assert rescorer.rescore([replace(LONG, previous=said.previous)], LLM_ONLY)[0].degradation == "length"
+
+
+def test_the_base_weights_of_a_reranker_stand_in_for_it_where_its_model_cannot_read_a_list(
+    short, tmp_path, run
+):
+    folder = shutil.copytree(short, tmp_path / "toy" / "1")
+    base = Weights("base", {"acoustic": 2.0}, {"llm": 1.0}, 0.5)
+    add_reranker(folder, random_reranker("r", base, 4, features=("total", "score:llm", "words")))
+    calibration = Calibration(utterance=ConfidenceMap(1.0, (0.0, 1.0), (0.1, 0.9)))
+    weights = Weights("w", {"acoustic": 1.0}, {"llm": 0.0}, rerankers={"r": 3.0}, calibration=calibration)
+    long, fits = Rescorer.load(folder).rescore([LONG, LIST], weights)
+    plain = replace(weights, streams={"acoustic": 7.0}, word=1.5, rerankers={})
+    (expected,) = Rescorer.load(folder).rescore([LONG], plain)
+    assert [one.text for one in long.hypotheses] == [one.text for one in expected.hypotheses]
+    for found, other in zip(long.hypotheses, expected.hypotheses, strict=True):
+        assert found.total == pytest.approx(other.total)
+        assert found.components["reranker:r"] == 2.0 * found.components["acoustic"] + 0.5 * len(
+            found.text.split()
+        )
+    assert (long.degradation, long.best.confidence) == ("length", None)
+    assert fits.best.confidence is not None
+    texts = (hypothesis.text for hypothesis in LONG.hypotheses)
+    write(tmp_path / "lists.jsonl", record("long", *texts))
+    code, out, err = run("explain", tmp_path / "lists.jsonl", "long", "--bundle", folder, "--weights", "r")
+    assert (code, "reranker:r" in out, "score:llm" in out) == (0, True, False), err
+
+
 def test_tokenizers_are_read_within_bounds(source, tmp_path):
     folder = shutil.copytree(source, tmp_path / "source")
     (folder / "tokenizer.json").unlink()
@@ -376,8 +597,22 @@ def test_tokenizers_are_read_within_bounds(source, tmp_path):
         read_huggingface(folder)
 
 
+def test_refuses_tokenizers_that_repeat_merges(source, monkeypatch):
+    tokenizer = json.loads((source / "tokenizer.json").read_text())
+    for merges in ([["a", "b"]] * 3, ["a b"] * 3):
+        tokenizer["model"] |= {"vocab": tokenizer["model"]["vocab"] | {"ab": 40}, "merges": merges}
+        with pytest.raises(
+            BundleError, match="x: 2 of 3 merges are repetitions of others; expected each once"
+        ):
+            JsonTokenizer(json.dumps(tokenizer).encode(), "x")
+    monkeypatch.setattr(tokens, "MAX_STRINGS", 10)
+    with pytest.raises(BundleError, match=r"has \d+ names of units; expected at most 10"):
+        JsonTokenizer(json.dumps(tokenizer).encode(), "x")
+
+
 def test_refuses_sentences_that_are_all_longer_than_a_model_can_read(source, tmp_path):
-    with pytest.raises(ConfigError, match="longer than the model can read; name a file of shorter ones"):
+    message = r"more than the 40 pieces of words that the model can read.* --validation TEXT"
+    with pytest.raises(ConfigError, match=message):
         import_model(read_huggingface(source), tmp_path / "units", [("cat",) * 20])
 
 
@@ -431,7 +666,7 @@ def test_a_server_answers_like_the_library(bundle):
     assert described.parameters == 5_872
 
 
-def test_perplexities_leave_it_out(bundle):
+def test_perplexity_is_that_of_the_members_of_the_mixture(bundle):
     assert list(load_models(str(bundle)).models) == ["ngram"]
 
 

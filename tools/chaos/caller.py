@@ -23,8 +23,7 @@ from typing import Any
 
 import grpc
 
-from rescorer.client.connection import Retry, auth_metadata, channel_options
-from rescorer.protocol import MAX_MESSAGE_BYTES
+from rescorer.client.connection import ConnectionOptions, auth_metadata, channel_options
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from tools.chaos.versions import AnswerChecker
@@ -110,7 +109,7 @@ class Callers:
     async def _run_caller(self, token: str) -> None:
         """Send one call after the other over a separate connection."""
         config = self._config
-        options = (*channel_options(Retry(), MAX_MESSAGE_BYTES), ("grpc.use_local_subchannel_pool", 1))
+        options = (*channel_options(ConnectionOptions()), ("grpc.use_local_subchannel_pool", 1))
         end = time.monotonic() + config.seconds
         async with grpc.aio.insecure_channel(config.target, options) as channel:
             stub: Any = RescorerServiceStub(channel)  # type: ignore[no-untyped-call]

@@ -12,8 +12,7 @@ from __future__ import annotations
 import random
 import string
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -24,12 +23,14 @@ from rescorer.models.bundle import read_bundle
 from rescorer.pipeline import TrieScorer
 from rescorer.protocol.messages import write_ranking
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.scoring.batch import Batch, ScoredPart, split
+from rescorer.runtime import use_threads
+from rescorer.scoring.batch import Batch, ScoredPart, plan
 from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker
-from rescorer.service.api.rescoring import estimate_searches, prepare_lists
+from rescorer.service.api.rescoring import prepare_lists, search_cost
 from rescorer.service.engine.admission import check_request, check_response_size
-from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings, load_settings
+from rescorer.service.engine.census import VALUE_BYTES, count_reading
+from rescorer.service.settings import ServiceSettings, load_settings
 from rescorer.sounds import load_pronouncer
 from rescorer.text import split_units
 from tools.fuzz.worst import score_with_zeros
@@ -49,6 +50,7 @@ def new_word(rng: random.Random, length: int = 6) -> str:
 
 Words = Callable[[random.Random, int], str]
 """Makes a text of about so many words."""
+SHARED = [f"shared{number}" for number in range(1000)]
 TEXTS: Mapping[str, Words] = {
     "new words": lambda rng, n: " ".join(new_word(rng) for _ in range(n)),
     "one word": lambda rng, n: "rust " * n,
@@ -60,6 +62,8 @@ TEXTS: Mapping[str, Words] = {
     "joiners": lambda rng, n: "\u0915\u094d\u200d" * n,
     "characters": lambda rng, n: "".join(chr(rng.randint(0x4E00, 0x9FFF)) for _ in range(n)),
     "full width": lambda rng, n: "\uff41\uff42 " * n,
+    "shuffled": lambda rng, n: " ".join(rng.sample(SHARED[: min(n, 1000)], min(n, 1000))),
+    "slashes": lambda rng, n: "a/" * n,
     "punctuation": lambda rng, n: ".,!? " * n,
 }
 
@@ -162,7 +166,8 @@ class RandomRequest:
     def values(self, request: pb.RescoreRequest) -> None:
         for nbest in request.lists:
             for hypothesis in nbest.hypotheses[:2]:
-                hypothesis.fields["x"] = [{"y": [None] * 3}] * self.rng.choice((10, 1_000))
+                value = self.rng.choice(({"y": [None] * 3}, {"y": None}, [None], None))
+                hypothesis.fields["x"] = [value] * self.rng.choice((10, 1_000))
 
     def times(self, request: pb.RescoreRequest) -> None:
         for nbest in request.lists:
@@ -197,12 +202,13 @@ def time_jobs(
         scorer: the models; None: all words have the probability 1, and scoring is not timed.
     """
     began = time.process_time()
-    tokens = len(data) // BYTES_PER_TOKEN
+    tokens = count_reading(data)
     try:
         request = pb.RescoreRequest.FromString(data)
-        check_request(request, settings)
+        n_values = check_request(request, settings)
         response_bytes = check_response_size(request, len(data), ranker, settings.max_response_bytes)
-        tokens += estimate_searches(ranker, request)
+        response_bytes += VALUE_BYTES * n_values
+        tokens += search_cost(ranker, request)
         prepared_request = prepare_lists(ranker, request, settings)
     except InputError:
         yield Job("read", tokens, time.process_time() - began)
@@ -212,7 +218,7 @@ def time_jobs(
     if scorer is None:
         scored = [[score_with_zeros(prepared, ranker.bundle)] for prepared in lists]
     else:
-        scored = [_score(prepared, ranker, scorer, settings) for prepared in lists]
+        scored = _score(lists, ranker, scorer, settings)
         yield Job("score", prepared_request.tokens, time.process_time() - began)
     began, response = time.process_time(), pb.RescoreResponse()
     for prepared, parts in zip(lists, scored, strict=True):
@@ -225,17 +231,21 @@ def time_jobs(
 
 
 def _score(
-    prepared: PreparedList, ranker: ListRanker, scorer: TrieScorer, settings: ServiceSettings
-) -> list[ScoredPart]:
-    found = []
-    for part in split(prepared, settings.max_batch_tokens, backward=bool(ranker.bundle.backward)):
-        batch = Batch([part])
+    lists: Sequence[PreparedList], ranker: ListRanker, scorer: TrieScorer, settings: ServiceSettings
+) -> list[list[ScoredPart]]:
+    """Score lists in batches, as a server without other calls would; return the parts of each."""
+    found: dict[int, list[ScoredPart]] = {id(prepared): [] for prepared in lists}
+    for parts in plan(lists, settings.max_batch_tokens, backward=bool(ranker.bundle.backward)):
+        batch = Batch(parts)
         asked = batch.advance()
         while asked is not None:
-            scores = scorer.score(asked.trie, asked.models, asked.encoders, surface=asked.surface)
+            scores = scorer.score(
+                asked.trie, asked.models, asked.encoders, surface=asked.surface, words=asked.words
+            )
             asked = batch.advance(scores)
-        found.append(batch.part(0))
-    return found
+        for index, part in enumerate(parts):
+            found[id(part.prepared)].append(batch.part(index))
+    return list(found.values())
 
 
 def ordinary_request(rng: random.Random) -> pb.RescoreRequest:
@@ -271,7 +281,7 @@ class CostReport:
     """What a search found."""
 
     requests: int = 0
-    jobs: Counter[str] = field(default_factory=Counter)
+    jobs: dict[str, int] = field(default_factory=dict)
     worst: list[Excess] = field(default_factory=list)
     """The job with the largest excess of each kind, the largest first."""
     faults: list[str] = field(default_factory=list)
@@ -297,6 +307,7 @@ def search_costs(
         models: whether the models score the requests; without, many more requests take the same time.
         shown: number of jobs in the report.
     """
+    use_threads(1)
     rng, report = random.Random(seed), CostReport()
     ranker, scorer = make_ranker(read_bundle(folder), dictionary), TrieScorer.load(folder) if models else None
     settings = load_settings(bundle=folder)
@@ -316,7 +327,7 @@ def search_costs(
         report.requests += 1
         kind = ", ".join(made.kinds)
         for job in time_jobs(data, ranker, scorer, settings):
-            report.jobs[job.name] += 1
+            report.jobs[job.name] = report.jobs.get(job.name, 0) + 1
             times = job.pace / ordinary[job.name]
             found = Excess(kind, job.name, len(data), job.tokens, job.seconds, times)
             key = kind, job.name

@@ -47,6 +47,9 @@ class Batches(Protocol):
         None if the text has no topic features.
         """
 
+    def find_positions(self, number: int, part: int = 0, n_parts: int = 1) -> np.ndarray:
+        """Return the place in the text of each target of ``make_rows``, without padding, row by row: (n,)."""
+
 
 @dataclass(frozen=True)
 class Sentences:
@@ -71,6 +74,8 @@ class Sentences:
 
     topics: np.ndarray | None = None
     """(S, K) float32 topic features of the text before each sentence; None if the network reads no topics."""
+    units_per_word: float = 1.0
+    """Mean number of ids per word, ends of sentences included in both: above 1 if ids are pieces of words."""
 
     @classmethod
     def from_ids(
@@ -169,6 +174,12 @@ class SentenceBatches:
 
     def make_topics(self, number: int, part: int = 0, n_parts: int = 1) -> np.ndarray | None:
         return self.sentences.topics_of(self.batches[number][part::n_parts])
+
+    def find_positions(self, number: int, part: int = 0, n_parts: int = 1) -> np.ndarray:
+        positions = self.sentences.pad(
+            np.arange(len(self.sentences.ids)), self.batches[number][part::n_parts]
+        )
+        return positions[positions >= 0]
 
 
 def plan_batches(sentences: Sentences, batch_words: int, seed: int, epoch: int) -> list[np.ndarray]:
@@ -365,6 +376,10 @@ class StreamBatches:
             return None
         positions = self._positions(number, slice(part, None, n_parts)) + self.offset
         return self.sentences.topics_at(positions % len(self.ids))
+
+    def find_positions(self, number: int, part: int = 0, n_parts: int = 1) -> np.ndarray:
+        positions = self._positions(number, slice(part, None, n_parts))
+        return (positions[positions < len(self.ids)] + self.offset) % len(self.ids)
 
     def _positions(self, number: int, rows: slice) -> np.ndarray:
         """Return the ring positions of a batch's words, (B, T). Those after the text's end are padding."""

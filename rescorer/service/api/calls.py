@@ -24,6 +24,7 @@ from rescorer.errors import InputError, Unavailable
 from rescorer.protocol.messages import error_kind, retry_after_ms, status_from_error
 from rescorer.runtime import Phase
 from rescorer.service.access import Authenticator, Role
+from rescorer.service.engine.census import count_reading
 from rescorer.service.engine.client_limits import CallMemory, RefusalPacer, StreamSlot, current_memory
 from rescorer.service.engine.engine import ItemScores
 from rescorer.service.listener import mark_served, on_call_done
@@ -59,6 +60,7 @@ class Call:
     Attributes:
         timings: phases of the current message.
         request_bytes: size of the current message.
+        reading_tokens: cost of reading the current message, in tokens.
         held_bytes: upper bound of the memory of the current message, once it is decoded.
         model: label of the bundle that serves the call.
         lists: number of lists in all messages so far.
@@ -71,7 +73,7 @@ class Call:
         self.model = ""
         self.lists = self.failed_lists = self.edges = 0
         self.timings: list[PhaseTiming] = []
-        self.request_bytes = self.held_bytes = 0
+        self.request_bytes = self.reading_tokens = self.held_bytes = 0
         self._method, self._metrics, self._span = method, metrics, span
         self._began_at = time.perf_counter()
         self._seconds: Counter[str] = Counter()
@@ -354,6 +356,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """Count what is in the bytes of a message; raises LimitExceeded if it is too much."""
         call.request_bytes = len(data)
         call.held_bytes = self._count_bytes(path, data)
+        call.reading_tokens = count_reading(data)
 
     def _authorise_only(self, path: str, handler: Any, role: Role) -> Any:
         async def answer_stream(requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:

@@ -13,6 +13,7 @@ import grpc
 import structlog
 
 from rescorer.errors import ConfigError, InputError, Overloaded, Unavailable
+from rescorer.list_checks import MAX_PREVIOUS_WORDS
 from rescorer.models.bundle import Bundle
 from rescorer.protocol import messages
 from rescorer.protocol.v1 import rescorer_pb2 as pb
@@ -25,6 +26,7 @@ from rescorer.scoring.options import RescoreOptions, Weighting
 from rescorer.scoring.ranker import ListRanker, only_name_message
 from rescorer.service.api.calls import Drain, client_of, current_call
 from rescorer.service.engine.admission import (
+    USUAL_WORDS,
     Lists,
     RescoreRequest,
     ResponseTime,
@@ -34,11 +36,13 @@ from rescorer.service.engine.admission import (
     check_response_size,
     check_text_response_size,
     check_texts,
+    depth_tokens,
     limit_steps,
     limit_units,
     limit_words,
     search_budget,
 )
+from rescorer.service.engine.census import VALUE_BYTES
 from rescorer.service.engine.client_limits import StreamSlots, current_memory
 from rescorer.service.engine.engine import (
     CallContext,
@@ -59,7 +63,7 @@ STEPS_PER_TOKEN = 64
 """Number of steps of a search or a decision rule that take as long as normalising and writing one token."""
 RESPONSE_BYTES_PER_TOKEN = 32
 """Estimated bytes of a response that take as long to make as normalising and writing one token."""
-USUAL_WORDS, TOKENS_PER_LEVEL = 64, 32
+TOKENS_PER_PLACE = 32
 """Sums over hypotheses are computed word by word. In a list whose longest hypothesis has more than the usual
 number of words, each further word takes as long as this many tokens."""
 RescoredResponse = pb.RescoreResponse | pb.RescoreStreamResponse
@@ -129,12 +133,13 @@ def prepare_lists(
         for component in prepared.components
     )
     lists, n_units = limit_units(lists, settings.max_request_words)
+    asked += depth_tokens(ranker.bundle, lists, tokens, settings.max_batch_tokens)
     # One request must not fill a server.
     tokens = max(tokens, min(tokens + asked + n_units, settings.max_request_words))
     lists, steps = limit_steps(lists, options, settings.max_decision_steps)
     decision_tokens = steps // STEPS_PER_TOKEN
     longest = (max(map(len, one.words), default=0) for one in lists if isinstance(one, PreparedList))
-    decision_tokens += TOKENS_PER_LEVEL * sum(max(0, n_words - USUAL_WORDS) for n_words in longest)
+    decision_tokens += TOKENS_PER_PLACE * sum(max(0, n_words - USUAL_WORDS) for n_words in longest)
     if options.decision.kind == "confusion_network":
         # This rule reads the times of words, which may be most of a request.
         decision_tokens += request.ByteSize() // BYTES_PER_TOKEN
@@ -157,6 +162,7 @@ def prepare_texts(
     backward = bool(ranker.bundle.backward)
     lists, tokens = limit_words(prepared, settings.max_request_words, "texts", backward=backward)
     lists, n_units = limit_units(lists, settings.max_request_words, "texts")
+    n_units += depth_tokens(ranker.bundle, lists, tokens, settings.max_batch_tokens)
     tokens = max(tokens, min(tokens + n_units, settings.max_request_words))
     for error in lists:
         if isinstance(error, InputError):
@@ -374,11 +380,13 @@ class RescorerService(RescorerServiceServicer):
         if self._settings.log_texts:
             log.info("texts", texts=list(request.texts))
         call = self._call_context(context)
-        n_tokens, admission = estimate_tokens(request.texts), self._engine.admission
+        n_tokens, admission = text_cost(request.texts), self._engine.admission
         with self._models.lease(request.model) as ranker:
             async with admission.admit(call.client, 1, n_tokens, remaining_s=call.remaining_s) as ticket:
                 prepared_request = await self._run(
-                    lambda: prepare_texts(ranker, request, self._settings), estimate_job(), call.client
+                    lambda: prepare_texts(ranker, request, self._settings),
+                    current_call.get().reading_tokens,
+                    call.client,
                 )
                 response_bytes = check_text_response_size(
                     request, prepared_request.valid_lists, ranker.bundle, self._settings.max_response_bytes
@@ -407,7 +415,7 @@ class RescorerService(RescorerServiceServicer):
         Args:
             wait: wait for admission instead of refusing the request.
         """
-        check_request(request, self._settings)
+        n_values = check_request(request, self._settings)
         if self._settings.log_texts:
             texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in request.lists]
             log.info("texts", lists=texts)
@@ -417,6 +425,7 @@ class RescorerService(RescorerServiceServicer):
             response_bytes = check_response_size(
                 request, request_bytes, ranker, self._settings.max_response_bytes
             )
+            response_bytes += VALUE_BYTES * n_values
             current_memory.get().shrink(current_call.get().held_bytes + response_bytes)
             try:
                 return await self._answer(ranker, request, response, call, response_bytes, wait=wait)
@@ -445,13 +454,14 @@ class RescorerService(RescorerServiceServicer):
         """
         admission = self._engine.late_admission if late else self._engine.admission
         remaining_s = math.inf if late else call.remaining_s
-        n_tokens = min(estimate_tokens(texts_of(request.lists)), self._settings.max_request_words)
+        n_tokens = text_cost(texts_of(request.lists)) + estimate_previous(ranker, request)
+        n_tokens = min(n_tokens, self._settings.max_request_words)
         async with admission.admit(
             call.client, len(request.lists), n_tokens, remaining_s=remaining_s, wait=wait
         ) as ticket:
             prepared_request = await self._run(
                 lambda: prepare_lists(ranker, request, self._settings),
-                estimate_job() + estimate_searches(ranker, request),
+                current_call.get().reading_tokens + search_cost(ranker, request),
                 call.client,
             )
             admission.begin_scoring(ticket, prepared_request.tokens)
@@ -499,12 +509,7 @@ class RescorerService(RescorerServiceServicer):
         )
 
 
-def estimate_job() -> int:
-    """Estimate the cost of reading the current message from its size, in tokens."""
-    return current_call.get().request_bytes // BYTES_PER_TOKEN
-
-
-def estimate_searches(ranker: ListRanker, request: RescoreRequest) -> int:
+def search_cost(ranker: ListRanker, request: RescoreRequest) -> int:
     """Return an upper bound of the cost of all searches of components in a request's lists, in tokens.
 
     It is known before anything is normalised.
@@ -512,12 +517,20 @@ def estimate_searches(ranker: ListRanker, request: RescoreRequest) -> int:
     return sum(component.steps_by_size(request) for component in ranker.components) // STEPS_PER_TOKEN
 
 
-def estimate_tokens(texts: Iterable[str]) -> int:
-    """Estimate the number of tokens of texts and contexts, in the unit of ``count_tokens``, before that.
+def text_cost(texts: Iterable[str]) -> int:
+    """Estimate the cost of scoring texts and contexts in tokens, before ``count_tokens`` can count them.
 
     Texts in scripts without spaces are read in pieces, so they are estimated by their length.
     """
     return sum(max(text.count(" ") + 2, len(text) // BYTES_PER_TOKEN) for text in texts)
+
+
+def estimate_previous(ranker: ListRanker, request: RescoreRequest) -> int:
+    """Estimate the number of tokens of previous utterances, if models of the bundle read them."""
+    if not ranker.bundle.reads_previous:
+        return 0
+    said = (text_cost(one.text for one in nbest.previous) for nbest in request.lists)
+    return sum(min(n_tokens, MAX_PREVIOUS_WORDS) for n_tokens in said)
 
 
 def texts_of(lists: Iterable[pb.NBestList]) -> Iterator[str]:

@@ -31,14 +31,13 @@ from google.protobuf.struct_pb2 import Value
 from rescorer.decision import estimate_confidence_steps, estimate_steps
 from rescorer.errors import InputError, LimitExceeded, Overloaded
 from rescorer.models.bundle import Bundle
-from rescorer.phrases import check_set_names
 from rescorer.protocol.messages import MAX_TEXT_CHARS
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.runtime import pause
 from rescorer.scoring.batch import count_distinct
 from rescorer.scoring.components import BoundOptions, Outline, PreparedList
 from rescorer.scoring.ranker import ListRanker
-from rescorer.service.engine.census import MAX_WEIGHT_NAMES
+from rescorer.service.engine.census import limits_of
 from rescorer.service.settings import ServiceSettings
 from rescorer.text import utf8_bytes
 from rescorer.types import DecisionRule, Weights
@@ -54,38 +53,39 @@ NAMES_OF_WEIGHTS = ("streams", "lm", "mixture", "rerankers", "components", "tune
 """Fields of weights that contain names, as keys or as values."""
 
 
-def check_request(request: RescoreRequest, settings: ServiceSettings) -> None:
+def check_request(request: RescoreRequest, settings: ServiceSettings) -> int:
     """Check the numbers of elements in a request, and the lengths of names.
 
     A message of a few megabytes can have millions of empty elements, which take far more memory and time than
     the size of the message suggests. So the elements are counted before any of them is looked at.
 
+    Returns:
+        The number of values in the clients' fields.
+
     Raises:
         LimitExceeded: a repeated field has too many elements, or a name is too long.
     """
-    _check_count(len(request.lists), "lists", settings, "max_lists")
-    n_lists = settings.max_lists
-    for field, setting in (("hypotheses", "max_hypotheses"), ("streams", "max_score_streams")):
-        # A list that alone has too many gets its own error later; until then it is in memory.
-        count = sum(len(getattr(nbest, field)) for nbest in request.lists)
-        if count > (limit := n_lists * getattr(settings, setting)):
-            expected = f"expected at most {limit} in {n_lists} lists ({setting}, max_lists)"
-            raise LimitExceeded(f"{count} {field}; {expected}", field=field)
-    n_previous = sum(len(nbest.previous) for nbest in request.lists)
-    if n_previous > settings.max_previous:
-        expected = f"expected at most {settings.max_previous} (max_previous); send the newest of each list"
-        raise LimitExceeded(f"{n_previous} utterances; {expected}", field="previous")
+    limits = limits_of(settings)
+    limits["lists"].check(len(request.lists))
     phrases = [request.phrases, *(nbest.phrases for nbest in request.lists)]
-    n_phrases = sum(map(len, phrases))
-    _check_count(n_phrases, "phrases", settings, "max_phrases")
-    n_phrases += sum(len(phrase.spellings) for phrase in chain.from_iterable(phrases))
-    _check_count(n_phrases, "phrases", settings, "max_phrases")
-    check_set_names(request.phrase_lists)
+    counts = {
+        # A list that alone has too many gets its own error later; until then it is in memory.
+        "hypotheses": sum(len(nbest.hypotheses) for nbest in request.lists),
+        "streams": sum(len(nbest.streams) for nbest in request.lists),
+        "previous": sum(len(nbest.previous) for nbest in request.lists),
+        "phrases": sum(map(len, phrases)),
+        "phrase_lists": len(request.phrase_lists),
+    }
+    for kind, count in counts.items():
+        limits[kind].check(count)
+    spellings = sum(len(phrase.spellings) for phrase in chain.from_iterable(phrases))
+    limits["phrases"].check(counts["phrases"] + spellings)
     if (n_values := count_values(request, settings.max_field_values)) > settings.max_field_values:
         expected = f"expected at most {settings.max_field_values} (max_field_values)"
         raise LimitExceeded(f"at least {n_values} values in lists and hypotheses; {expected}", field="fields")
     _check_names(request, settings)
     _check_each(request.phrase_lists, settings.max_name_chars, "phrase_lists[{}]")
+    return n_values
 
 
 def count_values(request: RescoreRequest, limit: int) -> int:
@@ -155,8 +155,7 @@ def _check_names(request: RescoreRequest | pb.ScoreTextRequest, settings: Servic
     """Check the names of the model and of the weights."""
     limit = settings.max_name_chars
     n_names = sum(len(getattr(request.weights, field)) for field in NAMES_OF_WEIGHTS)
-    if n_names > MAX_WEIGHT_NAMES:
-        raise LimitExceeded(f"{n_names} names; expected at most {MAX_WEIGHT_NAMES}", field="weights")
+    limits_of(settings)["weights"].check(n_names)
     if (n_streams := len(request.weights.streams)) > settings.max_score_streams:  # each list looks at all
         expected = f"expected at most {settings.max_score_streams} (max_score_streams)"
         raise LimitExceeded(f"{n_streams} names; {expected}", field="weights.streams")
@@ -308,6 +307,30 @@ def limit_units(lists: Lists, limit: int, field: str = "hypotheses") -> tuple[Li
         return prepared
 
     return budget.each(lists, count), budget.total
+
+
+USUAL_WORDS = 64
+"""Number of words up to which the length of hypotheses costs nothing besides their words."""
+TOKENS_PER_LEVEL = 32
+"""Time that networks take for each further level of a trie, in tokens, however few words are on it."""
+
+
+def depth_tokens(bundle: Bundle, lists: Lists, tokens: int, max_batch_tokens: int) -> int:
+    """Return what the depth of lists costs in addition to their words, in tokens.
+
+    Networks score the trie of a batch level by level, and short levels take longer for their words. Lists
+    that are scored in one batch share their levels.
+
+    Args:
+        tokens: number of words of all lists together.
+        max_batch_tokens: largest batch.
+    """
+    if set(bundle.model_kinds.values()) <= {"ngram"}:
+        return 0
+    longest = max(
+        (len(text) for one in lists if isinstance(one, PreparedList) for text in one.words), default=0
+    )
+    return TOKENS_PER_LEVEL * max(0, longest - USUAL_WORDS) * -(-tokens // max_batch_tokens)
 
 
 def limit_steps(lists: Lists, options: BoundOptions, limit: int) -> tuple[Lists, int]:

@@ -21,21 +21,34 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from rescorer.errors import LimitExceeded
 from rescorer.phrases import MAX_SETS
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.service.settings import ServiceSettings
+from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
 
 MIN_BYTES = 65_536
 """Size of the smallest message that is counted. A smaller one takes at most a few megabytes when decoded."""
-ELEMENT_BYTES, VALUE_BYTES = 112, 42
-"""Largest memory of a decoded element without its texts, and that of a value in the clients' fields."""
+ELEMENT_BYTES, VALUE_BYTES, STRUCT_BYTES = 112, 72, 256
+"""Largest memory of a decoded element without its texts, that of a value or key in the clients' fields, and
+what a value that is an object takes in addition, for its table. A value that is dropped, because its key
+stands twice, takes as much."""
 MAX_WEIGHT_NAMES = 131_072
 """Largest number of names in the weights of a request. Most are fingerprints of lists on which the weights
 were tuned."""
-MAX_OTHERS, MAX_SURPLUS = 32, 4096
+MAX_SINGLE, MAX_SURPLUS = 32, 4096
 """Number of fields of a message that are not repeated, of which no message has so many, and largest number of
 more in all messages of a request: all but the last of a field would be dropped."""
 STRUCT = "google.protobuf.Struct"
 VALUE_TAGS = (b"\x0a", b"\x8a")
 """First byte of each value and key in a ``Struct``, in the usual and in a longer encoding."""
+STRUCT_TAGS = (b"\x2a", b"\xaa")
+"""First byte of each value in a ``Struct`` that is an object itself."""
+
+
+MARKS = b',;:!?./()[]"-_'
+"""Marks that may separate words without a space."""
+
+
+def count_reading(data: bytes) -> int:
+    """Return the cost of reading a message in tokens: of its bytes, and of words that marks may separate."""
+    return len(data) // BYTES_PER_TOKEN + len(data) - len(data.translate(None, MARKS))
 
 
 VARINT, LENGTH_PREFIXED = 0, 2
@@ -53,10 +66,11 @@ class Limit(NamedTuple):
     """What is expected, after the number."""
     field: str = ""
 
-    def error(self) -> LimitExceeded:
-        """Return the error that refuses more elements."""
-        expected = f"expected at most {self.most} {self.expected}".rstrip()
-        return LimitExceeded(f"more than {self.most} {self.name}; {expected}", field=self.field)
+    def check(self, count: int) -> None:
+        """Raise LimitExceeded if there are more elements, of which at least ``count`` were found."""
+        if count > self.most:
+            expected = f"expected at most {self.most} {self.expected}".rstrip()
+            raise LimitExceeded(f"more than {self.most} {self.name}; {expected}", field=self.field)
 
 
 class Step(NamedTuple):
@@ -126,17 +140,17 @@ def limits_of(settings: ServiceSettings) -> dict[str, Limit]:
         "lists": "max_lists",
         "texts": "max_hypotheses",
         "phrases": "max_phrases",
-        "previous": "max_previous",
     }
     limits = {
         "weights": Limit(MAX_WEIGHT_NAMES, "names", field="weights"),
         "phrase_lists": Limit(MAX_SETS, "names", field="phrase_lists"),
         "surplus": Limit(MAX_SURPLUS, "fields that are unknown or stand twice"),
-        "others": Limit(sys.maxsize, "fields"),
+        "single": Limit(sys.maxsize, "fields"),
     }
     for kind, setting in in_message.items():
-        name = "utterances" if kind == "previous" else kind
-        limits[kind] = Limit(getattr(settings, setting), name, f"({setting})", kind)
+        limits[kind] = Limit(getattr(settings, setting), kind, f"({setting})", kind)
+    most, advice = settings.max_previous, "(max_previous); send the newest of each list"
+    limits["previous"] = Limit(most, "utterances", advice, "previous")
     for kind, setting in in_lists.items():
         most = n_lists * getattr(settings, setting)
         limits[kind] = Limit(most, kind, f"in {n_lists} lists ({setting}, max_lists)", kind)
@@ -151,12 +165,15 @@ class Census:
     counts: Counter[str] = field(default_factory=Counter)
     """Number of elements by kind."""
     n_values: int = 0
-    """Upper bound of the number of values in the clients' fields."""
+    """Upper bound of the number of values and keys in the clients' fields."""
+    n_structs: int = 0
+    """Upper bound of the number of these values that are objects."""
 
     @property
     def decoded_bytes(self) -> int:
         """Upper bound of the memory of the decoded message, in addition to that of its bytes."""
-        return ELEMENT_BYTES * self.counts.total() + VALUE_BYTES * self.n_values
+        n_structs = min(self.n_structs, self.n_values)
+        return ELEMENT_BYTES * self.counts.total() + VALUE_BYTES * self.n_values + STRUCT_BYTES * n_structs
 
     def add(self, data: bytes, begin: int, end: int, plan: Plan) -> None:
         """Count the elements of a message that stands in ``data`` from ``begin`` to ``end``.
@@ -166,7 +183,7 @@ class Census:
         Raises:
             LimitExceeded: there are too many elements of a kind.
         """
-        place, n_others, counts = begin, 0, self.counts
+        place, n_single, counts = begin, 0, self.counts
         try:
             while place < end:
                 tag, size = data[place], data[place + 1]
@@ -175,11 +192,11 @@ class Census:
                     tag, size, place = _read_head(data, place - 2)
                 step = plan.get(tag, OTHER)
                 if not step.kind:
-                    n_others += 1
-                kind = step.kind or ("surplus" if n_others > MAX_OTHERS else "others")
+                    n_single += 1
+                kind = step.kind or ("surplus" if n_single > MAX_SINGLE else "single")
                 counts[kind] = count = counts[kind] + 1
-                if count > self.limits[kind].most:
-                    raise self.limits[kind].error()
+                if count > self.limits[kind].most:  # no call for each element
+                    self.limits[kind].check(count)
                 if size and (step.inside or step.has_values):
                     self._look_inside(step, data, place, min(place + size, end))
                 place += size
@@ -189,6 +206,7 @@ class Census:
     def _look_inside(self, step: Step, data: bytes, begin: int, end: int) -> None:
         if step.has_values:
             self.n_values += sum(data.count(tag, begin, end) for tag in VALUE_TAGS)
+            self.n_structs += sum(data.count(tag, begin, end) for tag in STRUCT_TAGS)
         if step.inside:
             self.add(data, begin, end, step.inside)
 

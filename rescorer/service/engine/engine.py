@@ -36,7 +36,7 @@ from rescorer.runtime import ContextWords, pausing
 from rescorer.scoring.batch import Batch, Part, ScoredPart, ScoreRequest, split
 from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker
-from rescorer.service.engine.admission import NO_WORK, Admission, Pace, Quota, Work
+from rescorer.service.engine.admission import NO_WORK, Admission, Pace, Quota, Work, depth_tokens
 from rescorer.service.metrics import Metrics
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.tracing import QUEUE, PhaseTiming, run_timed, timings_from_seconds
@@ -72,6 +72,7 @@ class Entry(Generic[Item]):
     number: int
     item: Item
     cost: int
+    size: int
     kind: Hashable
     flow: Flow[Item] | None
     """None: the item no longer waits."""
@@ -115,19 +116,28 @@ class FairQueue(Generic[Item]):
         """Number of items, including finished ones that have not been skipped yet."""
         return self._n_waiting
 
-    def put(self, item: Item, cost: int, *, client: Hashable = "", kind: Hashable = "") -> Callable[[], None]:
+    def put(
+        self,
+        item: Item,
+        cost: int,
+        *,
+        client: Hashable = "",
+        kind: Hashable = "",
+        size: int | None = None,
+    ) -> Callable[[], None]:
         """Add an item. Return a function that removes the item, at no cost to its client, if it still waits.
 
         Args:
             cost: cost of serving the item, above 0.
             kind: only items of the same kind are taken together.
+            size: room that it takes among items that are taken together; None: its cost.
         """
         self._start_over_if_empty()
         flow = self._flow_of(client)
         if not flow.waiting.items:
             flow.tag = max(flow.tag, self._virtual_time)
             self._busy[client] = flow
-        entry = Entry(next(self._numbers), item, cost, kind, flow)
+        entry = Entry(next(self._numbers), item, cost, cost if size is None else size, kind, flow)
         if kind not in flow.entries:
             flow.entries[kind] = deque()
             heapq.heappush(self._heaps.setdefault(kind, []), (flow.tag, entry.number, flow))
@@ -138,9 +148,9 @@ class FairQueue(Generic[Item]):
         return functools.partial(self._remove, entry)
 
     def take(self, budget: int, accepts: Callable[[Hashable], bool] = anyone) -> list[Item]:
-        """Remove and return the next items, all of one kind, that cost at most ``budget`` together.
+        """Remove and return the next items, all of one kind, whose sizes are at most ``budget`` together.
 
-        The first item is returned even if it alone costs more. The result is empty if nothing is waiting.
+        The first item is returned even if it alone is larger. The result is empty if nothing is waiting.
 
         Args:
             accepts: whether the items of a client may be among the others; the first one whose client is not
@@ -151,7 +161,7 @@ class FairQueue(Generic[Item]):
     def take_more(
         self, kind: Hashable, budget: int, accepts: Callable[[Hashable], bool] = anyone
     ) -> list[Item]:
-        """Remove and return the next items if they are of this kind and cost at most ``budget`` together."""
+        """Remove and return the next items if they are of this kind and fit into ``budget`` together."""
         return self._take(kind, budget, 0, accepts) if kind == self.next_kind() else []
 
     def next_client(self) -> Hashable:
@@ -224,13 +234,13 @@ class FairQueue(Generic[Item]):
         items: list[Item] = []
         while (flow := self._first_flow(kind)) is not None:
             entry = flow.entries[kind][0]
-            if len(items) >= at_least and (entry.cost > budget or not accepts(flow.client)):
+            if len(items) >= at_least and (entry.size > budget or not accepts(flow.client)):
                 break
             items.append(entry.item)
             self._pop(flow, kind)
             self._virtual_time = max(self._virtual_time, flow.tag)
             flow.tag += entry.cost
-            budget -= entry.cost
+            budget -= entry.size
             self.taken_cost += entry.cost
         return items
 
@@ -300,11 +310,18 @@ class TwoLevelQueue(Generic[Item]):
         return len(self._urgent) + len(self._normal)
 
     def put(
-        self, item: Item, cost: int, *, client: Hashable = "", kind: Hashable = "", urgent: bool = False
+        self,
+        item: Item,
+        cost: int,
+        *,
+        client: Hashable = "",
+        kind: Hashable = "",
+        size: int | None = None,
+        urgent: bool = False,
     ) -> Callable[[], None]:
-        """Add an item; return a function that removes the item if it still waits."""
+        """Add an item as ``FairQueue.put`` does."""
         level = self._urgent if urgent else self._normal
-        return level.put(item, cost, client=client, kind=kind)
+        return level.put(item, cost, client=client, kind=kind, size=size)
 
     def next_kind(self) -> Any:
         """Return the kind of the next item; None if nothing is waiting."""
@@ -470,6 +487,8 @@ class WorkItem:
     """Time after which the scores are of no use, in ``time.monotonic`` seconds."""
     models: tuple[str, ...] = ()
     """Names of the models that score the item; empty: all."""
+    depth_cost: int = 0
+    """Its part in what the depth of its call's lists costs; see ``depth_tokens``."""
     request_id: str = ""
     queued_at: float = field(default_factory=time.perf_counter)
     """Time of creation, in ``time.perf_counter`` seconds."""
@@ -481,9 +500,14 @@ class WorkItem:
     """Removes the item from the queue, if it still waits there."""
 
     @property
-    def cost(self) -> int:
+    def size(self) -> int:
         """Number of tokens: words, ends of sentences and context."""
         return self.part.cost
+
+    @property
+    def cost(self) -> int:
+        """Cost of scoring the item, in tokens of ordinary lists."""
+        return self.part.cost + self.depth_cost
 
     @property
     def outcome(self) -> str:
@@ -523,7 +547,36 @@ LANES_PER_WORKER = 2
 LONG_SHARE = 1 / 4
 """An item that costs more than this share of a batch is long."""
 LIGHT_SHARE = 1 / 4
-"""A light client has at most this share of what the heaviest one has in batches."""
+"""A light client has at most this share of the work of the clients that most of the work belongs to."""
+
+
+class Demand:
+    """The unfinished work of each client, waiting or in batches."""
+
+    def __init__(self) -> None:
+        self._costs: Counter[Hashable] = Counter()
+        self._total = self._squares = 0
+
+    def add(self, client: Hashable, cost: int) -> None:
+        """Add to a client's work, or remove from it."""
+        before = self._costs[client]
+        after = before + cost
+        self._total += cost
+        self._squares += after * after - before * before
+        if after:
+            self._costs[client] = after
+        else:
+            del self._costs[client]
+
+    def of(self, client: Hashable) -> int:
+        """Return the cost of a client's work."""
+        return self._costs[client]
+
+    @property
+    def typical(self) -> float:
+        """The work of the client that a token belongs to, on average over all tokens; 0 without any work."""
+        return self._squares / self._total if self._total else 0.0
+
 
 StartedBatch = tuple[Batch, ScoreRequest, list[PhaseTiming]]
 """A batch whose trie has been built, its first request, and the timings of building."""
@@ -536,7 +589,7 @@ class Batcher:
         offloader: builds the tries.
         max_batch_tokens: largest batch, in tokens; an item that has more is a batch by itself.
         wait_ms: how long a batch waits for more items before it is taken from the queue.
-        on_scored: called for each batch that was scored, with the seconds that this took.
+        on_scored: called for each batch that was scored, with the seconds for which it kept a worker busy.
         on_failed: called for each batch that failed.
     """
 
@@ -558,6 +611,7 @@ class Batcher:
             WorkItem.is_finished, lambda: bool(self._in_batches)
         )
         self._in_batches: Counter[Hashable] = Counter()  # cost by client
+        self._demand = Demand()
         self._changed = asyncio.Event()  # set when a lane may find something to do
         self._lanes: list[asyncio.Task[None]] = []
         self._unfinished: set[WorkItem] = set()
@@ -588,10 +642,17 @@ class Batcher:
     def put(self, item: WorkItem, client: Hashable, *, urgent: bool = False) -> None:
         """Queue an item; ``item.future`` will receive its scores or an error."""
         item.client, item.is_long = client, item.cost > self.long_tokens
-        item.leave_queue = self._queue.put(item, item.cost, client=client, kind=item.kind, urgent=urgent)
+        item.leave_queue = self._queue.put(
+            item, item.cost, client=client, kind=item.kind, size=item.size, urgent=urgent
+        )
         self._unfinished.add(item)
-        item.future.add_done_callback(lambda _: self._unfinished.discard(item))
+        self._demand.add(client, item.cost)
+        item.future.add_done_callback(lambda _: self._forget(item))
         self._changed.set()
+
+    def _forget(self, item: WorkItem) -> None:
+        self._unfinished.discard(item)
+        self._demand.add(item.client, -item.cost)
 
     def cancel(self, items: Sequence[WorkItem]) -> None:
         """Cancel the items that are not finished."""
@@ -607,7 +668,7 @@ class Batcher:
 
         Short items of a light client need not wait for the batches that it may overtake.
         """
-        overtakes = work.cost <= self.long_tokens * work.items and self._is_light(client)
+        overtakes = work.cost <= self.long_tokens * work.items and self._is_light(client, work.cost)
         overtaken = self.long_tokens if overtakes else math.inf
         costs = Counter(self._queue.costs_before(client, work, expected, overtaken))
         in_batches = self._in_batches
@@ -664,15 +725,17 @@ class Batcher:
             elif items := self._take(int(self.long_tokens)):
                 return items
 
-    def _is_light(self, client: Hashable) -> bool:
-        """Whether a client has little in batches, while a single other client has most of what is there.
+    def _is_light(self, client: Hashable, more: float = 0.0) -> bool:
+        """Whether a client wants little, compared with the clients that most of the work belongs to.
 
-        Then its items should not wait for these batches. If all clients have about as much, overtaking would
+        Then its items should not wait for their batches. If all clients want about as much, overtaking would
         only make batches small, which take longer.
+
+        Args:
+            more: work that the client is about to add.
         """
-        heaviest, total = max(self._in_batches.values(), default=0), self._in_batches.total()
-        own = self._in_batches[client]
-        return heaviest > max(self.long_tokens, total / 2) and own <= LIGHT_SHARE * heaviest
+        own = self._demand.of(client) + more
+        return self._in_batches.total() > self.long_tokens and own <= LIGHT_SHARE * self._demand.typical
 
     def _take(self, budget: int) -> list[WorkItem]:
         """Take the items of the next batch. Short ones of light clients are a batch for themselves."""
@@ -761,15 +824,15 @@ class Batcher:
             return []
         if items[0].overtakes:
             return []  # others would make it slow
-        budget = self._max_batch_tokens - sum(item.cost for item in items)
+        budget = self._max_batch_tokens - sum(item.size for item in items)
         return self._begin(self._queue.take_more(items[0].kind, budget, lambda one: not self._is_light(one)))
 
     async def _start(self, items: Sequence[WorkItem]) -> StartedBatch:
         """Build the trie of a batch."""
         batch = Batch([item.part for item in items], items[0].models if items else ())
         # Urgent, because a worker would wait.
-        cost = sum(item.cost for item in items)
-        request, timings = await self._offloader.run(batch.advance, cost, urgent=True)
+        size = sum(item.size for item in items)
+        request, timings = await self._offloader.run(batch.advance, size, urgent=True)
         assert request is not None  # every batch has a trie
         return batch, request, timings
 
@@ -780,19 +843,30 @@ class Batcher:
         request: ScoreRequest | None = first_request
         first: WorkerScores | None = None
         seconds: Counter[str] = Counter()
+        busy_s = 0.0  # without the batches that overtook this one
         try:
             while request is not None:
                 label, encoders = items[0].label, sorted(request.encoders)
                 overtakes = items[0].overtakes
-                job = ScoreJob(label, request.trie, request.models, encoders, request.surface, overtakes)
+                job = ScoreJob(
+                    label,
+                    request.trie,
+                    request.models,
+                    encoders,
+                    request.surface,
+                    overtakes,
+                    request.words,
+                )
                 scores = await run_within(self._pool.timeout_s, score_while_needed(worker, job, items))
                 if first is None:
                     first = scores
                     self._pool.record_success()
                 seconds.update(scores.seconds)
+                scored_at = time.perf_counter()
                 # Add the scores to the batch, and build what has to be scored next.
                 advance = functools.partial(batch.advance, scores.scores)
                 request, _ = await self._offloader.run(advance, batch.tokens_asked, urgent=True)
+                busy_s += sum(scores.seconds.values()) + time.perf_counter() - scored_at
         finally:
             batch.close()
         assert first is not None
@@ -802,7 +876,7 @@ class Batcher:
             if not item.future.done():
                 queue = PhaseTiming(QUEUE, item.queued_at, began_at - item.queued_at)
                 item.future.set_result(ItemScores(batch.part(index), scored, queue))
-        self._on_scored(items, scored, time.perf_counter() - began_at)
+        self._on_scored(items, scored, busy_s)
 
 
 async def score_while_needed(worker: Worker, job: ScoreJob, items: Sequence[WorkItem]) -> WorkerScores:
@@ -935,12 +1009,18 @@ class Dispatcher:
         """
         bundle, models = ranker.bundle, (ranker.bundle.ngram,) if ngram_only else ()
         degradation = pb.DEGRADATION_NGRAM if ngram_only else pb.DEGRADATION_UNSPECIFIED
+        max_tokens, backward = self._max_batch_tokens, bool(bundle.backward)
+        parts = {index: list(split(lists[index], max_tokens, backward=backward)) for index in indices}
+        size = sum(part.cost for one in parts.values() for part in one)
+        depth = (
+            0 if ngram_only else depth_tokens(bundle, [lists[index] for index in indices], size, max_tokens)
+        )
         items_by_list = {
             index: [
-                WorkItem(part, bundle.label, until, models, call.request_id)
-                for part in split(lists[index], self._max_batch_tokens, backward=bool(bundle.backward))
+                WorkItem(part, bundle.label, until, models, depth * part.cost // size, call.request_id)
+                for part in one
             ]
-            for index in indices
+            for index, one in parts.items()
         }
         all_items = [item for items in items_by_list.values() for item in items]
         for item in all_items:
@@ -976,6 +1056,8 @@ def make_outcome(items: Sequence[WorkItem], degradation: pb.Degradation) -> List
     return ListOutcome(tuple(item.future.result() for item in items), degradation)
 
 
+WARNING_INTERVAL_S = 60.0
+"""Shortest time between two warnings that the same client is starved."""
 MESSAGE_THREADS = 2
 """Threads that convert messages. There are two, so that one large message does not delay all small ones. More
 would only wait for Python's global interpreter lock."""
@@ -988,6 +1070,7 @@ class ScoringEngine:
 
     def __init__(self, settings: ServiceSettings, pool: WorkerPool, metrics: Metrics) -> None:
         self._metrics = metrics
+        self._warned: dict[Hashable, float] = {}  # when a starved client was last in the log, oldest first
         self._threads = ThreadPoolExecutor(MESSAGE_THREADS, "messages")
         self.offloader = Offloader(self._threads, MESSAGE_THREADS)
         """Runs the jobs that prepare requests and write responses."""
@@ -1039,5 +1122,10 @@ class ScoringEngine:
         )
 
     def _record_starved(self, client: Hashable) -> None:
-        log.warning("a client is refused again and again although a worker is idle", client=str(client))
         self._metrics.starved_clients.inc()
+        warned, now = self._warned, time.monotonic()
+        while warned and now - warned[oldest := next(iter(warned))] >= WARNING_INTERVAL_S:
+            del warned[oldest]
+        if client not in warned:
+            warned[client] = now
+            log.warning("a client is refused again and again although a worker is idle", client=str(client))

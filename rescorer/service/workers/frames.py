@@ -17,7 +17,7 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice
@@ -392,12 +392,16 @@ def unpack_trie(arrays: Arrays) -> HypothesisTrie:
 def pack_scores(scores: Mapping[str, EdgeScores]) -> Arrays:
     """Convert edge scores by model to flat arrays.
 
-    Each model has three arrays, a fourth if it has a neural cache, and one for each of its word encodings.
+    Each model has three arrays, one more each for a neural cache and for probabilities of words if it has
+    them, and one for each of its word encodings.
     """
     arrays = {f"log_probs {name}": edges.log_probs for name, edges in scores.items()}
     arrays |= {f"unknown {name}": edges.unknown for name, edges in scores.items()}
     arrays |= {f"backward {name}": np.array([edges.backward]) for name, edges in scores.items()}
     arrays |= {f"cached {name}": edges.cached for name, edges in scores.items() if edges.cached is not None}
+    for name, edges in scores.items():
+        if edges.word_log_probs is not None:
+            arrays[f"words {name}"] = edges.word_log_probs
     return arrays | {
         f"encoding {name}/{reranker}": values  # no name contains a slash
         for name, edges in scores.items()
@@ -420,6 +424,7 @@ def unpack_scores(arrays: Arrays) -> dict[str, EdgeScores]:
             encodings[name],
             bool(arrays[f"backward {name}"][0]),
             arrays.get(f"cached {name}"),
+            arrays.get(f"words {name}"),
         )
         for name in names
     }
@@ -439,18 +444,21 @@ class ScoreJob(NamedTuple):
     """Whether the trie holds texts as they are written; see ``ScoreRequest``."""
     overtakes: bool = False
     """Whether the trie may be scored between two steps of scoring another one."""
+    words: Collection[str] = ()
+    """Names of the models of which probabilities of words are needed; see ``ScoreRequest``."""
 
     def pack(self) -> tuple[dict[str, Any], Arrays]:
         """Return the header and the arrays of the request."""
         header = {"do": SCORE, "label": self.label, "models": [*self.models], "encoders": [*self.encoders]}
-        return header | {"surface": self.surface, "overtakes": self.overtakes}, pack_trie(self.trie)
+        flags = {"surface": self.surface, "overtakes": self.overtakes, "words": sorted(self.words)}
+        return header | flags, pack_trie(self.trie)
 
     @classmethod
     def unpack(cls, frame: Frame) -> ScoreJob:
         header = frame.header
         trie, surface = unpack_trie(frame.arrays), header.get("surface", False)
-        overtakes = header.get("overtakes", False)
-        return cls(header["label"], trie, header["models"], header["encoders"], surface, overtakes)
+        overtakes, words = header.get("overtakes", False), header.get("words", [])
+        return cls(header["label"], trie, header["models"], header["encoders"], surface, overtakes, words)
 
 
 class WorkerScores(NamedTuple):

@@ -140,7 +140,7 @@ class LoadedModels:
         stopwatch = Stopwatch(lambda: time.perf_counter() - paused_s)  # what overtakes has its own
         context_words, device_bytes = ContextWords(), dict[str, int]()
         with stopwatch.running(), context_words.counting(), pausing(pause):
-            scores = scorer.score(job.trie, job.models, encoders, surface=job.surface)
+            scores = scorer.score(job.trie, job.models, encoders, surface=job.surface, words=job.words)
         if self._device != "cpu":
             from rescorer.models.kernels import memory_bytes
 

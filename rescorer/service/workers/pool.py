@@ -380,10 +380,10 @@ class Loan(NamedTuple):
     """Whether the worker is scoring a batch, which this one may overtake."""
 
 
-class IdleWorkers:
-    """Queue of workers, first come, first served. It has None when there will be no more workers.
+class WorkerQueue:
+    """Queue of workers to lend, first come, first served. It has None when there will be no more workers.
 
-    Workers that are busy are in the queue too, for batches that may overtake, until one does.
+    Idle workers are for any batch, busy ones for a batch that may overtake, until one does.
 
     ``asyncio.Queue`` is not fair: a caller that arrives while another is being woken up for an item takes
     that item. With ``asyncio.Queue``, batches waited for minutes under a steady load.
@@ -519,7 +519,7 @@ class WorkerPool:
         self.workers = tuple(workers)
         self._on_broken, self._on_worker_lost = on_broken, on_worker_lost
         self.timeout_s, self._load_timeout_s = timeout_s, load_timeout_s
-        self._idle = IdleWorkers()
+        self._idle = WorkerQueue()
         self._overtakable: set[Worker] = set()  # busy with a batch that does not overtake
         self._is_open = False
         self._in_service: dict[Worker, float] = {}
@@ -570,6 +570,8 @@ class WorkerPool:
         self._is_open = True
         for worker in self.workers:
             self._put_in_service(worker)
+            if worker.alive and self._find_lacking(worker):
+                self._run_in_background(self._complete(worker, set()))
 
     async def load(self, label: str, folder: Path) -> None:
         """Load a bundle in all workers; if one of them fails, unload the bundle from all.
@@ -660,8 +662,7 @@ class WorkerPool:
         try:
             if not worker.alive:  # another bundle has killed it
                 await worker.start()
-                for other, other_folder in self._loaded.items():
-                    await self._load_in_time(worker.load(other, other_folder), other)
+                await self._try_to_load(worker, list(self._loaded), set())
             await self._load_in_time(worker.load(label, folder), label)
         except WorkerLost:
             log.warning("a worker died while it loaded a bundle", model=label)  # it is restarted later

@@ -81,7 +81,7 @@ def test_refuses_invalid_requests(stub):
     invalid, lists = grpc.StatusCode.INVALID_ARGUMENT, [make_list_message()]
     code, text, reason, field = expect_error(stub.Rescore, pb.RescoreRequest(lists=lists * 5))
     assert (code, reason, field) == (invalid, "LIMIT_EXCEEDED", "lists")
-    assert "5 lists; expected at most 4" in text
+    assert "more than 4 lists; expected at most 4" in text
     code, text, reason, _ = expect_error(stub.Rescore, pb.RescoreRequest(lists=lists, weights_name="other"))
     assert (code, reason) == (invalid, "INVALID_CONFIG")
     assert "'other'; the bundle has: default" in text
@@ -96,7 +96,7 @@ def test_refuses_invalid_requests(stub):
     many.previous.extend([pb.Utterance()] * 51)
     code, text, reason, field = expect_error(stub.Rescore, pb.RescoreRequest(lists=[many]))
     assert (code, reason, field) == (invalid, "LIMIT_EXCEEDED", "previous")
-    assert "51 utterances; expected at most 50 (max_previous)" in text
+    assert "more than 50 utterances; expected at most 50 (max_previous)" in text
     assert expect_error(stub.ScoreText, pb.ScoreTextRequest(texts=["a"] * 6))[3] == "texts"
     assert expect_error(stub.ScoreText, pb.ScoreTextRequest(texts=["a", "a " * 7]))[3] == "texts[1]"
     code, text, reason, _ = expect_error(stub.Rescore, pb.RescoreRequest(lists=lists, model="tiny/2"))

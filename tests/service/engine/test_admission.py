@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
+from types import SimpleNamespace
 
 import pytest
 
 from rescorer.errors import Overloaded
+from rescorer.service.engine import engine as engine_module
 from rescorer.service.engine.admission import Admission, Pace, Quota
-from rescorer.service.engine.engine import FairQueue
+from rescorer.service.engine.engine import FairQueue, ScoringEngine
+from rescorer.service.metrics import Metrics
+from rescorer.service.settings import load_settings
+from rescorer.service.workers.pool import WorkerPool
 
 
 def test_active_clients_leave_room_for_another():
@@ -281,3 +287,18 @@ def test_a_client_that_is_refused_ten_times_in_a_row_while_workers_are_idle_is_r
             assert starved == ["a", "a"]
 
     asyncio.run(make_calls())
+
+
+def test_a_starved_client_is_in_the_log_once_a_minute(monkeypatch):
+    now, lines = [0.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    metrics = Metrics()
+    engine = ScoringEngine(load_settings(bundle="b"), WorkerPool([], print), metrics)
+    monkeypatch.setattr(
+        engine_module, "log", SimpleNamespace(warning=lambda *_, client: lines.append(client))
+    )
+    for at, client in ((0.0, "a"), (1.0, "a"), (2.0, "b"), (59.0, "a"), (60.0, "a"), (61.0, "b")):
+        now[0] = at
+        engine.admission._on_starved(client)
+    assert lines == ["a", "b", "a"]
+    assert metrics.starved_clients._value.get() == 6

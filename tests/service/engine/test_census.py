@@ -22,6 +22,7 @@ from rescorer.service.engine.census import (
     WEIGHTS,
     Census,
     count_decoded_bytes,
+    count_reading,
     limits_of,
 )
 from rescorer.service.settings import load_settings
@@ -32,6 +33,7 @@ SETTINGS = load_settings(
     bundle="b", max_lists=2, max_hypotheses=3, max_score_streams=2, max_previous=5, max_phrases=6
 )
 SMALL = MIN_BYTES // 2
+LIST_FIELDS = pb.NBestList.DESCRIPTOR.fields_by_name["fields"].number
 
 
 def field(number: int, *parts: bytes) -> bytes:
@@ -84,9 +86,31 @@ def test_memory_follows_from_elements():
     message = pb.RescoreRequest(lists=[pb.NBestList(fields=values, hypotheses=[pb.Hypothesis(text="a")])])
     data = message.SerializeToString()
     counted = count_decoded_bytes(RESCORE, data, SETTINGS) - len(data)
-    assert 9_000 * 42 <= counted < 9_000 * 42 * 3
+    assert 9_000 * 138 <= counted < 9_000 * 138 * 2  # what they were measured to take
     assert count_decoded_bytes(RESCORE, b"\xff" * MIN_BYTES, SETTINGS) == MIN_BYTES  # no message
     assert count_decoded_bytes("/another/Method", data, SETTINGS) == len(data)
+
+
+@pytest.mark.parametrize(
+    ("value", "measured_bytes"),
+    [
+        (b"", 48),
+        (field(5, field(1)), 312),
+        (field(5, *[field(1, field(1, bytes([97 + i]))) for i in range(9)]), 1092),
+    ],
+)
+def test_values_whose_keys_stand_twice_take_memory_too(value, measured_bytes):
+    """4 MB of them took a front end 1,059 MB."""
+    one = field(1, field(1, b"key"), field(2, value))
+    n = 4 * MIN_BYTES // len(one)
+    data = field(1, field(LIST_FIELDS, one * n))
+    assert count_decoded_bytes(RESCORE, data, load_settings(bundle="b")) >= n * measured_bytes
+
+
+def test_words_that_marks_separate_take_time_to_read():
+    """They took up to four times as long as the size of their message suggests."""
+    assert count_reading(b"a b " * 100) == 50
+    assert count_reading("a,a/é(1)".encode() * 100) == 112 + 400
 
 
 def elements(message: Message) -> Iterator[str]:

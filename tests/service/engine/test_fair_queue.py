@@ -118,6 +118,16 @@ def test_only_the_next_items_join_a_batch_and_only_if_they_fit():
     assert (queue.take(5), queue.take_more("x", 5), queue.take(5)) == (["other"], [], ["large"])
 
 
+def test_sizes_decide_what_is_taken_together_and_costs_what_a_client_pays():
+    queue: FairQueue[str] = FairQueue()
+    for number in range(3):
+        queue.put(f"deep {number}", 100, client="a", size=2)
+        queue.put(f"flat {number}", 2, client="b")
+    assert queue.take(5) == ["deep 0", "flat 0"]
+    assert queue.take(5) == ["flat 1", "flat 2"]
+    assert (queue.waiting_cost, queue.take(5)) == (200, ["deep 1", "deep 2"])
+
+
 def test_client_does_not_pay_for_removed_items():
     queue: FairQueue[str] = FairQueue()
     leave = [queue.put("removed", 100, client="a") for _ in range(9)]

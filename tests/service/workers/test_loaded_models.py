@@ -19,7 +19,7 @@ class PausingScorer:
     def readers(self, *, surface):
         return ()
 
-    def score(self, trie, only=(), encoders=None, *, surface=False):
+    def score(self, trie, only=(), encoders=None, *, surface=False, words=()):
         pause()
         return {}
 

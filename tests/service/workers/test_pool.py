@@ -147,6 +147,30 @@ def test_a_bundle_that_kills_its_loader_at_the_start_is_refused():
     asyncio.run(check())
 
 
+def test_a_missing_bundle_does_not_keep_a_restarted_worker_from_loading_others(monkeypatch):
+    monkeypatch.setattr(pool_module, "RELOAD_DELAY_S", 0.01)
+
+    async def check():
+        worker = FakeWorker()
+        pool = WorkerPool([worker], lambda reason: None)
+        await pool.start()
+        await pool.load("m/1", Path("m/1"))
+        worker.deadly.add("m/2")
+        with pytest.raises(BundleError, match="m/2: the process that loaded it died"):
+            await pool.load("m/2", Path("m/2"))
+        worker.missing.add("m/1")
+        await pool.load("m/3", Path("m/3"))
+        assert worker.labels == {"m/3"}
+        pool.open()
+        assert pool.why_lost("m/1") == "m/1: no such bundle folder"
+        worker.missing.clear()
+        await wait_for(lambda: worker.labels == {"m/1", "m/3"})
+        assert pool.why_lost("m/1") == ""
+        await pool.stop()
+
+    asyncio.run(check())
+
+
 def test_delays_between_attempts_to_load_grow():
     delays = list(itertools.islice(pool_module.reload_delays(), 2000))
     assert delays == [1, 2, 4, 8, 16, *[30] * 1995]

@@ -31,10 +31,10 @@ LOADS = 0.5, 0.8
 class SleepingScorer(ControlledScorer):
     """A scorer that takes a known time for a batch, by its number of hypotheses."""
 
-    def score(self, trie, only=(), encoders=None, *, surface=False):
+    def score(self, trie, only=(), encoders=None, *, surface=False, words=()):
         step_s = (MAX_LISTS * BATCHED_S - ALONE_S) / (MAX_LISTS - 1)
         time.sleep(ALONE_S + (len(trie.hypothesis_node) - 1) * step_s)
-        return super().score(trie, only, encoders, surface=surface)
+        return super().score(trie, only, encoders, surface=surface, words=words)
 
 
 async def send(target: str, arrivals_s: np.ndarray) -> np.ndarray:

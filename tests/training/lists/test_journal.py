@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 from pathlib import Path
 
 import pytest
@@ -47,4 +49,15 @@ def test_rejects_other_settings(tmp_path: Path) -> None:
 
 def test_rejects_a_second_run_at_the_same_time(tmp_path: Path) -> None:
     with Journal(tmp_path / "journal", {}), pytest.raises(ConfigError, match="another process is writing it"):
+        Journal(tmp_path / "journal", {})
+
+
+def test_says_that_a_file_system_cannot_lock_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(ConfigError, match="cannot be locked against other runs: No locks available"):
         Journal(tmp_path / "journal", {})

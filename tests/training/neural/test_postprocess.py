@@ -16,8 +16,10 @@ from rescorer.errors import BundleError, ConfigError
 from rescorer.models.kernels import dequantise_tensors, quantise_tensors
 from rescorer.models.network_files import SCALE_SUFFIX, WEIGHTS_FILE
 from rescorer.models.neural import load_model, save_model
+from rescorer.text import NormaliserSettings
 from rescorer_training.classes.trees import build_huffman_tree
 from rescorer_training.cli import app
+from rescorer_training.neural import checkpoint
 from rescorer_training.neural.checkpoint import average, quantise
 from tests.support.tiny_models import NETWORK_WORDS, random_network
 
@@ -136,3 +138,19 @@ def test_commands_report_perplexities(tmp_path):
     assert list(mean["perplexity"].values()) == pytest.approx([before] * 3, rel=1e-6)
     result = CliRunner().invoke(app, ["quantise", str(tmp_path / "a"), "-o", str(tmp_path / "half")])
     assert "MB" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["quantise", "average"])
+def test_a_folder_with_weights_has_its_normaliser(command, tmp_path, monkeypatch):
+    for name in "ab":
+        save_model(*random_network(), tmp_path / name)
+        (tmp_path / name / "text.json").write_text(NormaliserSettings.raw().to_json())
+
+    def fail(*_):
+        assert (tmp_path / "made" / "text.json").read_text().strip() == NormaliserSettings.raw().to_json()
+        raise ConfigError("the disk is full")
+
+    monkeypatch.setattr(checkpoint, "save_model", fail)
+    models = [str(tmp_path / name) for name in ("a" if command == "quantise" else "ab")]
+    result = CliRunner().invoke(app, [command, *models, "-o", str(tmp_path / "made")])
+    assert "the disk is full" in str(result.exception)

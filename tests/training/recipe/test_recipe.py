@@ -316,3 +316,52 @@ def test_names_of_ngrams_and_mixtures_are_checked(change, message):
     with pytest.raises(ConfigError) as caught:
         make_recipe(values | change, Path("toy.toml"))
     assert message in str(caught.value)
+
+
+IN_PIECES = """
+[text]
+train = ["texts/own.txt"]
+held_out_lines = 20
+
+[networks.pieces]
+units = "bpe:300"
+hidden_size = 8
+embedding_size = 8
+epochs = 1
+batch_words = 800
+
+[bundle]
+network = "pieces"
+"""
+
+
+def test_a_network_in_pieces_of_words_is_measured_alone_and_published(tmp_path, data):
+    (tmp_path / "toy.toml").write_text(IN_PIECES)
+    report = run_recipe(read_recipe(str(tmp_path / "toy.toml")), data, tmp_path / "out", threads=1)
+    assert [model.name for model in report.models] == ["n-gram", "pieces"]
+    assert not report.models[1].with_ngram
+    best = json.loads((tmp_path / "out/networks/pieces/best/training.json").read_text())
+    assert report.models[1].perplexity["held-out.txt"] == pytest.approx(
+        best["validation_perplexity"], rel=1e-3
+    )
+    bundle = read_bundle(tmp_path / "out" / "bundle" / "toy" / "1")
+    assert bundle.model_kinds == {"ngram": "ngram", "pieces": "units"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("bpe:300", "bpe", "expected bpe:N or unigram:N"),
+        ("epochs = 1", 'kind = "lbl"', "see a few units only"),
+        (
+            "[bundle]",
+            '[mixtures]\nboth = ["ngram", "pieces"]\n[bundle]',
+            "expected models of words, not of pieces",
+        ),
+    ],
+)
+def test_notices_impossible_networks_in_pieces_before_any_work(tmp_path, data, old, new, message):
+    (tmp_path / "toy.toml").write_text(IN_PIECES.replace(old, new))
+    with pytest.raises(ConfigError, match=message):
+        run_recipe(read_recipe(str(tmp_path / "toy.toml")), data, tmp_path / "out", threads=1)
+    assert not list((tmp_path / "out").glob("*.arpa.gz"))

@@ -9,12 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rescorer.client import Client
+from rescorer.evaluation.error_analysis import encode_words, explain_list
 from rescorer.evaluation.scored_lists import score_lists
+from rescorer.extensions import used_rerankers
 from rescorer.models.bundle import read_bundle
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.networks import PerceptronSizes, TransformerSizes
+from rescorer.text import Normaliser
 from rescorer.trie import WordEncoder
-from rescorer.types import Hypothesis, NBestList
+from rescorer.types import Hypothesis, NBestList, Weights
+from rescorer.units.importing import import_model, read_huggingface
+from rescorer_training.recipe.bundles import BundleParts, make_bundle
 from rescorer_training.reranker import arrays as arrays_module
 from rescorer_training.reranker import fitting, training
 from rescorer_training.reranker.arrays import (
@@ -30,7 +36,10 @@ from rescorer_training.reranker.training import (
     publish_with_reranker,
     train_reranker,
 )
+from tests.support.servers import run_server
+from tests.support.tiny_models import write_arpa
 from tests.support.tiny_rerankers import random_ensemble
+from tests.support.unit_models import write_letter_model
 
 N_FEATURES, VECTOR_SIZE = 3, 12
 
@@ -94,8 +103,30 @@ def make_lists(n_lists: int = 48) -> list[NBestList]:
     return lists
 
 
-@pytest.mark.parametrize(("n_hidden", "n_layers"), [(0, 0), (2, 0), (0, 1)])
-def test_published_rerankers_score_as_in_training(bundle, tmp_path, monkeypatch, n_hidden, n_layers):
+@pytest.fixture(scope="module")
+def llm_bundle(tmp_path_factory):
+    """A bundle of an n-gram and an imported model in pieces of words."""
+    pytest.importorskip("tokenizers")
+    folder = tmp_path_factory.mktemp("llm")
+    import_model(read_huggingface(write_letter_model(folder / "llama")), folder / "units", [("the", "cat")])
+    (folder / "valid.txt").write_text("the cat sat\n")
+    weights = Weights("default", {"acoustic": 1.0}, {"mixture": 0.1})
+    parts = BundleParts(
+        "toy", 1, {"ngram": write_arpa(folder)}, {}, Normaliser(), weights, folder / "valid.txt", {},
+        {"llm": folder / "units"},
+    )  # fmt: skip
+    make_bundle(parts, folder / "toy" / "1")
+    return folder / "toy" / "1"
+
+
+@pytest.mark.parametrize(
+    ("bundle_name", "n_hidden", "n_layers"),
+    [("bundle", 0, 0), ("bundle", 2, 0), ("bundle", 0, 1), ("llm_bundle", 0, 0), ("llm_bundle", 0, 1)],
+)
+def test_published_rerankers_score_as_in_training(
+    bundle_name, request, tmp_path, monkeypatch, n_hidden, n_layers
+):
+    bundle, model = request.getfixturevalue(bundle_name), "llm" if bundle_name == "llm_bundle" else "neural"
     candidate = Candidate(WITH_ENCODING, "expected errors", 1.0, n_hidden, n_layers, members=2)
     monkeypatch.setattr(fitting, "N_EPOCHS", 2)
     monkeypatch.setattr(training, "make_candidates", lambda *_, **__: (candidate,))
@@ -110,7 +141,7 @@ def test_published_rerankers_score_as_in_training(bundle, tmp_path, monkeypatch,
     encoded = encode_lists(rescorer, lists)
     rules = compare_rules(own, rescorer)
     reranker, report = train_reranker(own, rules, "words", encoded=encoded)
-    assert "encoding:neural" in {weight.name for weight in report.weights}
+    assert f"encoding:{model}" in {weight.name for weight in report.weights}
     publish_with_reranker(rescorer.bundle, reranker, "", tmp_path / "mine" / "1")
     published = Rescorer.load(tmp_path / "mine" / "1")
     answers = published.rescore(lists, read_bundle(tmp_path / "mine" / "1").weights["words"])
@@ -121,6 +152,27 @@ def test_published_rerankers_score_as_in_training(bundle, tmp_path, monkeypatch,
         totals = {h.original_rank: h.total for h in answer.hypotheses}
         found = np.array([totals[k] for k in sorted(totals)])
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    if model == "llm":
+        check_elsewhere(tmp_path / "mine" / "1", lists, answers)
+
+
+def check_elsewhere(folder, lists, answers):
+    """A server and explanations have the scores of a reranker that the library has."""
+    expected = [{h.original_rank: h.total for h in answer.hypotheses} for answer in answers]
+    with run_server(folder) as server, Client(server.target) as client:
+        for answer, totals in zip(client.rescore(lists, "words"), expected, strict=True):
+            assert {h.original_rank: h.total for h in answer.hypotheses} == pytest.approx(totals, abs=1e-4)
+    rescorer = Rescorer.load(folder)
+    weights = rescorer.bundle.weights["words"]
+    scored, _ = score_lists(rescorer, lists, weights)
+    rerankers = used_rerankers(rescorer.bundle, weights)
+    encodings = encode_words(rescorer, lists, rerankers)
+    for item, encoding, totals in zip(scored, encodings, expected, strict=True):
+        for candidate in explain_list(item, weights, rerankers, encoding).best:
+            parts = candidate.features["reranker:words"]
+            assert "encoding:llm" in parts
+            total = totals[candidate.first_pass_rank - 1]
+            assert sum(part.term for part in parts.values()) == pytest.approx(total, abs=1e-4)
 
 
 def test_encodes_by_networks_and_only_many_lists(bundle, ngram_bundle, monkeypatch):

@@ -389,8 +389,12 @@ class BundledModels:
     units: list[str] | None = option(
         None,
         "Folder of a model in pieces of words that rescorer-train import wrote; repeat for more, named "
-        "units, units2, … unless a name is given. Its weight is 0 beside other models: tune it.",
+        "units, units2, … unless a name is given. Its weight is 0 beside other models: tune it, or mix it "
+        "by --mix-units.",
         metavar="[NAME=]FOLDER",
+    )
+    mix_units: bool = option(
+        False, "Mix the models of --units word by word with the others; their λ are fitted too."
     )
     share: list[str] | None = option(
         None,
@@ -479,6 +483,7 @@ def bundle(
         ngrams=ngrams,
         networks=networks,
         units=units,
+        mix_units=models.mix_units,
         normaliser=choose_normaliser(normaliser, [*ngrams.values(), *networks.values()]),
         weights=default,
         validation=models.validation,
@@ -496,13 +501,14 @@ def bundle(
         return
     if shares:
         print_out(make_table(manifest, shares))
-    for name in models.units or ():
-        print_out(f"{name.partition('=')[0]}: reads pieces of words, and has no weight until one is tuned")
+    for name in units:
+        if name not in shares:
+            print_out(f"{name}: reads pieces of words, and has no weight until one is tuned")
 
 
 def make_table(manifest: dict[str, Any], shares: Mapping[str, float]) -> FoldingTable:
     """Make a table of perplexities with one row per text and one column per model."""
-    names = [name for name, entry in manifest["models"].items() if entry["kind"] != "units"] + ["mixture"]
+    names = list(next(iter(manifest["measured"].values()))["perplexity"])
     weights = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
     title = f"{manifest['name']}/{manifest['version']}: perplexity (λ: {weights})"
     table = FoldingTable("text", "tokens", "unknown", *names, title=title)

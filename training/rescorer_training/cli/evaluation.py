@@ -199,7 +199,7 @@ def perplexity_command(
     Example: rescorer-train perplexity test.txt --ngram kn5.arpa.gz --neural runs/lstm --validation valid.txt
     """
     validation = fitting.validation
-    models = mixture.open(normaliser, device)
+    models = mixture.open(normaliser, device, with_units=True)
     scores = {path: score_file(models, path) for path in dict.fromkeys((*texts, *filter(None, [validation])))}
     shares = models.shares
     if validation and shares:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -33,8 +33,9 @@ from rescorer_training.progress import option
 
 if TYPE_CHECKING:
     from rescorer.units.importing import Candidate, Imported, PrecisionCheck
+    from rescorer.units.prompts import Prompt
 
-Kind = Literal["hf", "gguf", "espnet", "speechbrain", "icefall", "rnnlm"]
+Kind = Literal["hf", "gguf", "espnet", "speechbrain", "icefall", "rescorer", "rnnlm"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,52 @@ class ChoosingText:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingOptions:
+    """How a model in pieces of words reads texts."""
+
+    start: str = option("auto", "Unit before every sentence: its name, its number, none or auto (the best).")
+    end: str = option(
+        "auto", "Unit that ends a sentence; none: ends are not scored; auto: the best on the text, or none."
+    )
+    text: Literal["canonical", "surface", "upper"] = option(
+        "canonical",
+        "Texts that the model reads: words as the normaliser writes them (canonical), as the recogniser "
+        "wrote them (surface), or canonical words in upper case (upper).",
+    )
+    prompt: str = option(
+        "none",
+        "Let the model read previous utterances, in the form of lines, sentences or dialogue, or of a JSON "
+        "file; none: it does not.",
+        metavar="FORM|FILE",
+    )
+    previous: int | None = option(
+        None,
+        "Largest number of pieces of previous utterances that are read with --prompt; 0: only its fixed "
+        "texts are. Default: that of the prompt, 512 unless its file says another.",
+        metavar="PIECES",
+        min=0,
+    )
+    tokenizer: Path | None = option(
+        None, "SentencePiece model of a model of ESPnet, SpeechBrain or icefall, if it is not with the model."
+    )
+
+    def read_prompt(self) -> Prompt | None:
+        """Read the prompt, and change how many pieces it may have.
+
+        Raises:
+            ConfigError: there is no such prompt, or a number but no prompt.
+        """
+        from rescorer.units.prompts import Prompt
+
+        if self.prompt != "none":
+            prompt = Prompt.read(self.prompt)
+            return prompt if self.previous is None else replace(prompt, max_units=self.previous)
+        if self.previous:
+            raise ConfigError("--previous needs the form of what is read: give --prompt lines")
+        return None
+
+
 @expand_options
 def import_command(
     kind: Annotated[
@@ -76,6 +123,7 @@ def import_command(
         typer.Argument(
             help="hf: a folder that transformers saved; gguf: a file of llama.cpp; espnet: a folder exp/lm… "
             "or one of its checkpoints; speechbrain: a folder with lm.ckpt; icefall: a checkpoint of RnnLm; "
+            "rescorer: the folder of a run of rescorer-train neural --units; "
             "rnnlm: a file of Mikolov's toolkit, whose words become a network for --neural."
         ),
     ],
@@ -83,29 +131,7 @@ def import_command(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write; it must not exist.")],
     *,
     chosen_by: ChoosingText,
-    start: Annotated[
-        str, typer.Option(help="Unit before every sentence: its name, its number, none or auto (the best).")
-    ] = "auto",
-    end: Annotated[
-        str,
-        typer.Option(
-            help="Unit that ends a sentence; none: ends are not scored; auto: the best on the text, or none."
-        ),
-    ] = "auto",
-    text: Annotated[
-        Literal["canonical", "surface", "upper"],
-        typer.Option(
-            help="Texts that the model reads: words as the normaliser writes them (canonical), as the "
-            "recogniser wrote them (surface), or canonical words in upper case (upper)."
-        ),
-    ] = "canonical",
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(
-            help="SentencePiece model of a model of ESPnet, SpeechBrain or icefall, if it is not with the "
-            "model."
-        ),
-    ] = None,
+    reading: ReadingOptions,
     normaliser: NormaliserOption = None,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
@@ -124,28 +150,68 @@ def import_command(
     from rescorer.runtime import use_threads
     from rescorer.units.importing import check_precisions, import_model
     from rescorer.units.toolkits import read_source
+    from rescorer_training.neural.export import read_run
 
     if output.exists():
         raise ConfigError(f"{output}: exists already; name a new folder by --output")
     if threads:
         use_threads(threads)
-    chosen = choose_normaliser(normaliser, [])
-    sentences = chosen_by.read(None if text == "surface" else chosen)
+    is_ours = kind == "rescorer"
+    if is_ours and reading.tokenizer is not None:
+        raise ConfigError("--tokenizer is not for rescorer, whose runs have their own; leave it out")
+    chosen = choose_normaliser(normaliser, [source] if is_ours else [])
+    sentences = chosen_by.read(None if reading.text == "surface" else chosen)
     if kind == "rnnlm":
-        if (start, end, text, tokenizer) != ("auto", "auto", "canonical", None):
-            raise ConfigError("--start, --end, --text and --tokenizer are not for rnnlm; leave them out")
+        if reading != ReadingOptions():
+            raise ConfigError(
+                "--start, --end, --text, --prompt, --previous and --tokenizer are not for rnnlm; leave them "
+                "out"
+            )
         facts = import_words(source, output, sentences, chosen)
         typer.echo(json.dumps(facts)) if as_json else print_words(facts, output)
         return
-    foreign = read_source(kind, source, tokenizer)
+    before = reading.read_prompt()
+    foreign = read_run(source) if is_ours else read_source(kind, source, reading.tokenizer)
     with explain_write_errors(output):
-        imported = import_model(foreign, output, sentences, start, end, text)
+        imported = import_model(
+            foreign, output, sentences, reading.start, reading.end, reading.text, prompt=before
+        )
     precisions = check_precisions(output, sentences)
     if as_json:
         facts = describe_import(imported) | {"precisions": {k: asdict(v) for k, v in precisions.items()}}
         typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
     else:
         print_import(imported, precisions, output)
+
+
+def export_command(
+    model: Annotated[
+        Path,
+        typer.Argument(help="Folder of rescorer-train import, or of a run of rescorer-train neural --units."),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write; it must not exist.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Write a transformer in pieces of words as a folder that Hugging Face's transformers loads.
+
+    Example: rescorer-train export runs/pieces -o llama
+
+    The folder has config.json, model.safetensors and tokenizer.json of a LLaMA with the same scores:
+    AutoModelForCausalLM.from_pretrained("llama"). Other toolkits convert it further.
+    """
+    from rescorer_training.neural.export import write_llama  # deferred, because importing torch takes seconds
+
+    if output.exists():
+        raise ConfigError(f"{output}: exists already; name a new folder by --output")
+    with explain_write_errors(output):
+        values = write_llama(model, output)
+    if as_json:
+        typer.echo(json.dumps(values))
+        return
+    print_out(
+        f"{output}: LLaMA of {values['num_hidden_layers']} layers and {values['vocab_size']:,} units; scores "
+        f"are equal for texts of up to {values['max_position_embeddings']:,} units"
+    )
 
 
 def read_texts(path: Path, normaliser: Normaliser | None) -> Iterator[Words]:

@@ -17,6 +17,7 @@ from rescorer.models.bundle import TEXT
 from rescorer.runtime import keep_freed_memory, use_threads
 from rescorer.terminal.options import expand_options
 from rescorer.terminal.tables import print_out
+from rescorer.text import Normaliser
 from rescorer_training import bench as benchmark
 from rescorer_training.cli.options import (
     DeviceOption,
@@ -28,10 +29,10 @@ from rescorer_training.cli.options import (
     parse_number,
     train_in,
 )
-from rescorer_training.corpus import choose_normaliser, read_sentences, record_normaliser
+from rescorer_training.corpus import choose_normaliser, read_sentences
 from rescorer_training.evaluation.perplexity import load_models, measure, resolve_model_folder, score_tokens
 from rescorer_training.neural import checkpoint, prepare, train
-from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
+from rescorer_training.neural.options import NetworkOptions, RunOptions, TeacherOptions, TrainingOptions
 from rescorer_training.progress import option
 from rescorer_training.recipe.config import list_shipped_recipes, load_recipe_file, read_recipe
 from rescorer_training.recipe.report import REPORT_FILE, Report, table_cells
@@ -59,6 +60,13 @@ class PreparationOptions:
     vocabulary: Path | None = option(None, "File of the words to model, one per line.")
     vocabulary_size: int = option(
         50_000, "Number of words to model without --vocabulary, the most frequent ones."
+    )
+    units: str | None = option(
+        None,
+        "Pieces of words to model in place of words, found in the training text: byte-pair encoding or a "
+        "unigram model, and their number. The run's folder units is then a model for rescorer-train bundle "
+        "--units.",
+        metavar="bpe:N|unigram:N",
     )
     normaliser: NormaliserOption = None
     start_from: Path | None = option(
@@ -91,6 +99,7 @@ def neural(
     reports: ReportOptions,
     network: NetworkOptions,
     options: TrainingOptions,
+    teacher: TeacherOptions,
 ) -> None:
     """Train a neural language model.
 
@@ -107,10 +116,20 @@ def neural(
     begun = output_folder if run.resume else start_from
     chosen = choose_normaliser(preparation.normaliser, [begun] if begun else [])
     inputs = prepare.RunInputs(
-        list(paths), data.validation, output_folder, chosen, longest, start_from, weights
+        list(paths),
+        data.validation,
+        output_folder,
+        chosen,
+        longest,
+        start_from,
+        weights,
+        teacher,
+        preparation.units,
     )
     if processes.is_first and not run.resume:
         files = (TEXT, prepare.VOCABULARY_FILE, prepare.TRAIN_FILE, prepare.VALIDATION_FILE)
+        if preparation.units and preparation.vocabulary:
+            raise ConfigError("--units finds its own vocabulary; leave out --vocabulary or --units")
         check_run_output("-o", output_folder, files)
     with ExitStack() as stack:
         if processes.is_first:
@@ -167,8 +186,9 @@ def quantise_command(
     Example: rescorer-train quantise runs/lstm -o runs/lstm-int8 --precision int8 --test test.txt
     """
     folder = resolve_model_folder(model)
-    before, after = checkpoint.quantise(folder, output, precision)
-    perplexities = finish_model(output, [folder], test, normaliser, device)
+    chosen = choose_normaliser(normaliser, [folder])
+    before, after = checkpoint.quantise(folder, output, precision, chosen)
+    perplexities = measure_models([folder, output], test, chosen, device)
     if as_json:
         facts = {"precision": precision, "bytes_before": before, "bytes": after, "perplexity": perplexities}
         typer.echo(json.dumps(facts))
@@ -193,8 +213,9 @@ def average_command(
     Example: rescorer-train average runs/a runs/b runs/c -o runs/mean --test valid.txt
     """
     folders = [resolve_model_folder(model) for model in models]
-    checkpoint.average(folders, output)
-    perplexities = finish_model(output, folders, test, normaliser, device)
+    chosen = choose_normaliser(normaliser, folders)
+    checkpoint.average(folders, output, chosen)
+    perplexities = measure_models([*folders, output], test, chosen, device)
     if as_json:
         typer.echo(json.dumps({"models": [str(folder) for folder in folders], "perplexity": perplexities}))
         return
@@ -202,21 +223,15 @@ def average_command(
     print_perplexities(perplexities)
 
 
-def finish_model(
-    output: Path, sources: list[Path], test: Path | None, normaliser: str | None, device: str
+def measure_models(
+    folders: list[Path], test: Path | None, normaliser: Normaliser, device: str
 ) -> dict[str, float]:
-    """Finish a model made from others: record its normaliser, and measure all of them on the text ``test``.
-
-    Returns:
-        The perplexity of each model by its folder; empty without a text.
-    """
-    chosen = choose_normaliser(normaliser, sources)
-    record_normaliser(output, chosen)
+    """Measure the perplexity of each model on a text, by the model's folder; empty without a text."""
     if test is None:
         return {}
-    words = list(read_sentences([test], chosen))
+    words = list(read_sentences([test], normaliser))
     perplexities = {}
-    for folder in [*sources, output]:
+    for folder in folders:
         models = load_models(None, (), [folder], device=device)
         scores = score_tokens(models.models, words, f"scoring {folder}", in_order=True)
         perplexities[str(folder)] = measure(scores).models["neural"].shared

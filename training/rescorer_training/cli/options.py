@@ -140,16 +140,20 @@ class ModelOptions:
         """The given interpolation weights λ, by model name."""
         return {}
 
-    def open(self, normaliser: str | None, device: str) -> ModelSet:
+    def open(self, normaliser: str | None, device: str, *, with_units: bool = False) -> ModelSet:
         """Load the models.
 
         Args:
             normaliser: value of ``--normaliser``; None for the one recorded with the models.
+            with_units: see ``load_models``.
         """
         ngrams, neurals = self.ngram or [], self.neural or []
         given = [*ngrams, *map(resolve_model_folder, neurals)]
         chosen = choose_normaliser(normaliser, given) if normaliser else None
-        return load_models(self.bundle, ngrams, neurals, normaliser=chosen, shares=self.shares, device=device)
+        return load_models(
+            self.bundle, ngrams, neurals, normaliser=chosen, shares=self.shares, device=device,
+            with_units=with_units,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

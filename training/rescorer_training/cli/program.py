@@ -43,6 +43,10 @@ COMMANDS = {
         "bundles:adapt", "Adapt a bundle to a domain by text alone, and measure what that changes."
     ),
     "import": _command("imports:import_command", "Import a language model from another toolkit."),
+    "export": _command(
+        "imports:export_command",
+        "Write a transformer in pieces of words as a folder that Hugging Face's transformers loads.",
+    ),
     "tables": _command(
         "bundles:tables", "Publish a bundle again, with n-gram tables in place of its ARPA files."
     ),

@@ -18,7 +18,7 @@ from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
 from rescorer.evaluation.scored_lists import to_perplexity
 from rescorer.models.arpa import LOG10_ZERO
 from rescorer.models.bundle import read_bundle
-from rescorer.models.language_model import LanguageModel, mix
+from rescorer.models.language_model import LanguageModel, OpenVocabularyModel, mix, score_with_words
 from rescorer.models.ngram_files import contains_words, read_ngram, read_words
 from rescorer.models.ngrams import LN_10, NgramModel, align_vocabularies
 from rescorer.pipeline import MAX_BATCH_WORDS, load_bundle_models, load_network
@@ -78,6 +78,7 @@ def load_models(
     normaliser: Normaliser | None = None,
     shares: Mapping[str, float] | None = None,
     device: str = "cpu",
+    with_units: bool = False,
 ) -> ModelSet:
     """Load models and align their vocabularies, so that unknown words are treated as in a bundle.
 
@@ -87,6 +88,7 @@ def load_models(
         normaliser: normaliser of the texts. None for the one recorded with the models, or else the default.
         shares: interpolation weight λ by model name. If None, they are the bundle's weights if all models
             come from the bundle, and equal weights otherwise. Models of both directions are not mixed.
+        with_units: whether models of the bundle in pieces of words that score words are among them.
 
     Raises:
         ConfigError: no model is given, the shares do not match the models, or the models were trained with
@@ -100,7 +102,8 @@ def load_models(
         normaliser = common_normaliser(recorded) or Normaliser()
     models = load_bundle_models(loaded, device) if loaded else {}
     for name in loaded.open_vocabulary if loaded else ():
-        del models[name]  # the perplexity of pieces of words is not comparable: it has no unknown words
+        if not (with_units and scores_words(models[name]) and loaded and name not in loaded.unmixed):
+            del models[name]
     for path in ngrams:
         name = choose_name("ngram", models)
         models[name] = open_ngram(path, name)
@@ -117,10 +120,15 @@ def load_models(
         chosen = shares
     elif 0 < len(backward) < len(models):
         chosen = {}
-    elif loaded and models.keys() == loaded.model_kinds.keys() - loaded.open_vocabulary:
+    elif loaded and models.keys() <= loaded.model_kinds.keys():
         chosen = loaded.weights["default"].mixture
     chosen = chosen if len(models) > 1 else {}
     return ModelSet(models, normaliser, chosen)
+
+
+def scores_words(model: LanguageModel) -> bool:
+    """Whether a model has probabilities of words: pieces of words may not say where words end."""
+    return not isinstance(model, OpenVocabularyModel) or model.scores_words
 
 
 def choose_name(kind: str, taken: Collection[str]) -> str:
@@ -226,7 +234,7 @@ def score_tokens(
     log_probs, unknown, log_shares = {}, {}, {}
     with track(progress, "words", len(tokens) * len(models)) as task:
         for name, model in models.items():
-            known = model.vocabulary()
+            known = index if isinstance(model, OpenVocabularyModel) else model.vocabulary()
             unknown[name] = np.array([word not in known for word in index] + [False])[tokens]
             log_shares[name] = np.array([*map(model.log_share, index), 0.0])[tokens]
             log_probs[name] = _score_with_model(model, sentences, lengths, log_shares[name], in_order, task)
@@ -261,9 +269,9 @@ def _score_with_model(
     log_probs = np.empty(len(log_shares))
     for plan in plan_batches(sentences, [()] * len(sentences), MAX_BATCH_WORDS):
         trie = build_trie([sentences[i] for i in plan.indices], [histories[i] for i in plan.indices])
-        scores = model.score(trie)
+        scores = score_with_words(model, trie)
         for hypothesis, i in enumerate(plan.indices):
-            log_probs[ends[i] - lengths[i] : ends[i]] = scores.log_probs[scores.path_edges(trie, hypothesis)]
+            log_probs[ends[i] - lengths[i] : ends[i]] = scores.of_words[scores.path_edges(trie, hypothesis)]
         task.advance(plan.cost)
     return log_probs
 

@@ -68,15 +68,22 @@ class Journal:
         """Open a journal, or start one.
 
         Raises:
-            ConfigError: the journal belongs to a run with other settings, or another process has it open.
+            ConfigError: the journal belongs to a run with other settings, another process has it open, or its
+                file system cannot lock it.
         """
         self._path = path
         self._stream = open(path, "a+b", buffering=0)  # noqa: SIM115 (closed in __exit__)
         try:
             fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             self._stream.close()
             raise ConfigError(f"{path}: another process is writing it; wait until it has ended") from None
+        except OSError as error:
+            self._stream.close()
+            raise ConfigError(
+                f"{path}: cannot be locked against other runs: {error.strerror}; choose a folder of another "
+                "file system"
+            ) from None
         header, *records = self._read_records() or [None]
         if header is None:
             self._write({"settings": dict(settings)})

@@ -15,6 +15,7 @@ from rescorer.errors import ConfigError
 from rescorer.models.contexts import TagFilter, TopicReader
 from rescorer.models.network_files import WINDOWED_KINDS, NetworkConfig
 from rescorer.models.neural import NeuralModel, load_model
+from rescorer.models.outputs import FullSoftmax
 from rescorer.models.tree_softmax import TreeSoftmax
 from rescorer_training.classes.brown import find_nested_classes
 from rescorer_training.classes.partition import (
@@ -241,7 +242,9 @@ def make_network(
         given = {name: value for name, value in _given(options).items() if name in CHANGEABLE}
         model = NeuralModel(replace(loaded.config, dropout=options.dropout, **given))
         model.load_state_dict(loaded.state_dict())
-        return model.train()
+        return leave_out_bias(model, text).train()
+    if text.has_pieces:  # whose models have no classes and trees
+        options = replace(options, output="full")
     counts = text.counts()
     config = _make_config(folder, len(text.vocabulary), counts, options, objective)
     if config.output == "tree":
@@ -260,6 +263,14 @@ def make_network(
         model.topic_words.copy_(load_word_topics(folder, config.topics))
     if model.tags is not None:
         load_tags(folder, model.tags)
+    return leave_out_bias(model, text)
+
+
+def leave_out_bias(model: NeuralModel, text: PreparedText) -> NeuralModel:
+    """Fix the bias of the output layer of a transformer over pieces of words at 0: LLaMA's has none."""
+    if text.has_pieces and model.config.kind == "transformer":
+        assert isinstance(model.output, FullSoftmax)
+        model.output.word_bias.requires_grad_(False).zero_()
     return model
 
 

@@ -361,8 +361,13 @@ FACTS_FILE = "training.json"
 """File of metadata that a training run saves with its model."""
 
 
-def quantise(folder: Path, output: Path, precision: str) -> tuple[int, int]:
+def quantise(
+    folder: Path, output: Path, precision: str, normaliser: Normaliser | None = None
+) -> tuple[int, int]:
     """Write a model with its weights in another precision; return the bytes of the weights before and after.
+
+    Args:
+        normaliser: recorded with the model; None: nothing is recorded.
 
     Raises:
         ConfigError: the precision is unknown, or the output folder already has a model.
@@ -371,9 +376,12 @@ def quantise(folder: Path, output: Path, precision: str) -> tuple[int, int]:
     if precision not in PRECISIONS:
         raise ConfigError(f"precision is {precision!r}; expected one of {', '.join(PRECISIONS)}")
     _check_output(output)
-    save_model(*load_model(folder), output, PRECISIONS[precision])
+    model, vocabulary = load_model(folder)
+    if normaliser is not None:
+        record_normaliser(output, normaliser)
     if (folder / FACTS_FILE).exists():
         shutil.copyfile(folder / FACTS_FILE, output / FACTS_FILE)
+    save_model(model, vocabulary, output, PRECISIONS[precision])  # last: a folder with weights is complete
     return (folder / WEIGHTS_FILE).stat().st_size, (output / WEIGHTS_FILE).stat().st_size
 
 
@@ -385,12 +393,15 @@ def find_precision(folder: Path) -> str:
     return next((name for name in smallest if PRECISIONS[name] in stored), "float32")
 
 
-def average(folders: Sequence[Path], output: Path) -> None:
+def average(folders: Sequence[Path], output: Path, normaliser: Normaliser | None = None) -> None:
     """Write a model whose weights are the means of several models' weights, summed in float64.
 
     Averaging suits checkpoints of one run, and runs that started from the same model (Izmailov et al. 2018,
     "Averaging weights leads to wider optima"; Wortsman et al. 2022, "Model soups"). The weights of runs with
     different random starts do not correspond to each other, so their average is useless.
+
+    Args:
+        normaliser: recorded with the model; None: nothing is recorded.
 
     Raises:
         ConfigError: there are fewer than two models, they differ in config or vocabulary, or the output
@@ -421,7 +432,9 @@ def average(folders: Sequence[Path], output: Path) -> None:
         for name, value in model.state_dict().items()
     }
     model.load_state_dict(means)
-    save_model(model, vocabulary, output)
+    if normaliser is not None:
+        record_normaliser(output, normaliser)
+    save_model(model, vocabulary, output)  # last: a folder with weights is complete
 
 
 def _check_output(output: Path) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
 
 from rescorer.errors import ConfigError
 from rescorer_training.progress import option
 
 MAX_SEED = 2**63 - 1
+MAX_TEACHER_WORDS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,3 +236,43 @@ class RunOptions:
     threads: int | None = option(None, "Number of CPU threads. Default: all.", min=1)
     device: str = option("cpu", "Device to compute on: cpu, cuda, cuda:1, …")
     resume: bool = option(False, "Continue an interrupted run where it stopped.")
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherOptions:
+    """A large model that helps to train a network; see ``neural.teacher``.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    teacher: Path | None = option(
+        None,
+        "Folder of an imported language model in pieces of words, from which the network learns, too: which "
+        "words it expects at each place of the training text.",
+    )
+    teacher_weight: float = option(
+        0.5, "With --teacher: weight of the words that it expects; the rest is that of the words of the text."
+    )
+    teacher_words: int = option(32, "With --teacher: number of most probable words to learn at each place.")
+    teacher_file: Path | None = option(
+        None,
+        "With --teacher: file of the words that it expects, made if there is none. Runs with the same texts "
+        "and vocabulary can share it. Default: a file in the folder of the run.",
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.teacher_weight <= 1:
+            raise ConfigError(f"teacher_weight is {self.teacher_weight}; expected 0 to 1")
+        if not 1 <= self.teacher_words <= MAX_TEACHER_WORDS:
+            raise ConfigError(f"teacher_words is {self.teacher_words}; expected 1 to {MAX_TEACHER_WORDS:,}")
+
+    def identity(self) -> dict[str, Any]:
+        """Options that must stay the same when a run is resumed, as plain data; empty without a teacher."""
+        if self.teacher is None:
+            return {}
+        return {
+            "teacher": str(self.teacher),
+            "teacher_weight": self.teacher_weight,
+            "teacher_words": self.teacher_words,
+        }

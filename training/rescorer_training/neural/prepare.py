@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,16 @@ from tqdm import tqdm
 
 from rescorer.errors import ConfigError, FormatError
 from rescorer.escapes import plain_stream
-from rescorer.models.network_files import Vocabulary
+from rescorer.models.network_files import TOKENIZER_FILE, Vocabulary
 from rescorer.models.networks import State
 from rescorer.models.neural import SequenceModel
 from rescorer.text import Normaliser
+from rescorer.units.tokens import JsonTokenizer, import_library
 from rescorer_training.batches import Sentences, StreamBatches, cut_into_batches
 from rescorer_training.classes.partition import order_vocabulary
 from rescorer_training.corpus import count_ids, number_words, read_encoded, read_vocabulary, renumber
+from rescorer_training.neural import pieces
+from rescorer_training.neural.options import TeacherOptions
 from rescorer_training.pipes import find_size
 
 MAX_LOG_PERPLEXITY = 700.0
@@ -132,13 +136,19 @@ NO_LIMIT = 1 << 30
 VOCABULARY_FILE, TRAIN_FILE, VALIDATION_FILE = "vocabulary.txt", "train.ids", "validation.ids"
 TRAIN_TOPICS_FILE, VALIDATION_TOPICS_FILE = "train.topics.npy", "validation.topics.npy"
 """Files of topic features, one row per sentence. They exist if the network of the run reads topics."""
+UNITS_FILE = "units.json"
+"""File with the mean number of units per word of each text. It exists if the run has pieces of words."""
 CORPORA_FILE = "corpora.json"
 """File with the sentence count and weight of each training text. It exists unless all weights are 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunInputs:
-    """Inputs of a training run and the folder of its results."""
+    """Inputs of a training run and the folder of its results.
+
+    Raises:
+        ConfigError: the units are invalid, their library is not installed, or another run has units already.
+    """
 
     texts: list[Path]
     validation: Path
@@ -150,6 +160,24 @@ class RunInputs:
     """Folder of another run; training starts from its best model and its vocabulary."""
     weights: tuple[float, ...] = ()
     """For each text, the mean number of times per epoch that a sentence is drawn. Empty: once each."""
+    teacher: TeacherOptions = field(default_factory=TeacherOptions)
+    units: str | None = None
+    """Pieces of words to train in, such as ``bpe:8000``; None: words, or the units of ``start_from``."""
+
+    @property
+    def has_pieces(self) -> bool:
+        """Whether the network of the run predicts pieces of words."""
+        start = self.start_from
+        return self.units is not None or (start is not None and (start / TOKENIZER_FILE).exists())
+
+    def __post_init__(self) -> None:
+        if self.units is not None:
+            pieces.UnitKind.parse(self.units)
+            import_library("tokenizers")
+            if self.start_from is not None:
+                raise ConfigError("--start-from takes the units of the run it starts from; leave out --units")
+        if self.has_pieces and self.teacher.teacher is not None:
+            raise ConfigError("--teacher teaches words, and this network predicts pieces of words")
 
     def identity(self) -> dict[str, Any]:
         """Return, as plain data, the inputs that must stay the same when the run is resumed."""
@@ -160,6 +188,8 @@ class RunInputs:
             "normaliser": json.loads(self.normaliser.settings.to_json()),
             "longest": self.longest,
             "start_from": str(self.start_from) if self.start_from else None,
+            **self.teacher.identity(),
+            "units": self.units,
         }
 
 
@@ -170,6 +200,8 @@ class PreparedText:
     vocabulary: Vocabulary
     train: Sentences
     validation: Sentences
+    has_pieces: bool = False
+    """Whether the ids are pieces of words."""
 
     def counts(self) -> np.ndarray:
         """Count how often each word that can be predicted occurs in the training text: (V - 1,)."""
@@ -179,12 +211,13 @@ class PreparedText:
         """Return the perplexity of the validation text under the word frequencies of the training text.
 
         Every network should do much better, because these frequencies, with add-one smoothing, use no
-        context.
+        context. It is a perplexity per word also if the network predicts pieces of words.
         """
         smoothed = self.counts() + 1
         occurrences = count_ids(self.validation.ids, len(self.vocabulary))[:-1]
         log_probs = np.log(smoothed / smoothed.sum())  # (V - 1,)
-        return float(np.exp(-(occurrences @ log_probs) / occurrences.sum()))
+        mean = -(occurrences @ log_probs) / occurrences.sum()
+        return math.exp(min(mean * self.validation.units_per_word, MAX_LOG_PERPLEXITY))
 
 
 def choose_vocabulary(counts: Mapping[str, int], file: Path | None, size: int) -> Vocabulary:
@@ -213,22 +246,54 @@ def prepare_text(
             vocabulary's words.
     """
     folder, texts = inputs.folder, ", ".join(map(str, inputs.texts))
+    for name in (TOKENIZER_FILE, UNITS_FILE):
+        (folder / name).unlink(missing_ok=True)
     read = partial(number_words, normaliser=inputs.normaliser, backward=backward)
     words, n_sentences = read(inputs.texts, output=folder / TRAIN_FILE, progress="reading training text")
     if len(words) < 2:
         raise FormatError(f"the only word is {words[0]!r}; expected at least two distinct words", file=texts)
-    if not isinstance(vocabulary, Vocabulary):
-        counts = count_ids(read_encoded(folder / TRAIN_FILE), len(words) + 1)[1:].tolist()
-        vocabulary = choose_vocabulary(dict(zip(words, counts, strict=True)), vocabulary, size)
+    numbers = count_ids(read_encoded(folder / TRAIN_FILE), len(words) + 1)[1:].tolist()
+    counts, tokenizer = dict(zip(words, numbers, strict=True)), None
+    if inputs.has_pieces:
+        tokenizer = _prepare_tokenizer(inputs, counts)
+        vocabulary = pieces.make_vocabulary(tokenizer)
+    elif not isinstance(vocabulary, Vocabulary):
+        vocabulary = choose_vocabulary(counts, vocabulary, size)
     vocabulary.save(folder / VOCABULARY_FILE)
-    encode_numbered(folder / TRAIN_FILE, words, vocabulary, texts)
+    ratios = {TRAIN_FILE: _encode(folder / TRAIN_FILE, words, vocabulary, tokenizer, texts)}
     (folder / CORPORA_FILE).unlink(missing_ok=True)
     if set(inputs.weights) - {1.0}:
         corpora = list(zip(n_sentences, inputs.weights, strict=True))
         (folder / CORPORA_FILE).write_text(json.dumps(corpora))
     words, _ = read([inputs.validation], output=folder / VALIDATION_FILE, progress="reading validation text")
-    encode_numbered(folder / VALIDATION_FILE, words, vocabulary, str(inputs.validation))
+    ratios[VALIDATION_FILE] = _encode(
+        folder / VALIDATION_FILE, words, vocabulary, tokenizer, str(inputs.validation)
+    )
+    if tokenizer is not None:
+        (folder / UNITS_FILE).write_text(json.dumps(ratios))
     return load_prepared(folder, inputs.longest)
+
+
+def _prepare_tokenizer(inputs: RunInputs, counts: Mapping[str, int]) -> JsonTokenizer:
+    """Train the tokenizer of a run on the words of its text, or copy that of the run it starts from."""
+    file = inputs.folder / TOKENIZER_FILE
+    if inputs.units is not None:
+        print_status(f"training the tokenizer {inputs.units}")
+        file.write_bytes(pieces.train_tokenizer(pieces.UnitKind.parse(inputs.units), counts))
+    else:
+        assert inputs.start_from is not None
+        shutil.copyfile(inputs.start_from / TOKENIZER_FILE, file)
+    return pieces.read_tokenizer(inputs.folder)
+
+
+def _encode(
+    path: Path, words: Sequence[str], vocabulary: Vocabulary, tokenizer: JsonTokenizer | None, text: str
+) -> float:
+    """Encode numbered words as ids of the vocabulary; return the mean number of ids per word."""
+    if tokenizer is not None:
+        return pieces.encode_pieces(path, words, tokenizer, vocabulary.end)
+    encode_numbered(path, words, vocabulary, text)
+    return 1.0
 
 
 def encode_numbered(path: Path, words: Sequence[str], vocabulary: Vocabulary, text: str) -> None:
@@ -280,17 +345,22 @@ def load_prepared(folder: Path, longest: int) -> PreparedText:
     corpora: tuple[tuple[int, float], ...] = ()
     if (folder / CORPORA_FILE).exists():
         corpora = tuple((n, weight) for n, weight in json.loads((folder / CORPORA_FILE).read_text()))
+    has_pieces = (folder / UNITS_FILE).exists()
+    ratios = json.loads((folder / UNITS_FILE).read_text()) if has_pieces else {}
+    # in pieces one unit begins and ends texts, as in other toolkits, so that no row is for <s> only
+    start_id, end_id = (vocabulary.end if has_pieces else vocabulary.start), vocabulary.end
 
     def load(name: str, topics: str, max_words: int, corpora: tuple[tuple[int, float], ...]) -> Sentences:
-        file, start_id, end_id = folder / topics, vocabulary.start, vocabulary.end
+        file = folder / topics
         features = np.load(file, mmap_mode="r", allow_pickle=False) if file.exists() else None
         return Sentences.from_ids(
             read_encoded(folder / name), start_id=start_id, end_id=end_id, max_words=max_words,
-            corpora=corpora, topics=features,
+            corpora=corpora, topics=features, units_per_word=ratios.get(name, 1.0),
         )  # fmt: skip
 
     train = load(TRAIN_FILE, TRAIN_TOPICS_FILE, longest, corpora)
-    return PreparedText(vocabulary, train, load(VALIDATION_FILE, VALIDATION_TOPICS_FILE, NO_LIMIT, ()))
+    validation = load(VALIDATION_FILE, VALIDATION_TOPICS_FILE, NO_LIMIT, ())
+    return PreparedText(vocabulary, train, validation, has_pieces)
 
 
 MAX_COLUMNS = 64
@@ -316,6 +386,7 @@ def perplexity(
 ) -> float:
     """Return exp of the mean −ln P per word, including ``</s>``. P is always exactly normalised.
 
+    It is per word also for a network that predicts pieces of words, so that it can be compared with others.
     In n-best rescoring, a network with carried state has another perplexity: unless the request has the text
     before, a sentence starts there from the start state and ``</s>``.
 
@@ -327,7 +398,7 @@ def perplexity(
         total += float(model.output.loss(hidden, words))
         n += len(words)
         on_batch()
-    mean = total / n
+    mean = total / n * text.units_per_word
     return math.inf if mean > MAX_LOG_PERPLEXITY else math.exp(mean)
 
 

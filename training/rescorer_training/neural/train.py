@@ -35,8 +35,9 @@ from rescorer.safe_input import Folder
 from rescorer.signals import HeldStop, Stopped, hold_stops
 from rescorer_training.batches import Batches, SentenceBatches, Sentences, StreamBatches
 from rescorer_training.corpus import record_normaliser
-from rescorer_training.neural import build, checkpoint, optimisation, prepare
+from rescorer_training.neural import build, checkpoint, export, optimisation, pieces, prepare
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
+from rescorer_training.neural.teacher import Lessons, prepare_lessons
 
 LOSS_CHECK_STEPS = 20
 """Number of steps between checks of the loss and of the time since the last checkpoint.
@@ -57,6 +58,8 @@ class TrainingRun:
     """Group of processes that share the run."""
     monitor: prepare.Monitor | None = None
     """Receives progress reports. None for the default, which shows a bar and writes ``log.jsonl``."""
+    lessons: Lessons | None = None
+    """Words that a teacher expects in the training text; None without a teacher."""
 
 
 class Trainer:
@@ -77,7 +80,7 @@ class Trainer:
         optimisation.check_penalties(options, model.config)
         self.folder, self.processes = run.folder, run.processes
         self.model, self.vocabulary, self.options = model, vocabulary, options
-        self.objective = objective
+        self.objective, self.lessons = objective, run.lessons
         self.monitor = run.monitor or prepare.Monitor(run.folder, quiet=not run.processes.is_first)
         self.checkpoint_every_s = CHECKPOINT_EVERY_S
         self.identity = {**asdict(options), **run.inputs}
@@ -93,6 +96,8 @@ class Trainer:
         self.losses: list[tuple[Tensor, int]] = []
         """Summed objective (on the device) and number of words of each step since the last check."""
         self.stop = HeldStop()
+        self.units_per_word = 1.0
+        """By which a mean loss becomes one per word; see ``Sentences``."""
         torch.manual_seed(options.seed + run.processes.rank)
 
     def resume(self) -> None:
@@ -128,6 +133,7 @@ class Trainer:
         """
         progress = self.progress
         self.started = time.monotonic() - progress.seconds
+        self.units_per_word = text.units_per_word
         loss_limit = optimisation.compute_loss_limit(text.targets) if self._has_perplexity else math.inf
         self.model.train()
         batches = self._make_batches(text)
@@ -223,7 +229,8 @@ class Trainer:
             inputs, targets = batches.make_rows(number, part, self.n_parts)
             if len(inputs):
                 topics = batches.make_topics(number, part, self.n_parts)
-                loss, penalty, state = self._compute_loss(inputs, targets, topics, self.states[index])
+                places = None if self.lessons is None else batches.find_positions(number, part, self.n_parts)
+                loss, penalty, state = self._compute_loss(inputs, targets, topics, self.states[index], places)
                 ((loss if penalty is None else loss + penalty) / n_words).backward()
                 total += loss.detach()
                 if self.model.config.carried:
@@ -237,9 +244,18 @@ class Trainer:
         return n_words
 
     def _compute_loss(
-        self, inputs: np.ndarray, targets: np.ndarray, topics: np.ndarray | None, state: State | None
+        self,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        topics: np.ndarray | None,
+        state: State | None,
+        places: np.ndarray | None,
     ) -> tuple[Tensor, Tensor | None, State]:
-        """Return the objective and the penalty, both sums over (B, T) words, and the next recurrent state."""
+        """Return the objective and the penalty, both sums over (B, T) words, and the next recurrent state.
+
+        Args:
+            places: (N,) place of each target in the text, if there is a teacher; otherwise None.
+        """
         positions = torch.from_numpy(np.flatnonzero(targets >= 0)).to(self.device)  # without padding
         words = torch.from_numpy(targets[targets >= 0]).to(self.device)  # (N,)
         hidden, state = self.model.context_vectors(
@@ -252,7 +268,13 @@ class Trainer:
             hidden, torch.from_numpy(targets >= 0).to(self.device), self.options
         )
         hidden = hidden.flatten(0, 1).index_select(0, positions)  # (N, D)
-        return self.objective.loss(self.model.output, hidden, words), penalty, state
+        loss = self.objective.loss(self.model.output, hidden, words)
+        if self.lessons is not None and places is not None:
+            drawn = self.lessons.draw(places, words)
+            loss = torch.lerp(
+                loss, self.objective.loss(self.model.output, hidden, drawn), self.lessons.weight
+            )
+        return loss, penalty, state
 
     def _check_losses(self, limit: float) -> None:
         """Add up the losses since the last check; raise ScoringError if training has diverged."""
@@ -266,12 +288,13 @@ class Trainer:
         progress.loss += loss
         progress.loss_words += n_words
         progress.words += n_words
-        self.monitor.report_loss(progress.step, loss / n_words, self.optimiser.param_groups[0]["lr"])
+        mean_loss = loss / n_words * self.units_per_word
+        self.monitor.report_loss(progress.step, mean_loss, self.optimiser.param_groups[0]["lr"])
 
     @property
     def _has_perplexity(self) -> bool:
         """Whether the objective's mean loss is the logarithm of a perplexity."""
-        return isinstance(self.objective, optimisation.MaximumLikelihood)
+        return isinstance(self.objective, optimisation.MaximumLikelihood) and self.lessons is None
 
     def _validate(self, validation: Sentences) -> None:
         """Measure the validation perplexity, save the model if it is the best, and update the schedule."""
@@ -306,7 +329,8 @@ class Trainer:
         """Return the perplexity since the last validation; if the objective has none, the mean loss."""
         mean_loss = self.progress.loss / self.progress.loss_words
         if self._has_perplexity:
-            return {"training_perplexity": round(math.exp(mean_loss), 3)}
+            log_perplexity = min(mean_loss * self.units_per_word, prepare.MAX_LOG_PERPLEXITY)
+            return {"training_perplexity": round(math.exp(log_perplexity), 3)}
         return {"training_loss": round(mean_loss, 4)}
 
     def _save(self) -> None:
@@ -341,6 +365,8 @@ def prepare_run(
         FormatError: a text cannot be used.
     """
     folder = inputs.folder
+    if inputs.has_pieces:
+        pieces.check_pieces(network)
     checkpoint.start_folder(folder, inputs.normaliser)
     inherited, backward, topics = None, bool(network.backward), None
     if inputs.start_from:
@@ -349,6 +375,8 @@ def prepare_run(
         inherited, backward = read_vocabulary(start, config), config.backward
         if config.topics:
             topics = TopicReader(load_model(start)[0].topic_words, config.topic_decay)
+    if backward and inputs.teacher.teacher is not None:
+        raise ConfigError("--teacher reads sentences forward, so it cannot teach a backward network")
     text = prepare.prepare_text(inputs, inherited or vocabulary, size=vocabulary_size, backward=backward)
     build.order_by_classes(folder, text, network)
     text = prepare.load_prepared(folder, inputs.longest)
@@ -384,11 +412,18 @@ def train(
         "network": asdict(network),
         "vocabulary": compute_fingerprint(text.vocabulary),
     }
-    monitor = prepare.Monitor(inputs.folder, quiet=not processes.is_first, tensorboard=tensorboard)
-    trainer = Trainer(
-        TrainingRun(inputs.folder, identity, processes, monitor), model, text.vocabulary, options,
-        build.make_objective(options, text.counts(), device),
+    monitor = prepare.Monitor(
+        inputs.folder, quiet=not processes.is_first, tensorboard=tensorboard,
+        unit="pieces" if text.has_pieces else "words",
     )  # fmt: skip
+    lessons = prepare_lessons(inputs, text, processes, device)
+    trainer = Trainer(
+        TrainingRun(inputs.folder, identity, processes, monitor, lessons),
+        model,
+        text.vocabulary,
+        options,
+        build.make_objective(options, text.counts(), device),
+    )
     fingerprint = zlib.crc32(json.dumps(trainer.identity, sort_keys=True).encode())
     processes.check_same(fingerprint, "checksum of the options", "start all processes with the same ones")
     if run.resume:
@@ -400,7 +435,10 @@ def train(
         return {}
     if progress.epoch < options.epochs:
         prepare.print_status(f"stopped early: {options.patience} validations without improvement")
-    return write_facts(trainer, model.config, progress, inputs, text)
+    facts = write_facts(trainer, model.config, progress, inputs, text)
+    if text.has_pieces:
+        export.write_units(inputs.folder, inputs.validation, inputs.normaliser)
+    return facts
 
 
 def compute_fingerprint(vocabulary: Vocabulary) -> str:
@@ -413,12 +451,13 @@ def describe_run(model: NeuralModel, text: prepare.PreparedText) -> str:
     config = model.config
     parameters = sum(value.numel() for value in model.parameters())
     classes = f" in {len(config.class_sizes)} classes" if config.class_sizes else ""
+    unit = "pieces" if text.has_pieces else "words"
     cut = f", {text.train.n_truncated:,} sentences cut" if text.train.n_truncated else ""
     return (
         f"{config.kind} {config.embedding_size}/{config.hidden_size} × {config.layers}, "
         f"{parameters / 1e6:.1f} M parameters, "
-        f"{config.vocabulary_size:,} words{classes}, state {STATE_DESCRIPTIONS[config.carried]}, "
-        f"{text.train.n_words:,} training words in {len(text.train.starts):,} sentences{cut}"
+        f"{config.vocabulary_size:,} {unit}{classes}, state {STATE_DESCRIPTIONS[config.carried]}, "
+        f"{text.train.n_words:,} training {unit} in {len(text.train.starts):,} sentences{cut}"
     )
 
 
@@ -442,13 +481,15 @@ def write_facts(
         "network": config.to_dict() | {"class_sizes": len(config.class_sizes)},
         "options": asdict(trainer.options),
         "texts": [path.name for path in inputs.texts],
+        **inputs.teacher.identity(),
         "validation_text": inputs.validation.name,
         "state": STATE_DESCRIPTIONS[config.carried],
+        "units_per_word": round(text.validation.units_per_word, 4),
         "validation_perplexity": round(progress.best_perplexity, 3),
         "unigram_perplexity": round(unigram_perplexity, 3),
         "epochs": progress.epoch,
         "steps": progress.step,
-        "words": progress.words,
+        "words": round(progress.words / text.train.units_per_word),
         "seconds": round(progress.seconds, 1),
         "threads": torch.get_num_threads(),
         "processes": trainer.processes.size,

@@ -28,6 +28,7 @@ from rescorer.models.bundle import (
     publish,
     read_bundle,
     read_rerankers,
+    read_unit_facts,
     read_weights,
 )
 from rescorer.models.language_model import LanguageModel
@@ -47,6 +48,8 @@ from rescorer.safe_input import Folder, SealedFolder
 from rescorer.text import Normaliser
 from rescorer.types import Weights
 from rescorer.units.files import load_unit_model
+from rescorer.units.model import UnitLanguageModel
+from rescorer.units.tokens import NO_WORD_STARTS
 from rescorer.weights import MIXTURE, KnownNames, check_mixture, weights_to_dict
 from rescorer_training.corpus import is_backward, read_sentences
 from rescorer_training.evaluation import perplexity
@@ -228,6 +231,8 @@ class BundleParts:
     """Texts to measure perplexities on, by name."""
     units: Mapping[str, Path] = field(default_factory=dict)
     """Folders of imported models in pieces of words, by model name."""
+    mix_units: bool = False
+    """Mix these word by word with the other models, and not only those that have a λ in ``weights``."""
     weight_sets: Sequence[Path] = ()
     """JSON files of further weight sets. Each set is named after its file."""
     rerankers: Sequence[Path] = ()
@@ -260,8 +265,11 @@ def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
 
     def fill(partial: Path) -> dict[str, Any]:
         entries, models = copy_models(parts, partial)
+        unit_entries, unit_models = copy_units(parts.units, partial)
+        entries |= unit_entries
+        unmixed = find_unmixed(entries, unit_models, partial)
+        models |= select_mixed(parts, unit_models, unmixed)
         measured, weights = measure_mixture(parts, models)
-        entries |= copy_units(parts.units, partial)
         (partial / TEXT).write_text(parts.normaliser.settings.to_json() + "\n", encoding="utf-8")
         (partial / WEIGHTS).mkdir()
         default_file = partial / WEIGHTS / "default.json"
@@ -277,7 +285,9 @@ def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
         # check all rerankers and weight sets before publishing
         rerankers = read_rerankers(SealedFolder(partial), {"models": entries, "files": hash_files(partial)})
         backward = [name for name, model in models.items() if model.backward]
-        known = KnownNames(list(entries), rerankers, backward, open_vocabulary=list(parts.units))
+        known = KnownNames(
+            list(entries), rerankers, backward, open_vocabulary=list(parts.units), unmixed=unmixed
+        )
         read_weights(Folder(partial), sets, known)
         files = {name: folder / "training.json" for name, folder in parts.networks.items()}
         return {
@@ -298,7 +308,7 @@ def measure_mixture(
 ) -> tuple[dict[str, Any], Weights]:
     """Measure texts under models that are mixed word by word; return facts about them, and default weights.
 
-    Models in pieces of words are not among them. A bundle of such models alone gives each the same weight.
+    If no model is mixed, all read pieces of words, and each gets the same weight.
     """
     if not models:
         share = parts.weights.lm[MIXTURE] / len(parts.units)
@@ -312,26 +322,60 @@ def measure_mixture(
     ngram = next(iter(parts.ngrams), None)
     measured = {name: summarise_text(scores[name], path, shares, ngram) for name, path in texts.items()}
     lm = divide_weight(parts.weights.lm[MIXTURE], shares, backward)
-    lm |= dict.fromkeys(parts.units, 0.0)  # tuning finds their weights
+    lm |= {name: 0.0 for name in parts.units if name not in models}  # tuning finds their weights
     return measured, replace(parts.weights, name="default", lm=lm, mixture=shares)
 
 
-def copy_units(units: Mapping[str, Path], partial: Path) -> dict[str, Any]:
-    """Copy models in pieces of words into the unfinished bundle; return their manifest entries.
+def find_unmixed(
+    entries: Mapping[str, Any], models: Mapping[str, UnitLanguageModel], partial: Path
+) -> dict[str, str]:
+    """Find the models in pieces of words that cannot be mixed word by word, each with the reason."""
+    facts = read_unit_facts(Folder(partial), {"models": entries})
+    found = {name: facts[name].unmixed for name in models}
+    for name, model in models.items():
+        if not found[name] and not model.scores_words:
+            found[name] = NO_WORD_STARTS
+    return {name: reason for name, reason in found.items() if reason}
+
+
+def select_mixed(
+    parts: BundleParts, models: Mapping[str, UnitLanguageModel], unmixed: Mapping[str, str]
+) -> dict[str, UnitLanguageModel]:
+    """Select the models in pieces of words that are mixed word by word.
+
+    Raises:
+        ConfigError: one of them cannot be.
+    """
+    selected = {
+        name: model for name, model in models.items() if parts.mix_units or name in parts.weights.mixture
+    }
+    for name in selected:
+        if name in unmixed:
+            raise ConfigError(f"the model {quote(name)} is one {unmixed[name]}; it cannot be mixed")
+    return selected
+
+
+def copy_units(
+    units: Mapping[str, Path], partial: Path
+) -> tuple[dict[str, Any], dict[str, UnitLanguageModel]]:
+    """Copy models in pieces of words into the unfinished bundle, and load them.
+
+    Returns:
+        Manifest entries and models, both by model name.
 
     Raises:
         BundleError: a folder is not one that ``rescorer-train import`` wrote.
     """
-    entries = {}
+    entries, models = {}, {}
     for name, source in units.items():
-        load_unit_model(source, name)  # which checks its files
+        models[name] = load_unit_model(source, name)  # which checks its files
         tokenizer = next(file for file in TOKENIZER_FILES if (source / file).exists())
         (partial / name).mkdir()
         for file in (CONFIG_FILE, WEIGHTS_FILE, tokenizer, LICENCE_FILE):
             if file != LICENCE_FILE or (source / file).exists():
                 shutil.copyfile(source / file, partial / name / file)
         entries[name] = {"kind": "units", "path": name, "tokenizer": tokenizer}
-    return entries
+    return entries, models
 
 
 def copy_models(parts: BundleParts, partial: Path) -> tuple[dict[str, Any], dict[str, LanguageModel]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,8 @@ class RunSettings:
     """Maximum number of words per training sentence; longer sentences are truncated."""
     extends: str = ""
     """Name of an earlier network. Its settings, except for its note, are the defaults of this one."""
+    units: str = ""
+    """Pieces of words to train in, such as ``bpe:8000``. Empty: words, or the pieces of ``start_from``."""
     seeds: tuple[int, ...] = ()
     """Seeds with which to train the network. With seeds 1 and 2, ``x`` becomes ``x-1`` and ``x-2``."""
 
@@ -298,6 +301,11 @@ class Recipe:
         start_from = recipe.run.start_from
         return self.is_backward(start_from) if start_from else bool(recipe.network.backward)
 
+    def has_pieces(self, network: str) -> bool:
+        """Whether a network predicts pieces of words, like the network it starts from."""
+        run = self.networks[network].run
+        return self.has_pieces(run.start_from) if run.start_from else bool(run.units)
+
     def resolve(self, name: str, shipped: Path) -> Path:
         """Return the path of a file that a recipe names.
 
@@ -431,6 +439,11 @@ def _check_names(recipe: Recipe) -> None:
             )
         if len({backward[model] for model in models}) > 1:
             raise ConfigError(f"{path}: [mixtures] {name} mixes forward and backward models")
+    in_pieces = {name for name in recipe.networks if recipe.has_pieces(name)}
+    asked_words = {"mixtures": {*chain(*recipe.mixtures.values())}, "past_text": {*recipe.past_text.networks}}
+    for table, asked_for in asked_words.items():
+        if found := sorted(in_pieces & asked_for):
+            raise ConfigError(f"{path}: [{table}] has {found[0]!r}; expected models of words, not of pieces")
     names = [*recipe.networks, *{network.group for network in recipe.networks.values() if network.group}]
     for table, asked in (
         ("comparisons", [*recipe.comparisons, *recipe.comparisons.values()]),

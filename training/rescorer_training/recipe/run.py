@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -21,13 +21,14 @@ from rescorer.formats.io.text_io import make_folder, write_text
 from rescorer.models.bundle import read_bundle
 from rescorer.models.language_model import LanguageModel
 from rescorer.models.network_files import WEIGHTS_FILE
-from rescorer.models.neural import NeuralLanguageModel
+from rescorer.models.neural import load_model
 from rescorer.models.ngram_files import SUFFIX
 from rescorer.pipeline import load_bundle_models
 from rescorer.runtime import use_threads
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import Weights
+from rescorer.units.files import load_unit_model
 from rescorer.weights import MIXTURE
 from rescorer_training.corpus import (
     choose_normaliser,
@@ -47,7 +48,9 @@ from rescorer_training.evaluation.perplexity import (
 from rescorer_training.neural import train
 from rescorer_training.neural.build import check_network
 from rescorer_training.neural.checkpoint import STATE_FILE, quantise
+from rescorer_training.neural.export import UNITS_FOLDER
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
+from rescorer_training.neural.pieces import check_pieces
 from rescorer_training.neural.prepare import RunInputs, choose_vocabulary, load_prepared, print_status
 from rescorer_training.ngram.backoff_model import load_backoff_model
 from rescorer_training.ngram.estimate import NGramOptions, atomic_output, train_ngram
@@ -265,9 +268,15 @@ def load_and_score(
     """
     networks = [name for name in names if name in run.recipe.networks]
     ngrams = [name for name in names if name not in networks]
-    files, folders = [ngram_file(run, name) for name in ngrams], map(run.network_folder, networks)
-    loaded = load_models(None, files, [*folders], device=run.device).models
-    models = dict(zip([*ngrams, *networks], loaded.values(), strict=True))
+    if any(map(run.recipe.has_pieces, networks)):
+        models: dict[str, LanguageModel] = {
+            name: load_unit_model(run.network_folder(name) / UNITS_FOLDER, name, run.device)
+            for name in networks
+        }
+    else:
+        files, folders = [ngram_file(run, name) for name in ngrams], map(run.network_folder, networks)
+        loaded = load_models(None, files, [*folders], device=run.device).models
+        models = dict(zip([*ngrams, *networks], loaded.values(), strict=True))
     scores = {
         text: score_tokens(models, words, f"scoring {text}", in_order=True)
         for text, words in run.texts.items()
@@ -303,18 +312,18 @@ def measure_ngrams(run: RecipeRun) -> Iterator[MeasuredModel]:
 
 
 def measure_networks(run: RecipeRun) -> Iterator[MeasuredModel]:
-    """Measure each network, alone and mixed with the first n-gram model of its direction."""
+    """Measure each network, alone and, if it predicts words, mixed with the first n-gram of its direction."""
     for name, recipe in run.recipe.networks.items():
-        measured = measure_together(run, [BACKWARD if run.recipe.is_backward(name) else FIRST, name])
-        network = cast(NeuralLanguageModel, measured.models[name]).model
-        file = run.network_folder(name) / "best" / "training.json"
-        facts = json.loads(file.read_text(encoding="utf-8"))
+        ngram = [] if run.recipe.has_pieces(name) else [BACKWARD if run.recipe.is_backward(name) else FIRST]
+        measured = measure_together(run, [*ngram, name])
+        best = run.network_folder(name) / "best"
+        facts = json.loads((best / "training.json").read_text(encoding="utf-8"))
         yield MeasuredModel(
             name,
             measured.perplexities(name),
             measured.perplexities(MIXTURE),
-            measured.shares[name],
-            n_parameters=sum(value.numel() for value in network.parameters()),
+            measured.shares.get(name),
+            n_parameters=sum(value.numel() for value in load_model(best)[0].parameters()),
             minutes=facts["seconds"] / 60,
             # a very short run takes 0.0 s after rounding
             words_per_s=facts["words"] / facts["seconds"] if facts["seconds"] else None,
@@ -477,6 +486,8 @@ def check_networks(run: RecipeRun) -> None:
     for name, recipe in run.recipe.networks.items():
         try:
             starts_from_other, objective = bool(recipe.run.start_from), recipe.training.objective
+            if run.recipe.has_pieces(name):
+                check_pieces(recipe.network, recipe.run.units)
             check_network(recipe.network, objective, len(vocabulary), starts_from_other=starts_from_other)
             check_embeddings(run.recipe.vectors, recipe.network)
         except (BundleError, ConfigError) as error:
@@ -494,6 +505,7 @@ def train_network(run: RecipeRun, name: str, recipe: NetworkRecipe) -> None:
         longest=settings.longest,
         start_from=run.network_folder(settings.start_from) if settings.start_from else None,
         weights=settings.weights,
+        units=settings.units or None,
     )
     network = recipe.network
     if network.embeddings and network.embeddings in run.recipe.vectors:
@@ -546,11 +558,13 @@ def publish_bundle(run: RecipeRun) -> None:
     if folder.exists():
         return run.log(f"{folder} exists")
     run.log("making the bundle")
+    has_pieces = bool(recipe.network) and run.recipe.has_pieces(recipe.network)
     parts = BundleParts(
         name=run.recipe.name,
         version=recipe.version,
         ngrams={FIRST: make_bundle_ngram(run)} | {name: ngram_file(run, name) for name in recipe.ngrams},
-        networks={"neural": make_bundle_network(run)} if recipe.network else {},
+        networks={} if has_pieces or not recipe.network else {"neural": make_bundle_network(run)},
+        units={recipe.network: run.network_folder(recipe.network) / UNITS_FOLDER} if has_pieces else {},
         normaliser=run.normaliser,
         weights=Weights("default", recipe.streams, {"mixture": recipe.lm_weight}, recipe.word),
         validation=run.validation,

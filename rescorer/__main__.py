@@ -1,0 +1,5 @@
+"""Run ``rescorer`` as a module: ``python -m rescorer``."""
+
+from rescorer.cli import main
+
+main()
