@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -654,10 +655,16 @@ class AdaptationInputs:
     """Device and threads."""
 
 
-def load_word_models(bundle: Bundle, device: str) -> dict[str, LanguageModel]:
-    """Load the models of a bundle that are mixed word by word, by name."""
-    models = load_bundle_models(bundle, device)
-    return {name: model for name, model in models.items() if name not in bundle.open_vocabulary}
+def load_mixed_models(bundle: Bundle, device: str) -> dict[str, LanguageModel]:
+    """Load the models of a bundle that are mixed word by word, by name: all models of words, and those in
+    pieces of words that have a λ."""
+    apart = bundle.open_vocabulary.difference(mixed_units(bundle))
+    return {name: model for name, model in load_bundle_models(bundle, device).items() if name not in apart}
+
+
+def mixed_units(bundle: Bundle) -> list[str]:
+    """Names of the models in pieces of words that have a λ in the weights ``default``."""
+    return [name for name in sorted(bundle.open_vocabulary) if bundle.weights[DEFAULT].mixture.get(name)]
 
 
 def adapt_bundle(
@@ -681,16 +688,17 @@ def adapt_bundle(
             f"{bundle.label} has the backward model {min(bundle.backward)!r}, and only forward ones can be "
             "adapted; train models on the domain's text, and make a bundle of them"
         )
-    models = load_word_models(bundle, inputs.run.device)
+    models = load_mixed_models(bundle, inputs.run.device)
     with tempfile.TemporaryDirectory(prefix="rescorer-adapt-") as name:
         folder = Path(name)
         text = divide_text(inputs.text, inputs.validation, bundle.normaliser, options.seed, folder)
-        texts = read_judged_texts(inputs, text, bundle.normaliser)
-        if models:
+        texts = read_judged_texts(inputs, text, bundle)
+        has_words = len(bundle.open_vocabulary) < len(bundle.model_kinds)
+        if has_words:
             known = frozenset().union(*(model.vocabulary() for model in models.values()))
             check_known(text, known, bundle.label)
         print_status(f"{text.n_words:,} words in {text.n_sentences:,} sentences to learn from")
-        ngram = adapt_ngram(bundle, text, folder) if models else None
+        ngram = adapt_ngram(bundle, text, folder) if has_words else None
         networks = {
             name: adapt_network(
                 bundle.files.path / entry["path"], text, bundle.normaliser, options, folder / "runs" / name,
@@ -718,16 +726,21 @@ def check_output(output: Path) -> None:
         raise ConfigError(f"--output {output}: {error}; choose another folder") from None
 
 
-def read_judged_texts(
-    inputs: AdaptationInputs, text: DomainText, normaliser: Normaliser
-) -> dict[str, JudgedText]:
+def read_measured(file: Path, bundle: Bundle) -> list[Words]:
+    """The sentences of a text with which the mixture is fitted or judged; with models in pieces of words in
+    the mixture, which are slow, the first ones only."""
+    most = MAX_JUDGED_WORDS if mixed_units(bundle) else sys.maxsize
+    return list(take_words(read_sentences([file], bundle.normaliser), most))
+
+
+def read_judged_texts(inputs: AdaptationInputs, text: DomainText, bundle: Bundle) -> dict[str, JudgedText]:
     """Read the texts to measure perplexities on; raises ConfigError if one has no words."""
     files = {"domain": (text.held_out_name, text.judging)}
     if inputs.general:
         files["general"] = inputs.general.name, inputs.general
     texts: dict[str, JudgedText] = {}
     for name, (file, path) in files.items():
-        texts[name] = file, tuple(read_sentences([path], normaliser))
+        texts[name] = file, read_measured(path, bundle)
         if not texts[name][1]:
             raise ConfigError(f"the {name} text {file} has no words; expected one sentence per line")
     return texts
@@ -774,8 +787,8 @@ def publish_adapted(
         old_shares = bundle.weights["default"].mixture
         if before:
             unfinished = replace(bundle, files=Folder(partial), manifest={"models": entries})
-            after = load_word_models(unfinished, inputs.run.device)
-            fitting = list(read_sentences([adapted.text.fitting], bundle.normaliser))
+            after = load_mixed_models(unfinished, inputs.run.device)
+            fitting = read_measured(adapted.text.fitting, bundle)
             shares = fit_mixture(score_tokens(after, fitting, "fitting λ").log_probs)
             measured = measure_texts(
                 ModelSet(before, bundle.normaliser, old_shares),

@@ -105,8 +105,8 @@ class FinetuningOptions:
         for name, largest in (("epochs", None), ("words", None), ("rank", MAX_RANK), ("patience", None)):
             value, least = getattr(self, name), int(name != "rank")
             if value is not None and not least <= value <= (largest or value):
-                above = f" to {largest:,}" if largest else " or more"
-                raise ConfigError(f"{name} is {value}; expected {least}{above}")
+                expected = f"{least} to {largest:,}" if largest else f"at least {least}"
+                raise ConfigError(f"{name} is {value}; expected {expected}")
         for name in ("alpha", "learning_rate"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -442,7 +442,7 @@ class Finetuner:
             for number in random.permutation(len(train)).tolist():
                 pool.append(train[number])
                 if replay and random.random() < REPLAYED / (1 - REPLAYED):
-                    pool.append(replay[random.integers(len(replay))])
+                    pool.append(replay[int(random.integers(len(replay)))])
                 if len(pool) >= POOL_SENTENCES:
                     yield pool
                     pool = []

@@ -38,6 +38,7 @@ from rescorer_training.finetuning import (
 from rescorer_training.progress import ProgressTask
 from rescorer_training.recipe.bundles import BundleParts, make_bundle
 from tests.support.domain_text import write_domain_text
+from tests.support.tiny_models import write_arpa
 from tests.support.unit_models import LetterTokenizer, unit_model, write_letter_model
 
 words = st.sampled_from(["a", "ab", "abc", "b", "on", "abcdefg", "é"])
@@ -188,7 +189,7 @@ def test_small_decoders_are_trained_as_a_whole(monkeypatch):
     ("values", "message"),
     [
         ({"rank": 2000}, "rank is 2000; expected 0 to 1,024"),
-        ({"epochs": 0}, "epochs is 0; expected 1 or more"),
+        ({"epochs": 0}, "epochs is 0; expected at least 1"),
         ({"alpha": 0.0}, "alpha is 0.0; expected a finite number above 0"),
         ({"learning_rate": float("inf")}, "learning_rate is inf"),
     ],
@@ -297,6 +298,23 @@ def test_a_stopped_command_is_resumed(adapt, run, tmp_path, monkeypatch):
     code, _, err = adapt("--rank", 2, "--resume", output=tmp_path / "new" / "3")
     assert code == 2
     assert "has no training run; start one without --resume" in err
+
+
+def test_a_member_of_the_mixture_stays_one(adapt, bundle, tmp_path):
+    (tmp_path / "valid.txt").write_text("the cat sat\nthe dog ran\n")
+    parts = BundleParts(
+        name="mixed", version=1, ngrams={"ngram": write_arpa(tmp_path)}, networks={}, tests={},
+        units={"llm": bundle / "llm"}, normaliser=Normaliser(), validation=tmp_path / "valid.txt",
+        weights=Weights("default", {"acoustic": 1.0}, {"mixture": 1.0}, mixture={"ngram": 0.9, "llm": 0.1}),
+    )  # fmt: skip
+    make_bundle(parts, tmp_path / "mixed" / "1")
+    code, facts, err = adapt("--rank", 2, source=tmp_path / "mixed" / "1")
+    assert code == 0, err
+    assert set(facts["mixture"]) == {"ngram", "llm"}
+    shares = read_bundle(facts["bundle"]).weights["default"].mixture
+    assert sum(shares.values()) == pytest.approx(1)
+    before, after = facts["texts"]["domain"]["perplexity"]["mixture"]
+    assert after < before
 
 
 def test_a_model_that_does_not_improve_stays_as_it_was(adapt, bundle):
