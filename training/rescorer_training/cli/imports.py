@@ -171,7 +171,7 @@ def import_command(
         typer.echo(json.dumps(facts)) if as_json else print_words(facts, output)
         return
     before = reading.read_prompt()
-    foreign = read_run(source) if is_ours else read_source(kind, source, reading.tokenizer)
+    foreign = read_run(source) if kind == "rescorer" else read_source(kind, source, reading.tokenizer)
     with explain_write_errors(output):
         imported = import_model(
             foreign, output, sentences, reading.start, reading.end, reading.text, prompt=before
