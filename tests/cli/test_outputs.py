@@ -65,6 +65,7 @@ FOLDERS = {
     ("adapt", "-o"): "BUNDLE --text FILE -o PLACE/1",
     ("tables", "-o"): "BUNDLE -o PLACE/1",
     ("import", "-o"): "hf FOLDER -o PLACE --validation FILE",
+    ("export", "-o"): "FOLDER -o PLACE",
     ("quantise", "-o"): "FOLDER -o PLACE",
     ("reranker", "-o"): "FILE --bundle BUNDLE -o PLACE/2",
     ("average", "-o"): "FOLDER FOLDER -o PLACE",
