@@ -89,7 +89,7 @@ def test_service_and_file_agree_with_the_library(run, bundle, rescorer, tmp_path
             client.rescore([make_list()], phrases=[Phrase(" ")])
         with pytest.raises(ConfigError, match="phrase_lists names 'x'; the bundle has: none"):
             client.rescore([make_list()], phrase_lists=["x"])
-        with pytest.raises(LimitExceeded, match=r"phrase_lists: 17 names; expected at most 16"):
+        with pytest.raises(LimitExceeded, match=r"phrase_lists: more than 16 names; expected at most 16"):
             client.rescore([make_list()], phrase_lists=["x"] * 17)
         assert client.rescore([make_list()], phrases=[PHRASES[0].text]) == client.rescore(
             [make_list()], phrases=[Phrase(PHRASES[0].text)]
