@@ -137,10 +137,10 @@ def test_lists_of_a_failed_batch_wait_only_once_for_other_batches(server_and_stu
     batches: list[set[str]] = []
     score = server.scorer.score
 
-    def record_and_score(trie, only=(), encoders=None, *, surface=False):
+    def record_and_score(trie, only=(), encoders=None, *, surface=False, words=()):
         if trie is not WARM_UP:
             batches.append(set(trie.words))
-        return score(trie, only, encoders, surface=surface)
+        return score(trie, only, encoders, surface=surface, words=words)
 
     monkeypatch.setattr(server.scorer, "score", record_and_score)
     words = ("mat", "poison", "sat", "on")
