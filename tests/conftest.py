@@ -31,6 +31,7 @@ for variable in ("COLUMNS", "LINES"):
 # What a script starts in the background ignores Ctrl-C, and so would the processes that tests interrupt.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+HANDLERS = {number: signal.getsignal(number) for number in GROUP_SIGNALS}
 
 # Servers refuse a clients file that the group may write, which some systems make the default.
 os.umask(0o022)
@@ -68,12 +69,19 @@ def lacks_gpu(items: list[pytest.Item]) -> bool:
 
 @pytest.fixture(autouse=True)
 def signal_handlers() -> Iterator[None]:
-    """Restore the handlers that commands install, which tests run in this process."""
-    handlers = {number: signal.getsignal(number) for number in GROUP_SIGNALS}
+    """Restore the handlers that commands install, which tests and fixtures run in this process.
+
+    Also before the test: the fixtures of its module, which run before this one, may have run a command.
+    """
     hook = sys.unraisablehook
+    restore_handlers()
     yield
+    restore_handlers()
     sys.unraisablehook = hook
-    for number, handler in handlers.items():
+
+
+def restore_handlers() -> None:
+    for number, handler in HANDLERS.items():
         signal.signal(number, handler)
 
 
