@@ -37,7 +37,7 @@ from rescorer.runtime import pause
 from rescorer.scoring.batch import count_distinct
 from rescorer.scoring.components import BoundOptions, Outline, PreparedList
 from rescorer.scoring.ranker import ListRanker
-from rescorer.service.engine.census import limits_of
+from rescorer.service.engine.census import NAMES_OF_WEIGHTS, limits_of
 from rescorer.service.settings import ServiceSettings
 from rescorer.text import utf8_bytes
 from rescorer.types import DecisionRule, Weights
@@ -48,9 +48,6 @@ Item = TypeVar("Item")
 RescoreRequest = pb.RescoreRequest | pb.RescoreStreamRequest
 Lists = Sequence[PreparedList | InputError]
 """The lists of a request: each prepared, or the error for which it cannot be scored."""
-
-NAMES_OF_WEIGHTS = ("streams", "lm", "mixture", "rerankers", "components", "tuned_on")
-"""Fields of weights that contain names, as keys or as values."""
 
 
 def check_request(request: RescoreRequest, settings: ServiceSettings) -> int:
@@ -154,17 +151,15 @@ def _check_count(count: int, field: str, settings: ServiceSettings, setting: str
 def _check_names(request: RescoreRequest | pb.ScoreTextRequest, settings: ServiceSettings) -> None:
     """Check the names of the model and of the weights."""
     limit = settings.max_name_chars
-    n_names = sum(len(getattr(request.weights, field)) for field in NAMES_OF_WEIGHTS)
-    limits_of(settings)["weights"].check(n_names)
-    if (n_streams := len(request.weights.streams)) > settings.max_score_streams:  # each list looks at all
-        expected = f"expected at most {settings.max_score_streams} (max_score_streams)"
-        raise LimitExceeded(f"{n_streams} names; {expected}", field="weights.streams")
     _check_each([request.model], limit, "model")
     _check_each([request.weights_name], limit, "weights_name")
     if request.HasField("weights"):
         _check_each([request.weights.name], limit, "weights.name")
+        limits = limits_of(settings)
         for field in NAMES_OF_WEIGHTS:
-            _check_each(getattr(request.weights, field), limit, f"a name in weights.{field}")
+            names = getattr(request.weights, field)
+            limits[f"weights.{field}"].check(len(names))
+            _check_each(names, limit, f"a name in weights.{field}")
 
 
 def _check_each(names: Iterable[str], limit: int, field: str) -> None:
