@@ -28,8 +28,8 @@ from rescorer.scoring.batch import Batch, ScoredPart, plan
 from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker
 from rescorer.service.api.rescoring import prepare_lists, search_cost
-from rescorer.service.engine.admission import check_request, check_response_size
 from rescorer.service.engine.census import VALUE_BYTES, count_reading
+from rescorer.service.engine.request_bounds import check_request, check_response_size
 from rescorer.service.settings import ServiceSettings, load_settings
 from rescorer.sounds import load_pronouncer
 from rescorer.text import split_units

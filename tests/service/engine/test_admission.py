@@ -13,7 +13,8 @@ import pytest
 from rescorer.errors import Overloaded
 from rescorer.service.engine import engine as engine_module
 from rescorer.service.engine.admission import Admission, Pace, Quota
-from rescorer.service.engine.engine import FairQueue, ScoringEngine
+from rescorer.service.engine.engine import ScoringEngine
+from rescorer.service.engine.fair_queue import FairQueue
 from rescorer.service.metrics import Metrics
 from rescorer.service.settings import load_settings
 from rescorer.service.workers.pool import WorkerPool

@@ -9,15 +9,9 @@ import pytest
 
 from rescorer.errors import LimitExceeded
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.service.engine.admission import (
-    SETTINGS,
-    Quota,
-    check_list,
-    check_request,
-    check_texts,
-    count_values,
-)
+from rescorer.service.engine.admission import SETTINGS, Quota
 from rescorer.service.engine.census import MAX_FINGERPRINTS, MAX_WEIGHT_NAMES
+from rescorer.service.engine.request_bounds import check_list, check_request, check_texts, count_values
 from rescorer.service.settings import ServiceSettings, load_settings
 from tests.conftest import REPOSITORY
 
