@@ -25,7 +25,7 @@ from rescorer.scoring.components import BoundOptions, PreparedList
 from rescorer.scoring.options import RescoreOptions, Weighting
 from rescorer.scoring.ranker import ListRanker, only_name_message
 from rescorer.service.api.calls import Drain, client_of, current_call
-from rescorer.service.engine.admission import ResponseTime
+from rescorer.service.engine.admission import NotReady, ResponseTime
 from rescorer.service.engine.census import VALUE_BYTES
 from rescorer.service.engine.client_limits import StreamSlots, current_memory
 from rescorer.service.engine.engine import CallContext, ListOutcome, ScoringEngine
@@ -425,7 +425,7 @@ class RescorerService(RescorerServiceServicer):
             current_memory.get().shrink(current_call.get().held_bytes + response_bytes)
             try:
                 return await self._answer(ranker, request, response, call, response_bytes, wait=wait)
-            except Overloaded:
+            except (Overloaded, NotReady):
                 self._metrics.rejected_lists.inc(len(request.lists))
                 if not call.fallback:
                     raise

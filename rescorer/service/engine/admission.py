@@ -19,7 +19,7 @@ from itertools import accumulate
 from statistics import median
 from typing import NamedTuple
 
-from rescorer.errors import Overloaded
+from rescorer.errors import Overloaded, Unavailable
 from rescorer.service.engine.fair_queue import NO_WORK, Work
 
 SETTINGS = {
@@ -192,6 +192,10 @@ class Refusals(NamedTuple):
     """How many in a row there were while a worker was idle."""
 
 
+class NotReady(Unavailable):
+    """All workers are lost, and none will have loaded the models again before the deadline of a call."""
+
+
 @dataclass(eq=False, slots=True)
 class Ticket:
     """The capacity that an admitted call holds."""
@@ -220,6 +224,7 @@ class Admission:
         pace: predicts how long tokens take.
         max_item_tokens: longer lists are scored in parts of at most this many tokens.
         is_idle: whether a worker has nothing to do.
+        ready_in_s: estimates the seconds until a worker can score; 0 if one can.
         on_starved: called with a client that is refused again and again although workers are idle.
     """
 
@@ -233,11 +238,13 @@ class Admission:
         *,
         max_item_tokens: float = math.inf,
         is_idle: Callable[[], bool] = lambda: False,
+        ready_in_s: Callable[[], float] = lambda: 0.0,
         on_starved: Callable[[Hashable], None] = lambda client: None,
     ) -> None:
         self.lists, self.tokens = lists, tokens
         self._min_tokens, self._costs_before, self._pace = min_tokens, costs_before, pace
         self._max_item_tokens, self._is_idle, self._on_starved = max_item_tokens, is_idle, on_starved
+        self._ready_in_s = ready_in_s
         self._expected: dict[Hashable, Work] = {}
         """Work of admitted calls that are being prepared, by client."""
         self._refusals: dict[Hashable, Refusals] = {}  # by client, oldest first
@@ -264,7 +271,13 @@ class Admission:
 
         Raises:
             Overloaded: there is no capacity, or the deadline would probably be missed.
+            NotReady: no worker can score before the deadline.
         """
+        if (ready_in_s := self._ready_in_s()) > remaining_s:
+            raise NotReady(
+                "no worker has the models: they are being loaded again, which will probably take another "
+                f"{ready_in_s:.1f} s, but the deadline is in {remaining_s:.2f} s; try again later"
+            )
         ticket = Ticket(client, lists, tokens, max(lists, math.ceil(tokens / self._max_item_tokens)))
         if wait:
             await self._wait_for_capacity(ticket)

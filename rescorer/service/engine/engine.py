@@ -709,6 +709,7 @@ class ScoringEngine:
             self._pace,
             max_item_tokens=settings.max_batch_tokens,
             is_idle=lambda: self._pool.n_idle > 0 and not self.batcher.n_waiting,
+            ready_in_s=lambda: self._pool.ready_in_s,
             on_starved=self._record_starved,
         )
 
