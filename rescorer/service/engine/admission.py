@@ -273,7 +273,7 @@ class Admission:
             Overloaded: there is no capacity, or the deadline would probably be missed.
             NotReady: no worker can score before the deadline.
         """
-        if (ready_in_s := self._ready_in_s()) > remaining_s:
+        if (ready_in_s := self._ready_in_s()) > max(0.0, remaining_s):
             raise NotReady(
                 "no worker has the models: they are being loaded again, which will probably take another "
                 f"{ready_in_s:.1f} s, but the deadline is in {remaining_s:.2f} s; try again later"

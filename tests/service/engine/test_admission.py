@@ -62,6 +62,7 @@ def test_calls_that_end_before_a_worker_is_ready_are_refused_at_once():
             pass
 
     asyncio.run(call(1.0))
+    asyncio.run(call(-0.1))  # late, but not because of the workers
     ready_in_s = 12.3
     asyncio.run(call(15.0))
     with pytest.raises(NotReady, match=r"loaded again, .* another 12.3 s, but the deadline is in 5.00 s"):
