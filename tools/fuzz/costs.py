@@ -42,6 +42,8 @@ LEAST_S = 0.02
 LEAST_TOKENS = 4096
 """Smaller jobs count as this many tokens."""
 N_CALIBRATIONS = 3
+N_REPETITIONS = 2
+"""Number of times that a request is timed again if one of its jobs took too long."""
 
 
 def new_word(rng: random.Random, length: int = 6) -> str:
@@ -326,7 +328,12 @@ def search_costs(
             continue
         report.requests += 1
         kind = ", ".join(made.kinds)
-        for job in time_jobs(data, ranker, scorer, settings):
+        jobs = {job.name: job for job in time_jobs(data, ranker, scorer, settings)}
+        if any(job.pace > MAX_EXCESS * ordinary[name] for name, job in jobs.items()):
+            for _ in range(N_REPETITIONS):  # what takes long only once, such as an import, is no fault
+                again = time_jobs(data, ranker, scorer, settings)
+                jobs |= {job.name: min(job, jobs[job.name], key=lambda one: one.seconds) for job in again}
+        for job in jobs.values():
             report.jobs[job.name] = report.jobs.get(job.name, 0) + 1
             times = job.pace / ordinary[job.name]
             found = Excess(kind, job.name, len(data), job.tokens, job.seconds, times)
