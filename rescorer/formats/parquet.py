@@ -107,12 +107,16 @@ class Table:
 
     def _count_batch_rows(self, group: int, columns: list[str]) -> int:
         """Return how many rows to read at a time, so that they take at most about the limit for one row."""
-        n_bytes = largest_bytes = 0
-        for size in measure_columns(self._stream, self._file.metadata.schema, self._groups[group], columns):
+        schema, limit = self._file.metadata.schema, _max_page_bytes()
+        sizes = list(measure_columns(self._stream, schema, self._groups[group], columns))
+        for size in sizes:
             _check_size(size)
-            n_bytes += size.n_bytes
-            largest_bytes = max(largest_bytes, size.largest_bytes)
-        row_bytes = max(1, largest_bytes, n_bytes // max(1, self.count_rows(group)))
+        page_bytes = sum(size.largest_bytes for size in sizes)  # there may be a page of each column at a time
+        if page_bytes > limit:
+            problem = f"pages of its columns take {page_bytes:,} bytes together, at most {limit:,} are read"
+            raise TooLarge(f"{problem}; set {MAX_LINE_VARIABLE} to allow more")
+        n_bytes = sum(size.n_bytes for size in sizes) // max(1, self.count_rows(group))
+        row_bytes = max(1, n_bytes, *(size.largest_bytes for size in sizes))
         return min(BATCH_ROWS, max(1, max_line_bytes() // row_bytes))
 
     def _expand(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | OversizedRow]:
@@ -177,10 +181,14 @@ def _read_footer(stream: BinaryIO) -> bytes:
     return stream.read(n_bytes)
 
 
+def _max_page_bytes() -> int:
+    return PAGE_LINES * max(max_line_bytes(), MIN_BYTES)
+
+
 def _check_size(size: ColumnSize) -> None:
     """Raise TooLarge if a column could take too much memory. A repeated column may be in one row entirely."""
-    problem, limit = "", max(max_line_bytes(), MIN_BYTES)
-    page_bytes = PAGE_LINES * limit
+    problem, page_bytes = "", _max_page_bytes()
+    limit = page_bytes // PAGE_LINES
     if size.largest_bytes > page_bytes:
         problem = f"has a page of {size.largest_bytes:,} bytes, at most {page_bytes:,} are read"
     elif size.is_repeated and size.n_bytes > max(page_bytes, MAX_EXPANSION * size.compressed_bytes):

@@ -15,6 +15,8 @@ from typing import Any, BinaryIO
 HEADER_BYTES = 1 << 12
 MAX_HEADER_BYTES = 1 << 20
 """Longest header of a page that is read; nearly all headers are shorter than ``HEADER_BYTES``."""
+MARGIN_BYTES = 100
+"""pyarrow reads up to this many bytes after a column, too, if the footer names an old writer: PARQUET-816."""
 I32, I64, TEXT, LIST, STRUCT = 5, 6, 8, 9, 12
 INTEGER_BITS = {4: 16, I32: 32, I64: 64}
 PAGE_TYPE, PAGE_BYTES, COMPRESSED_PAGE_BYTES = 1, 2, 3
@@ -81,8 +83,13 @@ def _measure(stream: BinaryIO, path: str, chunk: Chunk, is_repeated: bool) -> Co
         offset = chunk[DICTIONARY_OFFSET]
     end = offset + compressed_bytes
     n_bytes = largest_bytes = n_values = 0
-    while n_values < expected_values and offset < end:  # where pyarrow ends, too
-        header, header_bytes = _read_header(stream, offset, end)
+    while n_values < expected_values and offset < end + MARGIN_BYTES:  # where pyarrow ends, too
+        try:
+            header, header_bytes = _read_header(stream, offset, end + MARGIN_BYTES)
+        except DamagedData:
+            if offset < end:
+                raise
+            break  # the column has fewer values, which pyarrow allows
         page_bytes = _count(header, PAGE_BYTES)
         n_bytes += page_bytes
         largest_bytes = max(largest_bytes, page_bytes)

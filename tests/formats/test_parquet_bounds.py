@@ -59,6 +59,8 @@ def test_memory_does_not_grow_with_what_tables_expand_to(tmp_path):
         ({"id": ["u0"], "texts": in_lists(repeat(20_000_000, "a"), 20_000_000)}, {}),
         # Pages of one text each, all of which could be of one row.
         ({"id": [f"v{i}" for i in range(400)], "texts": [[large]] * 400}, pages),
+        # One page of 7 MB in each of 15 columns.
+        ({"id": ["u0"], "texts": [["a"]], **{f"x{i}": [large * 8] for i in range(15)}}, pages),
     ]
     paths = [
         write_table(tmp_path / f"t{index}", columns, **plain, **options)
@@ -77,9 +79,10 @@ def test_memory_does_not_grow_with_what_tables_expand_to(tmp_path):
         ("t0", "texts.list.element has a page of 99,900,0"),
         ("t2", "texts.list.element has 20,000,000 values, at most 2,097,152 are read: write smaller row"),
         ("t3", "texts.list.element expands from "),
+        ("t4", "pages of its columns take 108,000,"),
     ]:
         assert any(
-            f"{name}:1: row group 0 is not read: the column " in line
+            f"{name}:1: row group 0 is not read: " in line
             and message in line
             and f"set {MAX_LINE_VARIABLE} to allow more" in line
             for line in lines

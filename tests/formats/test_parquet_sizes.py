@@ -221,13 +221,16 @@ def test_headers_that_claim_too_much_end_at_once(header):
         measure(io.BytesIO(content), 0, ["lists"])
 
 
-def test_values_are_counted_by_the_type_of_a_page():
-    """A header may describe pages of both versions; pyarrow looks only at the one of the page's type."""
+def test_hostile_pages_are_counted_as_pyarrow_counts_them():
+    """A header may describe pages of both versions, of which the type of the page decides."""
     schema = pq.read_metadata(write_nested([["a"]])).schema
     header = b"\x15\x06\x15\x14\x15\x00" + b"\x2c\x15\xc8\x01\x00" + b"\x3c\x15\x02\x00" + b"\x00"
     chunk = {N_VALUES: 2, COMPRESSED_BYTES: 2 * len(header), DATA_OFFSET: 0}
     chunks = [chunk] * len(schema)
     (size,) = measure_columns(io.BytesIO(2 * header), schema, chunks, ["numbers"])
     assert (size.n_values, size.n_bytes) == (2, 20)
+    short = {**chunk, COMPRESSED_BYTES: 0}
+    (size,) = measure_columns(io.BytesIO(2 * header), schema, [short] * len(schema), ["numbers"])
+    assert (size.n_values, size.n_bytes) == (2, 20)  # pyarrow may read a little more than the column
     with pytest.raises(DamagedData, match="it has 4 columns; the schema has 5"):
         list(measure_columns(io.BytesIO(2 * header), schema, chunks[:-1], ["numbers"]))
