@@ -21,8 +21,9 @@ from rescorer.trie import build_trie
 from rescorer.types import Weights
 from rescorer.units.automodel import AutoModelConfig
 from rescorer.units.files import UnitConfig, load_unit_model, make_model, read_unit_config
-from rescorer.units.importing import import_model, read_huggingface, score_alone
+from rescorer.units.importing import import_model, score_alone
 from rescorer.units.recurrent import RecurrentConfig
+from rescorer.units.toolkits import read_source
 from rescorer_training import finetuning
 from rescorer_training.cli import main
 from rescorer_training.finetuning import (
@@ -215,7 +216,7 @@ def bundle(tmp_path_factory):
     config = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 200}))
     (source / "LICENSE").write_text("Do with it what you like.\n")
-    import_model(read_huggingface(source), folder / "units", [("the", "old", "man")])
+    import_model(read_source("hf", source), folder / "units", [("the", "old", "man")])
     (folder / "valid.txt").write_text("the old man\n")
     parts = {
         "ngrams": {}, "networks": {}, "units": {"llm": folder / "units"}, "tests": {},
