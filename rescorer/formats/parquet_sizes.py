@@ -85,18 +85,32 @@ def _measure(stream: BinaryIO, path: str, chunk: Chunk, is_repeated: bool) -> Co
     n_bytes = largest_bytes = n_values = 0
     while n_values < expected_values and offset < end + MARGIN_BYTES:  # where pyarrow ends, too
         try:
-            header, header_bytes = _read_header(stream, offset, end + MARGIN_BYTES)
+            page = _read_page(stream, offset, end + MARGIN_BYTES)
         except DamagedData:
             if offset < end:
                 raise
             break  # the column has fewer values, which pyarrow allows
-        page_bytes = _count(header, PAGE_BYTES)
-        n_bytes += page_bytes
-        largest_bytes = max(largest_bytes, page_bytes)
-        if field := DATA_PAGES.get(_count(header, PAGE_TYPE)):
-            n_values += _count(header.get(field, {}), 1)
-        offset += header_bytes + _count(header, COMPRESSED_PAGE_BYTES)
+        n_bytes += page.n_bytes
+        largest_bytes = max(largest_bytes, page.n_bytes)
+        n_values += page.n_values
+        offset += page.stored_bytes
     return ColumnSize(path, is_repeated, compressed_bytes, n_bytes, largest_bytes, n_values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    n_bytes: int
+    n_values: int
+    stored_bytes: int
+    """Bytes in the file, with the header."""
+
+
+def _read_page(stream: BinaryIO, offset: int, end: int) -> _Page:
+    header, header_bytes = _read_header(stream, offset, end)
+    field = DATA_PAGES.get(_count(header, PAGE_TYPE))
+    n_values = _count(header.get(field, {}), 1) if field else 0
+    stored_bytes = header_bytes + _count(header, COMPRESSED_PAGE_BYTES)
+    return _Page(_count(header, PAGE_BYTES), n_values, stored_bytes)
 
 
 def _count(fields: Chunk, number: int) -> int:
