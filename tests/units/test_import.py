@@ -516,6 +516,24 @@ def test_a_model_with_a_prompt_reads_the_conversation_everywhere(source, tmp_pat
     assert [one.best.components["llm"] for one in found] == expected
 
 
+def test_any_replica_may_answer_the_next_list_of_a_conversation(source, tmp_path):
+    """One server has read all of it, another one nothing; the budget is full several times."""
+    prompt = Prompt(after_utterance=". ", max_units=16)
+    import_model(read_huggingface(source), tmp_path / "units", SENTENCES, prompt=prompt)
+    folder = publish(tmp_path, tmp_path / "units")
+    said = [Utterance(" ".join(SENTENCES[n % len(SENTENCES)])) for n in range(12)]
+    lists = [replace(LIST, id=str(n), previous=tuple(said[:n])) for n in range(len(said))]
+    with run_server(folder) as warm, Client(f"127.0.0.1:{warm.port}") as client:
+        found = [client.rescore([nbest], weights=LLM_ONLY)[0] for nbest in lists]
+    for nbest, answer in list(zip(lists, found, strict=True))[-3:]:
+        with run_server(folder) as cold, Client(f"127.0.0.1:{cold.port}") as client:
+            (other,) = client.rescore([nbest], weights=LLM_ONLY)
+        for one, same in zip(answer.hypotheses, other.hypotheses, strict=True):
+            assert one.text == same.text
+            n_words = len(one.text.split()) + 1
+            assert one.components["llm"] == pytest.approx(same.components["llm"], abs=1e-4 * n_words)
+
+
 def test_a_model_that_is_added_to_a_bundle_reads_the_conversation(source, tmp_path):
     import_model(read_huggingface(source), tmp_path / "units", SENTENCES, prompt=Prompt(max_units=16))
     added = use_imported(tmp_path / "units").added
