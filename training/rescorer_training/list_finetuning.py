@@ -67,7 +67,6 @@ MIN_LISTS = 20
 """Smallest number of lists to train on. Fewer lists cannot show any gain."""
 MIN_UNITS = 6
 """Smallest number of groups, or of lists without groups. Fewer give no interval."""
-LIST_EPOCHS = 4
 MAX_LIKELIHOOD = 1e6
 TEMPERATURE_STEPS = np.geomspace(0.01, 1.0, 41)
 """Temperatures that are tried, as multiples of the spread of totals within lists."""
@@ -81,7 +80,7 @@ class ListOptions(RunOptions):
         ConfigError: a value is out of range.
     """
 
-    epochs: int = LIST_EPOCHS
+    epochs: int = 4
     hypotheses: int = 10
     """Largest number of hypotheses of a list that training reads: those with the highest totals before, and
     the one with the fewest errors."""
@@ -429,7 +428,7 @@ def describe_run(found: Finetuned) -> dict[str, Any]:
     return {
         "improved": found.is_improved,
         "fitting_expected_errors": [round(value, 4) for value in found.figures],
-        "lists": found.n_read,
+        "lists_read": found.n_read,
         "rank": found.rank,
         "trained_parameters": found.trained,
     }
@@ -577,7 +576,7 @@ class ListFinetuning:
                 if file != TEXT and not file.startswith((f"{WEIGHTS}/", f"{RERANKERS}/")):
                     source = folder / file.removeprefix(prefix) if file.startswith(prefix) else None
                     (partial / file).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(source or bundle.folder / file, partial / file)
+                    shutil.copyfile(source or bundle.files.path / file, partial / file)
             write_settings(bundle, partial, change)
             stale = ("schema", "files", "measured")
             kept = {key: value for key, value in bundle.manifest.items() if key not in stale}

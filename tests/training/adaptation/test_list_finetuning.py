@@ -197,9 +197,9 @@ def write_lines(path, lists):
 def finetune(run, bundle, tmp_path, few_validations):
     """Run the command; returns exit code, standard output, and standard error."""
 
-    def call(lists, *arguments, source=bundle):
+    def call(lists, *arguments, source=bundle, version=2):
         file = write_lines(tmp_path / "lists.jsonl", lists)
-        fixed = ("-b", source, "-o", tmp_path / "new" / "2", "--no-cache", "--epochs", 2)
+        fixed = ("-b", source, "-o", tmp_path / "new" / str(version), "--no-cache", "--epochs", 2)
         return run("finetune", file, *fixed, "--learning-rate", 0.02, *arguments, command=main)
 
     return call
@@ -226,13 +226,28 @@ def test_learns_words_that_are_errors_and_writes_the_bundle(finetune, bundle, tm
     assert not [*new.folder.parent.glob(".*")]
 
 
-def test_the_same_seed_trains_the_same_model(bundle, few_validations):
-    training = prepare(bundle, make_lists(20))
-    tensors = []
-    for _ in range(2):
-        trainable, *_ = training.train(np.arange(20), "all")
-        tensors.append(b"".join(one.numpy(force=True).tobytes() for one in trainable.parameters.values()))
-    assert tensors[0] == tensors[1]
+def test_a_stopped_command_is_resumed_and_writes_the_same(finetune, tmp_path, monkeypatch):
+    lists, add_step, counted = make_lists(), ListRun.add_step, []
+    assert finetune(lists)[0] == 0
+
+    def stop(self, step):
+        counted.append(step)
+        if len(counted) == 6:  # in the second fold
+            self._save()
+            raise SystemExit(130)
+        return add_step(self, step)
+
+    monkeypatch.setattr(ListRun, "add_step", stop)
+    code, _, err = finetune(lists, version=3)
+    assert code == 130
+    assert "is saved: repeat the command with --resume" in err
+    assert not (tmp_path / "new" / "3").exists()
+    counted.clear()
+    counted.extend([[]] * 9)  # not stopped again
+    code, _, err = finetune(lists, "--resume", version=3)
+    assert code == 0, err
+    whole, resumed = (read_bundle(tmp_path / "new" / version).manifest["files"] for version in "23")
+    assert whole == resumed
 
 
 def test_writes_nothing_where_errors_are_random(finetune, tmp_path):

@@ -390,7 +390,7 @@ def finetune_command(
     ).scored  # fmt: skip
     rejected.report()
     entry = rescorer.bundle.manifest["models"][name]
-    source = SourceModel.load(rescorer.bundle.folder / entry["path"], name, training.device)
+    source = SourceModel.load(rescorer.bundle.files.path / entry["path"], name, training.device)
     preparer = list_finetuning.ListPreparer(rescorer, source.writer, name, weights, wanted)
     states = output.with_name(f".{output.name}.finetuning")  # where a stopped command leaves its states
     with keep_states(states, True, resume=training.resume):
