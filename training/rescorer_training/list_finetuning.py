@@ -38,6 +38,7 @@ from rescorer.evaluation.folds import count_tuning_lists, fingerprint_list, make
 from rescorer.evaluation.list_errors import gain_to_dict, interval_to_list, to_percent
 from rescorer.evaluation.scored_lists import MeasuredList, order_by_decision, score_lists
 from rescorer.evaluation.statistics import Bootstrap, bootstrap, choose_units
+from rescorer.evaluation.systems import FIRST_PASS
 from rescorer.evaluation.tuning import Judgement, judge
 from rescorer.models.bundle import RERANKERS, TEXT, WEIGHTS, Bundle, publish
 from rescorer.pipeline import Rescorer
@@ -46,7 +47,7 @@ from rescorer.scoring.options import RescoreOptions
 from rescorer.trie import Words
 from rescorer.types import MAXIMUM, Weights
 from rescorer.weights import MIXTURE, totals, uses_model
-from rescorer_training.adaptation import write_settings
+from rescorer_training.adaptation import AFTER, BEFORE, write_settings
 from rescorer_training.finetuning import (
     Finetuned,
     Run,
@@ -355,6 +356,10 @@ class ListPreparer:
         return TrainingList(sentences, errors[chosen], rest[chosen], log_probs[chosen])
 
 
+SYSTEMS = (FIRST_PASS, BEFORE, AFTER)
+"""The systems whose errors are compared."""
+
+
 @dataclass(frozen=True)
 class ListReport:
     """Figures about a model that was trained on lists, and the model as it was, under the same weights."""
@@ -364,7 +369,9 @@ class ListReport:
     bootstrap: Bootstrap
     """Bootstrap of the first pass, the model before and the model after, each list held out."""
     judgement: Judgement
-    """Result of comparing the model after with that before."""
+    """Result of comparing the model after with ``baseline``."""
+    baseline: str
+    """The first pass or the model before, whichever has fewer errors, which training must beat."""
     expected: tuple[float, float]
     """Mean expected number of errors per list before and after, held out, at the temperature of each fold."""
     folds: str
@@ -378,25 +385,28 @@ class ListReport:
 
     @property
     def is_better(self) -> bool:
-        """Whether the model makes fewer errors after training by more than chance."""
+        """Whether the trained model makes fewer errors than the baseline by more than chance."""
         return self.judgement.is_better
 
     def explain(self) -> str:
         """Say in one sentence what training gains, or why nothing is written."""
         gain, low = 100 * self.judgement.gain.gain, 100 * self.judgement.gain.lower_bound
+        baseline = "the first pass" if self.baseline == FIRST_PASS else "the model before"
         if self.is_better:
-            return f"held out, training gains {gain:.2f} points, at least {low:.2f} with 97.5 % confidence"
+            return (
+                f"held out, the trained model gains {gain:.2f} points over {baseline}, at least {low:.2f} "
+                "with 97.5 % confidence"
+            )
         if not gain:
-            return "held out, the trained model makes as many errors as before"
+            return f"held out, the trained model makes as many errors as {baseline}"
         if gain < 0:
-            return f"held out, the trained model loses {-gain:.2f} points"
+            return f"held out, the trained model loses {-gain:.2f} points against {baseline}"
         unit = self.judgement.unit
         reason = f"the lower bound is {low:.2f}" if np.isfinite(low) else f"too few {unit}s differ"
-        return f"the held-out gain of {gain:.2f} points may be chance, because {reason}"
+        return f"the held-out gain of {gain:.2f} points over {baseline} may be chance, because {reason}"
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON data; rates in percent."""
-        names = ("first pass", "before", "after")
         return {
             "model": self.model,
             "weights": self.weights.name,
@@ -408,9 +418,11 @@ class ListReport:
                     "wer": to_percent(float(self.bootstrap.rates[index])),
                     "interval": interval_to_list(self.bootstrap.interval(index)),
                 }
-                for index, name in enumerate(names)
+                for index, name in enumerate(SYSTEMS)
             ],
-            "after_over_before": gain_to_dict(self.judgement.gain),
+            "baseline": self.baseline,
+            "gain_over_baseline": gain_to_dict(self.judgement.gain),
+            "after_over_before": gain_to_dict(self.bootstrap.gain(1, 2)),
             "expected_errors": [round(value, 4) for value in self.expected],
             "lists": self.judgement.n_lists,
             "lists_needed": self.judgement.n_lists_needed,
@@ -518,9 +530,11 @@ class ListFinetuning:
         errors = np.array([[one.errors for one in system] for system in counts])
         words = np.array([[one.reference_words for one in system] for system in counts])
         groups = [item.evaluated.group for item in scored]
+        best = int(errors[:2].sum(axis=1).argmin())
         return ListReport(
             self.name, self.weights, bootstrap(errors, words, choose_units(groups)),
-            judge(errors[1], errors[2], words[1:], groups), tuple(expected.mean(axis=1).tolist()),
+            judge(errors[best], errors[2], words[[best, 2]], groups), SYSTEMS[best],
+            tuple(expected.mean(axis=1).tolist()),
             self.folds.describe(), runs, self.prepared.skipped,
             count_tuning_lists(self.weights, (item.nbest for item in scored)),
         )  # fmt: skip

@@ -210,7 +210,7 @@ def test_learns_words_that_are_errors_and_writes_the_bundle(finetune, bundle, tm
     code, out, err = finetune(make_lists(), "--likelihood", 0)
     assert code == 0, err
     assert max(len(line) for line in out.splitlines() if str(tmp_path) not in line) <= 80
-    assert "held out, training gains" in out
+    assert "held out, the trained model gains" in out
     new = read_bundle(tmp_path / "new" / "2")
     facts = new.manifest["training"]["list_finetuning"]
     first, before, after = (system["wer"] for system in facts["systems"])

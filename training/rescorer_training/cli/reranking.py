@@ -365,8 +365,8 @@ def finetune_command(
     It minimises the expected number of errors under the posteriors of the hypotheses (minimum word error rate
     training). Weights are not tuned again: training, judgement and the new bundle have the same ones, so
     tune them before, on other lists. Each fold of the lists is ranked by a model that was trained on the
-    other folds, a fifth of which says when to stop. Only if these held-out lists then have fewer errors by
-    more than chance, a model is trained on all lists and written.
+    other folds, a fifth of which says when to stop. Only if these held-out lists then have fewer errors, by
+    more than chance, than before and than the first pass, a model is trained on all lists and written.
     """
     # deferred, because importing torch takes seconds
     from rescorer_training import list_finetuning
@@ -420,6 +420,8 @@ def finetune_command(
 
 def make_error_table(report: ListReport) -> FoldingTable:
     """Make a table of held-out error rates: of the first pass, and of the model before and after."""
+    from rescorer_training.list_finetuning import SYSTEMS
+
     title = f"held-out error rates of {report.judgement.n_lists:,} lists, weights {report.weights.name!r}"
     drawn, expected = report.bootstrap, ("", *(f"{value:.3f}" for value in report.expected))
     return make_table(
@@ -433,7 +435,7 @@ def make_error_table(report: ListReport) -> FoldingTable:
                 list_errors.format_p(gain.p_value) if gain.interval.is_finite else "-",
                 expected[index],
             ]
-            for index, name in enumerate(("first pass", "before", "after"))
+            for index, name in enumerate(SYSTEMS)
             for gain in [drawn.gain(0, index)]
         ),
         title,
@@ -447,6 +449,9 @@ def describe_training(report: ListReport) -> Iterator[str]:
         f" ({list_errors.describe_p(judgement.gain.p_value)})" if judgement.gain.interval.is_finite else ""
     )
     yield f"{report.explain()}{p_value}"
+    changed = report.bootstrap.gain(1, 2)
+    chance = f", {list_errors.describe_p(changed.p_value)}" if changed.interval.is_finite else ""
+    yield f"after against before: {list_errors.format_gain(changed)} points{chance}"
     if report.n_seen:
         yield (
             f"warning: the weights were tuned on {report.n_seen:,} of these lists, or models trained: error "
