@@ -37,11 +37,11 @@ HANDLERS = {number: signal.getsignal(number) for number in GROUP_SIGNALS}
 os.umask(0o022)
 
 # No deadlines: a busy machine must not fail a test. CI draws the same examples in every run, so that a
-# failure is caused by the change under test. Local runs and `make fuzz` keep searching for new examples;
-# `make test-fast` tries a few.
+# failure is caused by the change under test, and half of them. Local runs and `make fuzz` keep searching for
+# new examples; `make test-fast` tries a few.
 settings.register_profile("search", deadline=None, derandomize=False)
 settings.register_profile("fast", deadline=None, max_examples=10)
-settings.register_profile("ci", deadline=None, derandomize=True)
+settings.register_profile("ci", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("ci" if os.environ.get("CI") else "search")
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -93,10 +93,10 @@ def measure_columns(
         path = metadata.schema.column(index).path
         if any(path == name or path.startswith(f"{name}.") for name in names):
             is_repeated = metadata.schema.column(index).max_repetition_level > 0
-            yield _measure(stream, metadata.row_group(group).column(index), is_repeated)
+            yield _measure(stream, path, metadata.row_group(group).column(index), is_repeated)
 
 
-def _measure(stream: BinaryIO, column: Any, is_repeated: bool) -> ColumnSize:
+def _measure(stream: BinaryIO, path: str, column: Any, is_repeated: bool) -> ColumnSize:
     start = column.data_page_offset
     if column.has_dictionary_page and 0 < column.dictionary_page_offset < start:
         start = column.dictionary_page_offset
@@ -111,7 +111,7 @@ def _measure(stream: BinaryIO, column: Any, is_repeated: bool) -> ColumnSize:
         n_values += _count(data, 1)
         offset += header_bytes + _count(header, 3)
     compressed_bytes = column.total_compressed_size
-    return ColumnSize(column.path_in_schema, is_repeated, compressed_bytes, n_bytes, largest_bytes, n_values)
+    return ColumnSize(path, is_repeated, compressed_bytes, n_bytes, largest_bytes, n_values)
 
 
 def _count(fields: Any, number: int) -> int:
@@ -284,6 +284,7 @@ def open_table(stream: BinaryIO) -> Table:
 
     Raises:
         TooLarge: it has too many columns, or its footer is too long.
+        UnicodeDecodeError: the name of a column is not UTF-8.
         OSError, pyarrow.ArrowException: it is not a parquet file.
     """
     from pyarrow import parquet
@@ -665,6 +666,10 @@ def _read_table(name: str, names: FieldMap, group_of: Callable[[str], str] | Non
             table = open_table(stream)
         except TooLarge as error:
             raise FormatError(str(error), file=name) from None
+        except UnicodeDecodeError as error:
+            raise FormatError(
+                f"has the name of a column that is not UTF-8: {error.reason}", file=name
+            ) from None
         except (OSError, pa.ArrowException) as error:
             raise FormatError(f"is not a parquet file: {_first_line(error)}", file=name) from None
         columns = find_columns(table.schema, names, name)

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
-from rescorer.errors import ConfigError
+from rescorer.errors import BundleError, ConfigError
 from rescorer.models.network_files import SCALE_SUFFIX
 from rescorer.models.ngrams import ArrayLibrary
 
@@ -62,6 +62,18 @@ def dequantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             rows = (-1, *(1,) * (restored[matrix].dim() - 1))
             restored[matrix] = restored[matrix].float() * scale.view(rows)
     return restored
+
+
+def check_finite(place: str, tensors: Mapping[str, Tensor]) -> None:
+    """Raise BundleError if a tensor has a value that is infinite or not a number."""
+    for name, tensor in tensors.items():
+        # both ends: a test of each value takes six times as long, and as much memory as the tensor
+        if (
+            tensor.is_floating_point()
+            and tensor.numel()
+            and not all(map(torch.isfinite, torch.aminmax(tensor)))
+        ):
+            raise BundleError(f"{place}: {name} has values that are not finite")
 
 
 MIN_ROWS = 32  # smallest number of rows after padding

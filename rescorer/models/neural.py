@@ -35,6 +35,7 @@ from rescorer.models.contexts import (
 )
 from rescorer.models.kernels import (
     cast_matrices_to_bfloat16,
+    check_finite,
     dequantise_tensors,
     multiply_in_int8,
     project_rows,
@@ -279,9 +280,7 @@ def load_weights(model: SequenceModel, files: Folder) -> None:
             model.load_state_dict(_cast_floats(torch.float32, tensors))
         except RuntimeError as error:
             raise BundleError(f"{stream.name}: the weights do not fit the network: {error}") from None
-    for name, value in model.state_dict().items():
-        if not torch.isfinite(value).all():
-            raise BundleError(f"{files.path}: {name} has values that are not finite")
+    check_finite(str(files.path), model.state_dict())
     model.eval()
 
 

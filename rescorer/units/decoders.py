@@ -263,14 +263,6 @@ def check_tensors(place: str, config: UnitNetworkConfig, found: Mapping[str, Ten
             raise BundleError(f"{place}: the tensor {name} is {shapes[0]}; expected {shapes[1]}")
 
 
-def check_finite(place: str, tensors: Mapping[str, Tensor]) -> None:
-    """Raise BundleError if a tensor has a value that is infinite or not a number."""
-    for name, tensor in tensors.items():
-        # both ends, because a test of each value would take as much memory as the tensor
-        if tensor.numel() and not all(map(torch.isfinite, torch.aminmax(tensor))):
-            raise BundleError(f"{place}: {name} has values that are not finite")
-
-
 def set_precision(tensors: dict[str, Tensor], dtype: str) -> None:
     """Convert the matrices of a decoder, in place; see ``NeuralLanguageModel`` for the names of precisions.
 

@@ -19,12 +19,12 @@ from torch import Tensor
 from rescorer.errors import BundleError, quote
 from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.models.contexts import BOOKKEEPING_BYTES
-from rescorer.models.kernels import torch_device
+from rescorer.models.kernels import check_finite, torch_device
 from rescorer.models.network_files import CONFIG_FILE, WEIGHTS_FILE
 from rescorer.runtime import apply_threads
 from rescorer.safe_input import Folder, descriptor_path, read_tensor_header
 from rescorer.units.automodel import AutoModelConfig, load_decoder
-from rescorer.units.decoders import Decoder, DecoderConfig, check_finite, check_tensors, set_precision
+from rescorer.units.decoders import Decoder, DecoderConfig, check_tensors, set_precision
 from rescorer.units.model import DecoderScorer, TreeDecoder, UnitLanguageModel
 from rescorer.units.prompts import Prompt, read_before
 from rescorer.units.recurrent import RecurrentConfig, RecurrentDecoder

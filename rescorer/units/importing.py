@@ -29,6 +29,7 @@ from torch import Tensor
 
 from rescorer.errors import BundleError, ConfigError, InputError, quote
 from rescorer.models.bundle import new_folder
+from rescorer.models.kernels import check_finite
 from rescorer.models.network_files import (
     CONFIG_FILE,
     LICENCE_FILE,
@@ -42,7 +43,7 @@ from rescorer.trie import SENTENCE_END, Words, build_trie
 from rescorer.types import NBestList
 from rescorer.units import huggingface
 from rescorer.units.automodel import AutoModelConfig, is_installed, read_automodel
-from rescorer.units.decoders import DecoderConfig, check_finite
+from rescorer.units.decoders import DecoderConfig
 from rescorer.units.files import TextForm, UnitConfig, load_unit_model, make_model
 from rescorer.units.gguf import GgufFile
 from rescorer.units.model import MAX_DIFFERENCE, DecoderScorer, UnitLanguageModel

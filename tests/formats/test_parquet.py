@@ -27,6 +27,27 @@ from tests.support.tables import write_table, write_texts
 FLOATS = pa.list_(pa.float64())
 
 
+@pytest.mark.parametrize("part", [b"extra", b"hypotheses", b"element"])
+def test_names_that_are_not_utf8_are_an_error_or_ignored(tmp_path, part):
+    """A name stands in the schema, and again, without use, at each part of a column."""
+    table = pa.table({"id": ["a"], "hypotheses": [["x y"]], "extra": ["z"]})
+    pq.write_table(table, tmp_path / "sound.parquet", store_schema=False)
+    content = (tmp_path / "sound.parquet").read_bytes()
+    first = content.index(part)
+    for start in (first, content.index(part, first + 1)):
+        damaged = content[: start + 2] + b"\xff" + content[start + 3 :]
+        (tmp_path / "damaged.parquet").write_bytes(damaged)
+        if start == first:
+            with pytest.raises(
+                FormatError, match=r"damaged\.parquet: has the name of a column that is not UTF-8"
+            ):
+                list(read_lists(str(tmp_path / "damaged.parquet")))
+        else:
+            assert list(read_lists(str(tmp_path / "damaged.parquet"))) == list(
+                read_lists(str(tmp_path / "sound.parquet"))
+            )
+
+
 @given(several(nbest_lists(streams=("acoustic", "lm"), references=True)), st.booleans())
 @settings(max_examples=40)
 def test_both_layouts_give_what_json_lines_give(lists, is_large):

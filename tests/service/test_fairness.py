@@ -75,8 +75,9 @@ def wait_until_flooded(server) -> None:
     time.sleep(2)  # until the server knows how fast it is
 
 
-@pytest.mark.parametrize("retry", [NO_RETRY, Retry()], ids=["no-retries", "retries"])
-@pytest.mark.parametrize(("connections", "calls"), [(1, 400), (10, 8)])
+@pytest.mark.parametrize(
+    ("connections", "calls", "retry"), [(1, 400, Retry()), (10, 8, NO_RETRY)], ids=["retries", "no-retries"]
+)
 def test_answers_a_polite_connection_beside_flooding_ones(folder, connections, calls, retry):
     with run_slow_server(folder) as server, flood(server.target, connections, calls):
         wait_until_flooded(server)

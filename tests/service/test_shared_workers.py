@@ -144,8 +144,7 @@ def test_a_process_that_is_killed_while_it_loads_harms_nobody(tmp_path, slow):
         assert list(reload(server).loaded) == ["tiny/2"]
 
 
-@pytest.mark.parametrize("has_reloaded", [False, True])
-@pytest.mark.parametrize("harm", [signal.SIGSTOP, signal.SIGKILL])
+@pytest.mark.parametrize(("harm", "has_reloaded"), [(signal.SIGSTOP, True), (signal.SIGKILL, False)])
 def test_all_front_ends_notice_a_stopped_or_dead_worker(tmp_path, slow, harm, has_reloaded):
     """Each process of the worker is stopped or killed in turn; after a reload the worker has two."""
     with run_two_front_ends(tmp_path) as (_, server), server.client() as client:
