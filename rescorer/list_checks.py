@@ -33,24 +33,40 @@ def normalise_previous(
 
     Utterances without canonical words are left out. If the newest utterance with words exceeds the limit by
     itself, its last words are returned.
+
+    Args:
+        normalise: returns the canonical words of a text, which are those of its tokens one after the other.
     """
     newest: list[SpokenWords] = []
     n_words, first = 0, len(previous)
     while first and n_words < MAX_PREVIOUS_WORDS:
-        words = normalise(previous[first - 1].text)
+        words = _last_words(previous[first - 1].text, normalise, MAX_PREVIOUS_WORDS - n_words + 1)
         if n_words + len(words) > MAX_PREVIOUS_WORDS:
             break
         newest.append(SpokenWords(words, previous[first - 1].confidence))
         n_words += len(words)
         first -= 1
     if not n_words and first:  # the newest utterance with words is too long
-        words = normalise(previous[first - 1].text)[-MAX_PREVIOUS_WORDS:]
+        words = _last_words(previous[first - 1].text, normalise, MAX_PREVIOUS_WORDS)[-MAX_PREVIOUS_WORDS:]
         return (SpokenWords(words, previous[first - 1].confidence),)
     surplus = -first % CUT_STEP  # up to the next place at which a long past may be cut
     kept = newest[: len(newest) - surplus] if surplus < len(newest) else newest
     if not any(spoken.words for spoken in kept):
         kept = newest
     return tuple(spoken for spoken in reversed(kept) if spoken.words)
+
+
+def _last_words(text: str, normalise: Callable[[str], Words], enough: int) -> Words:
+    """Return the canonical words at the end of a text: all of them, or at least ``enough``.
+
+    Nothing is computed for the beginning of a long text, which is not read.
+    """
+    tokens, n = text.split(), enough
+    while n < len(tokens):
+        if len(words := normalise(" ".join(tokens[-n:]))) >= enough:
+            return words
+        n *= 2  # tokens without words
+    return normalise(text)
 
 
 def collect_confidences(previous: Iterable[SpokenWords]) -> tuple[float, ...]:

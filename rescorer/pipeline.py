@@ -310,7 +310,11 @@ class Rescorer:
     def rank_each(
         self, lists: Sequence[NBestList], options: BoundOptions | RescoreOptions | Weighting = None
     ) -> list[Ranking | InvalidList]:
-        """Re-rank lists as ``rescore_each`` does, but return columns: writing files from objects is slow."""
+        """Re-rank lists as ``rescore_each`` does, but return columns: writing files from objects is slow.
+
+        Raises:
+            ScoringError: models give no list a score that is finite.
+        """
         lists = as_lists(lists)
         bound = options if isinstance(options, BoundOptions) else self.ranker.bind(options)
         answers: list[Ranking | InvalidList | None] = [None] * len(lists)
@@ -322,8 +326,10 @@ class Rescorer:
                 places.append(i)
             except InvalidList as error:
                 answers[i] = error
-        for i, (prepared, parts) in zip(places, self._score(valid), strict=True):
+        for i, (prepared, parts) in zip(places, self._score_apart(valid), strict=True):
             try:
+                if isinstance(parts, InvalidList):
+                    raise parts
                 with phase(Phase.RANK):
                     answers[i] = self.ranker.rank(prepared, parts)
             except InvalidList as error:
@@ -447,6 +453,32 @@ class Rescorer:
                 rows[np.array(part.indices)] = scores.encodings[""][part.rows]
             encodings.append(rows)
         return encodings
+
+    def _score_apart(
+        self, lists: Sequence[PreparedList]
+    ) -> Iterator[tuple[PreparedList, list[ScoredPart] | InvalidList]]:
+        """Score lists as ``_score`` does; after a batch that fails, score lists one by one.
+
+        A damaged model may overflow at a single word, which must not cost other lists their answers.
+        """
+        n_scored = 0
+        try:
+            for each in self._score(lists):
+                yield each
+                n_scored += 1
+        except ScoringError:
+            rest = lists[n_scored:]
+            alone = [*map(self._score_alone, rest)]
+            if not n_scored and all(isinstance(one, InvalidList) for one in alone):
+                raise
+            yield from zip(rest, alone, strict=True)
+
+    def _score_alone(self, prepared: PreparedList) -> list[ScoredPart] | InvalidList:
+        try:
+            ((_, parts),) = self._score([prepared])
+        except ScoringError as error:
+            return InvalidList(str(error), list_id=prepared.nbest.id)
+        return parts
 
     def _score(
         self,

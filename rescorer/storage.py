@@ -12,6 +12,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
@@ -159,7 +160,12 @@ def explain(error: Exception, url: str) -> OSError | None:
     if CHANGED in names:
         return OSError(errno.EBUSY, "changed while it was read")
     if names & NO_ANSWER:
-        return OSError(errno.ETIMEDOUT, f"the storage does not answer: {_first_line(error)}")
+        reason = _first_line(error)
+        if "TimeoutError" in names and protocol_of(url) in WEB:
+            reason = f"it was silent for {SILENCE_S:g} s, or took {ANSWER_S:g} s for one answer"
+        return OSError(errno.ETIMEDOUT, f"the storage does not answer: {reason}")
+    if isinstance(error, KeyError):  # a header or a field that libraries take for granted
+        return OSError(errno.EPROTO, f"the storage fails: its answer has no {_first_line(error)}")
     if isinstance(error, OSError) or of_library(error, *LIBRARIES) or protocol_of(url) not in TESTED:
         return OSError(errno.EPROTO, f"the storage fails: {_first_line(error)}")  # EIO is that of a disk
     return None
@@ -195,10 +201,40 @@ BLOCK_BYTES = 4 << 20
 """Smallest number of bytes to request at a time, so large that the delay of an answer matters little."""
 BUFFER_BYTES = 1 << 16
 S3 = frozenset({"s3", "s3a"})
+WEB = frozenset({"http", "https"})
 TESTED = S3 | {"gs", "gcs"}
 """Protocols whose libraries raise errors of their own. Others of fsspec raise whatever goes wrong in them."""
 RETRIES = 2
 """Number of times that s3fs repeats a request after botocore's own retries (``AWS_MAX_ATTEMPTS``) failed."""
+
+
+MAX_BODY_BYTES = 64 << 20
+"""Largest body of a web server's answer that is read at once, which is a block or a listing."""
+SILENCE_S, ANSWER_S = 60.0, 300.0
+"""Longest time in which a web server sends nothing, and in which it sends a whole answer, in seconds."""
+
+
+@cache
+def _web_options() -> dict[str, Any]:
+    """Options of the client of web servers, whose default is to read bodies into memory without bounds."""
+    import aiohttp
+
+    class BoundedResponse(aiohttp.ClientResponse):
+        async def read(self) -> bytes:
+            if self._body is None:
+                body = bytearray()
+                async for part in self.content.iter_any():
+                    body += part
+                    if len(body) > MAX_BODY_BYTES:
+                        self.close()
+                        raise aiohttp.ClientPayloadError(
+                            f"it sends more than {MAX_BODY_BYTES:,} bytes where a part was asked for"
+                        )
+                self._body = bytes(body)
+            return self._body
+
+    timeout = aiohttp.ClientTimeout(ANSWER_S, sock_connect=SILENCE_S, sock_read=SILENCE_S)
+    return {"client_kwargs": {"response_class": BoundedResponse, "timeout": timeout}}
 
 
 def open_filesystem(url: str) -> Any:
@@ -214,7 +250,8 @@ def open_filesystem(url: str) -> Any:
     try:
         import fsspec
 
-        filesystem = fsspec.filesystem(protocol, use_listings_cache=False)
+        options = _web_options() if protocol in WEB else {}
+        filesystem = fsspec.filesystem(protocol, use_listings_cache=False, **options)
     except ImportError as error:
         missing = "pip install gcsfs" if "gcsfs" in str(error) else "pip install 'rescorer[storage]'"
         raise ConfigError(f"{url}: object storage needs another package: {missing}") from None

@@ -348,6 +348,7 @@ class EdgeScores:
         return np.append(edges[-2::-1], edges[-1:]) if self.backward else edges
 
 
+MAX_PROJECTED = 1e100  # largest value of a projection, by which no context vector overflows
 MAX_ENCODING_SIZE = 32  # largest K of a reranker
 MAX_VECTOR_SIZE = 16_384  # longest context vector, as in the configuration of networks
 ENCODING = "encoding:"
@@ -359,7 +360,7 @@ class WordEncoder:
     """The name of a network of the bundle, and a projection of its context vectors; see ``rescorer.trie``.
 
     Raises:
-        ConfigError: the projection has another shape, or a value that is not finite.
+        ConfigError: the projection has another shape, or a value that is not finite or too large.
     """
 
     model: str  # name of the model, which must be a network
@@ -373,3 +374,5 @@ class WordEncoder:
             )
         if not np.isfinite(self.projection).all():
             raise ConfigError(f"{place} has a value that is not finite")
+        if np.abs(self.projection).max() > MAX_PROJECTED:
+            raise ConfigError(f"{place} has a value beyond ±{MAX_PROJECTED:g}")

@@ -368,7 +368,8 @@ def check_weights(weights: Weights, known: KnownNames) -> None:
         hint = did_you_mean(unknown[0], names)
         if unknown[0] in weights.imported:
             hint = f"; the weights were tuned with --lm {unknown[0]}=DIR: give that too"
-        raise ConfigError(f"weights.lm names {unknown}; the bundle has {names}{hint}")
+        listed = shorten(str(unknown), MAX_QUOTED_CHARS)
+        raise ConfigError(f"weights.lm names {listed}; the bundle has {names}{hint}")
     for name, model in weights.imported.items():
         if weights.lm.get(name) and not known.imported.get(name, model).fits(model):
             raise ConfigError(

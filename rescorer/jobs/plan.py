@@ -123,6 +123,8 @@ def _check_plan(plan: Plan) -> None:
     for file in plan.files:
         if not (isinstance(file.name, str) and isinstance(file.header, str) and is_count(file.n_bytes)):
             raise ValueError(f"{file.name!r} is not described as an input file is")
+        if b"\0" in os.fsencode(file.name):  # which raises ValueError for halves of surrogate pairs
+            raise ValueError(f"{file.name!r} is not the name of a file")
     for number, shard in enumerate(plan.shards):
         for part in shard:
             numbers = part.file, part.start, part.end, part.first_line, part.lists or 0
@@ -408,7 +410,12 @@ def hash_part(file: InputFile, part: Part) -> str:
 
 
 def open_binary(name: str) -> BinaryIO:
-    """Open a file or object for reading; raise FormatError if this fails."""
+    """Open a file or object for reading; raise FormatError if this fails.
+
+    A plan that others wrote may name anything: a device has no end, and opening a pipe waits for its writer.
+    """
+    if not is_url(name) and os.path.exists(name) and not os.path.isfile(name):
+        raise FormatError("is no regular file", file=name)
     try:
         return open_named(name)
     except OSError as error:

@@ -220,7 +220,7 @@ def describe_bundle(bundle: Bundle) -> dict[str, Any]:
 def load_planned(plan: Plan, load: Callable[[], LocalRescorer]) -> LocalRescorer:
     """Load the models; raise BundleError if they are not those of the plan."""
     local = load()
-    if describe_bundle(local.rescorer.bundle) != plan.answers["bundle"]:
+    if describe_bundle(local.rescorer.bundle) != plan.answers.get("bundle"):
         bundle = local.rescorer.bundle
         raise BundleError(f"{bundle.folder}: changed since the plan; restore it, or plan into another folder")
     return local
@@ -589,11 +589,14 @@ def find_outputs(store: Store) -> tuple[str, list[str], FileSummary]:
 
     Raises:
         ConfigError: shards are missing.
-        FormatError: a record or a file was changed.
+        FormatError: a record, a file or the plan was changed.
     """
     status = read_status(store)
     names = [f"{store.place}/{record.data.name}" for record in status.complete_records()]
-    return str(status.plan.answers["options"]["to"]).partition(":")[0], names, status.summary
+    options = status.plan.answers.get("options")
+    if not isinstance(options, dict) or not isinstance(options.get("to"), str):
+        raise FormatError("the plan does not say in which format the output is", file=f"{store.place}/{PLAN}")
+    return options["to"].partition(":")[0], names, status.summary
 
 
 def _read_verified(store: Store, index: int, file: DataFile) -> Iterator[bytes]:

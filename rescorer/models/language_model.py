@@ -89,6 +89,10 @@ class OpenVocabularyModel(VectorModel, Protocol):
     def scores_words(self) -> bool:
         """Whether its pieces say where words end, so that it has probabilities of words."""
 
+    @property
+    def reads_previous(self) -> bool:
+        """Whether it reads the utterances before a sentence."""
+
     def score_words(
         self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None
     ) -> EdgeScores:

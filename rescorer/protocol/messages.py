@@ -277,7 +277,10 @@ def weights_from_proto(message: pb.Weights) -> Weights:
     from rescorer.weights import OPTIONAL_NUMBERS, parse_weights
 
     fields: dict[str, Any] = {name: getattr(message, name) for name in PLAIN_WEIGHTS}
-    fields |= {name: value for name in (*NAMED_WEIGHTS, "flatness") if (value := getattr(message, name))}
+    for name in (*NAMED_WEIGHTS, "flatness"):
+        if value := getattr(message, name):
+            # Maps have no order: sort them, so that the same request always gets the same total and error.
+            fields[name] = dict(sorted(value.items())) if isinstance(value, Mapping) else value
     fields |= {name: getattr(message, name) for name in OPTIONAL_NUMBERS if message.HasField(name)}
     if message.HasField("decision"):
         fields["decision"] = decision_from_proto(message.decision)

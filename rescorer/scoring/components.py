@@ -8,7 +8,6 @@ components that every list may have; ``rescorer.extensions`` adds those that onl
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
@@ -22,7 +21,7 @@ from rescorer.models.language_model import mix_scores
 from rescorer.scoring.options import RescoreOptions
 from rescorer.trie import EdgeScores, Words
 from rescorer.types import DecisionRule, NBestList, Weights
-from rescorer.units.tokens import NO_WORD_STARTS, UnitCounter, WordDivider, read_divider
+from rescorer.units.tokens import NO_WORD_STARTS, UNREADABLE, UnitCounter, WordDivider, read_divider
 from rescorer.weights import EMPTY, MIXTURE, OOV, WORDS
 
 if TYPE_CHECKING:
@@ -410,7 +409,7 @@ class LanguageModels(Component):
                 texts, history = prepared.surfaces, prepared.surface_history
             counted = counter.count(texts, history)
             n_units += counted.total
-            limit = self.bundle.units[name].n_positions or sys.maxsize
+            limit = self.bundle.units[name].n_positions or UNREADABLE - 1
             if max(counted.lengths.values(), default=0) > limit:
                 unread[name] = {i for i, text in enumerate(texts) if counted.lengths[text] > limit}
         return replace(prepared, n_units=n_units, unread=unread)

@@ -157,10 +157,8 @@ def read_huggingface(folder: Path) -> ForeignModel:
         if role not in declared and isinstance(values.get(f"{role}_token_id"), int):
             declared[role] = values[f"{role}_token_id"]
     source = {"toolkit": "transformers", "path": folder.name, "architecture": values.get("model_type")}
-    licence, text = read_licence(folder)
-    source |= {"licence": licence} if licence else {}
     data = files.read_bytes(name, MAX_TOKENIZER_BYTES)
-    return ForeignModel(decoder, tensors, data, name, declared, source, licence=text)
+    return ForeignModel(decoder, tensors, data, name, declared, source)
 
 
 def read_gguf(path: Path) -> ForeignModel:

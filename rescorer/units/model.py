@@ -217,6 +217,10 @@ class UnitLanguageModel:
     def scores_words(self) -> bool:
         return self.divider.word_starts is not None
 
+    @property
+    def reads_previous(self) -> bool:
+        return self.prompt is not None and self.prompt.max_units > 0
+
     def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
         return self._score(trie, projections)
 

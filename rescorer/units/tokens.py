@@ -15,10 +15,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress, count
+from itertools import chain, compress, count
 from operator import ne
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -47,6 +48,9 @@ MAX_CACHED = 4_000_000
 afresh. Each takes up to 36 bytes."""
 ENTRY_SIZE = 16
 """What each word in the cache counts besides."""
+MAX_WORD = 16_384
+"""Largest number of characters of a word that is divided. Of a longer one, only the beginning is, and models
+do not read its text; see ``UnitCounter``."""
 CARRIER = "a"
 """Word before another one when the latter's units after a space are asked for."""
 
@@ -390,7 +394,12 @@ class UnitCount(NamedTuple):
     """Pieces to score, and ends of texts; those of a prefix of words that texts share count once. For every
     ``DEEP`` pieces that a text has, its pieces count once more."""
     lengths: Mapping[Words, int]
-    """Number of pieces that are read for each text, with those before it."""
+    """Number of pieces that are read for each text, with those before it; ``UNREADABLE`` if a word of it, or
+    before it, is longer than ``MAX_WORD``."""
+
+
+UNREADABLE = sys.maxsize
+"""More pieces than any model reads."""
 
 
 class UnitCounter:
@@ -419,8 +428,17 @@ class UnitCounter:
 
     def count(self, texts: Sequence[Words], history: Words = ()) -> UnitCount:
         """Count the pieces of texts that follow a history; see ``read_before``."""
-        if self._divider.whole:
-            return self._count_whole(texts, history)
+        counted = self._count_whole(texts, history) if self._divider.whole else self._count(texts, history)
+        if len(max(chain(history, *counted.lengths), key=len, default="")) <= MAX_WORD:
+            return counted
+        said = any(len(word) > MAX_WORD for word in history)
+        lengths = {
+            text: UNREADABLE if said or any(len(word) > MAX_WORD for word in text) else length
+            for text, length in counted.lengths.items()
+        }
+        return UnitCount(counted.total, lengths)
+
+    def _count(self, texts: Sequence[Words], history: Words) -> UnitCount:
         distinct = sorted(set(texts))
         words = [*set[str]().union(*distinct)]
         first = [*{text[0] for text in distinct if text}]
@@ -530,7 +548,7 @@ class WordDivider:
     def _divide(self, words: Sequence[str], after_space: bool) -> list[Sequence[int]]:
         known = self._known[after_space]
         new = [word for word in dict.fromkeys(words) if word not in known]
-        changed = [self.change(word) for word in new]
+        changed = [self.change(word[:MAX_WORD]) for word in new]
         if after_space:
             n_carrier = len(self._carrier)
             texts = [f"{self.change(CARRIER)} {word}" for word in changed]
@@ -554,7 +572,8 @@ class WordDivider:
 
     def divide_whole(self, texts: Sequence[Words]) -> list[list[int]]:
         """Units of each text, divided as a whole."""
-        return self.tokenizer.encode([self.change(" ".join(words)) for words in texts])
+        cut = (" ".join(word[:MAX_WORD] for word in words) for words in texts)
+        return self.tokenizer.encode([*map(self.change, cut)])
 
     def divide_text(self, words: Words, *, after_space: bool = False) -> list[int]:
         """Units of a text, at the start or after a space: word by word, unless texts are divided whole."""

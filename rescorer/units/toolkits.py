@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +32,7 @@ from rescorer.units.decoders import (
     UnitNetworkConfig,
     check_tensors,
 )
-from rescorer.units.importing import ForeignModel, read_gguf, read_huggingface
+from rescorer.units.importing import ForeignModel, read_gguf, read_huggingface, read_licence
 from rescorer.units.recurrent import RecurrentConfig
 from rescorer.units.tokens import MAX_TOKENIZER_BYTES, MAX_UNITS
 
@@ -70,7 +71,9 @@ def find_toolkit(source: Path) -> Toolkit:
 
 
 def read_source(toolkit: Toolkit, source: Path, tokenizer: Path | None = None) -> ForeignModel:
-    """Read a model of any toolkit, or of transformers (``hf``) or llama.cpp (``gguf``).
+    """Read a model of any toolkit, or of transformers (``hf``) or llama.cpp (``gguf``), with its licence.
+
+    The licence is that which the model's file names, or else other files of its folder.
 
     Args:
         tokenizer: SentencePiece model of a toolkit's model, if it is not with the model.
@@ -79,6 +82,13 @@ def read_source(toolkit: Toolkit, source: Path, tokenizer: Path | None = None) -
         BundleError: a file is missing or damaged, or the model is of a kind that is not supported.
         ConfigError: the tokenizer is not found or not needed, or a package is not installed.
     """
+    foreign = _read_model(toolkit, source, tokenizer)
+    licence, text = read_licence(source if source.is_dir() else source.parent)
+    named = {"licence": licence} if licence and "licence" not in foreign.source else {}
+    return replace(foreign, source={**foreign.source, **named}, licence=text)
+
+
+def _read_model(toolkit: Toolkit, source: Path, tokenizer: Path | None) -> ForeignModel:
     if toolkit in ("hf", "gguf"):
         if tokenizer is not None:
             raise ConfigError(f"--tokenizer is not for {toolkit}, whose models have their own; leave it out")

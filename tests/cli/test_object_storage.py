@@ -6,10 +6,13 @@ import json
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from rescorer import storage as storage_module
 from rescorer.storage import open_filesystem
 from tests.support.object_storage import put, refuse
 from tests.support.sharding import BATCH_WORDS, make_lines, write_lines
@@ -186,6 +189,50 @@ def test_says_what_is_wrong_with_a_web_server(rescore, status, reason):
             server.shutdown()
             thread.join()
             server.server_close()
+    assert (code, f"in.jsonl: cannot be read: {reason}" in err, err.count("\n")) == (3, True, 1), err
+
+
+@pytest.mark.parametrize(
+    ("pause_s", "reason"),
+    [
+        (0.0, "the storage fails: it sends more than 100,000 bytes where a part was asked for"),
+        (0.1, "the storage does not answer: it was silent for 60 s, or took 0.5 s for one answer"),
+    ],
+)
+def test_an_answer_of_a_web_server_that_never_ends_is_bounded(rescore, monkeypatch, pause_s, reason):
+    """A body without an end was read into memory until that was full."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            self.send_response(200)
+            for name, value in (("Content-Length", 10**9), ("Accept-Ranges", "bytes")):
+                self.send_header(name, str(value))
+            self.end_headers()
+
+        def do_GET(self):
+            self.send_response(206)
+            self.end_headers()
+            with suppress(OSError):  # the client has closed the connection
+                while True:
+                    self.wfile.write(b"{" * (1 if pause_s else 10_000))
+                    time.sleep(pause_s)
+
+        def log_message(self, *_):
+            """Print nothing."""
+
+    monkeypatch.setattr(storage_module, "MAX_BODY_BYTES", 100_000)
+    monkeypatch.setattr(storage_module, "ANSWER_S", 0.5)
+    storage_module._web_options.cache_clear()
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        code, _, err = rescore(f"http://127.0.0.1:{server.server_port}/in.jsonl")
+    finally:
+        storage_module._web_options.cache_clear()
+        server.shutdown()
+        thread.join()
+        server.server_close()
     assert (code, f"in.jsonl: cannot be read: {reason}" in err, err.count("\n")) == (3, True, 1), err
 
 

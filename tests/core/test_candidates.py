@@ -25,7 +25,7 @@ from rescorer.extensions import Generation
 from rescorer.protocol.messages import weights_from_proto, weights_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.service.engine.admission import check_response_size
+from rescorer.service.engine.request_bounds import check_response_size
 from rescorer.sounds import load_pronouncer
 from rescorer.weights import parse_weights, weights_to_dict
 from tests.support.servers import run_server

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Rescorer, Weights
+from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Rescorer, ScoringError, Weights
+from rescorer.models.neural import NeuralLanguageModel
 from rescorer.pipeline import TrieScorer
 from rescorer.ranking import MAX_TOTAL, best_first, merge_equal, ranking
 from rescorer.weights import parse_weights, weights_to_dict
@@ -82,6 +83,27 @@ def test_merging_adds_probabilities(rescorer):
     assert merged.best.total == pytest.approx(
         np.logaddexp(unmerged.hypotheses[0].total, unmerged.hypotheses[1].total)
     )
+
+
+def test_a_model_that_overflows_at_a_word_fails_only_the_lists_with_that_word(rescorer, monkeypatch):
+    model = rescorer.models["neural"]
+
+    def score(trie, projections=None):
+        scores = NeuralLanguageModel.score(model, trie, projections)
+        log_probs = scores.log_probs * (math.nan if "zebra" in trie.words else 1.0)
+        return dataclasses.replace(scores, log_probs=log_probs)
+
+    lists = [nbest("the cat"), nbest("zebra", "cat"), nbest("the mat", "cat")]
+    expected = rescorer.rescore_each(lists)
+    monkeypatch.setattr(model, "score", score)
+    monkeypatch.setattr(rescorer, "max_batch_words", 4)  # the first list is a batch by itself
+    answers = rescorer.rescore_each(lists)
+    assert isinstance(answers[1], InvalidList)
+    assert "model 'neural' of tiny/1 returned a score that is not finite" in str(answers[1])
+    for i in (0, 2):
+        assert answers[i].best.total == pytest.approx(expected[i].best.total, abs=1e-4)
+    with pytest.raises(ScoringError, match="not finite"):  # of no list: then the model is to blame
+        rescorer.rescore_each([nbest("zebra"), nbest("the zebra")])
 
 
 def test_model_must_be_that_of_the_loaded_bundle(rescorer):

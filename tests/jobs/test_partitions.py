@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import tempfile
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from rescorer.errors import ConfigError, FormatError, InputError
 from rescorer.jobs.files import rescore_lists
 from rescorer.jobs.plan import Division, InputFile, Part, Plan, find_files, make_plan, open_part, parse_plan
-from rescorer.jobs.shards import merge
+from rescorer.jobs.shards import find_outputs, merge, verify
+from rescorer.jobs.store import LocalStore
 from tests.support.sharding import (
     BATCH_WORDS,
     load,
@@ -167,6 +169,8 @@ def test_rejects_plans_of_other_versions():
         ('"sha256": "00', '"sha256": "../'),
         ('"n_bytes": 10', '"n_bytes": true'),
         ('"name": "in.jsonl"', '"name": 5'),
+        ('"name": "in.jsonl"', '"name": "in\\u0000"'),
+        ('"name": "in.jsonl"', '"name": "\\ud800"'),
         ('"answers": {}', '"answers": []'),
     ],
 )
@@ -178,3 +182,21 @@ def test_rejects_plans_that_contradict_themselves(old, new):
     assert changed != content
     with pytest.raises(FormatError, match=r"^plan.json: is no plan that this version can read: "):
         parse_plan(changed, "plan.json")
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "pipe"])
+def test_a_plan_that_names_a_device_or_a_pipe_does_not_hang(tmp_path, name):
+    os.mkfifo(tmp_path / "pipe")
+    part = Part(0, 0, 10, 1, 1, "0" * 64)
+    for is_lines in (True, False):
+        plan = Plan({}, (InputFile(str(tmp_path / name), 10, is_lines),), ((part,),))
+        (tmp_path / "plan.json").write_bytes(plan.encode())
+        assert "is no regular file" in [*verify(LocalStore(tmp_path), inputs=True)][-1]
+
+
+def test_a_plan_without_the_format_of_the_output_is_refused(tmp_path):
+    for options in (None, [], {"to": 5}):
+        plan = Plan({"options": options}, (), ())
+        (tmp_path / "plan.json").write_bytes(plan.encode())
+        with pytest.raises(FormatError, match=r"plan\.json: the plan does not say in which format"):
+            find_outputs(LocalStore(tmp_path))

@@ -95,3 +95,5 @@ def test_refuses_projections_of_other_shapes(projection):
 def test_refuses_projections_that_are_not_finite():
     with pytest.raises(ConfigError, match="a value that is not finite"):
         WordEncoder("neural", np.full((6, 3), np.inf))
+    with pytest.raises(ConfigError, match=r"a value beyond ±1e\+100"):
+        WordEncoder("neural", np.full((6, 3), 1e300))

@@ -128,6 +128,15 @@ def test_rejects_an_invalid_calibration():
 
 def test_absent_weights_have_the_defaults_of_the_library():
     assert weights_from_proto(pb.Weights()) == Weights()
+
+
+def test_names_are_read_in_their_order_since_messages_have_none():
+    names = [f"model{number:03}" for number in range(100)]
+    sent = pb.Weights(rerankers=dict.fromkeys(reversed(names), 1.0))
+    assert list(weights_from_proto(sent).rerankers) == names
+
+
+def test_absent_models_are_the_mixture():
     # An empty lm differs from an absent one, which would get the default.
     assert weights_from_proto(weights_to_proto(Weights(lm={}))).lm == {"mixture": 0.0}
 

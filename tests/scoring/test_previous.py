@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -72,6 +73,29 @@ def test_one_utterance_that_is_too_long_keeps_its_last_words():
     ((words, confidence),) = normalise_previous([Utterance("early"), long], normalise)
     assert words == ("a",) * (MAX_PREVIOUS_WORDS - 1) + ("z",)
     assert confidence == 0.5
+
+
+def normalise_whole(previous: Sequence[Utterance]) -> list[tuple[str, ...]]:
+    """The slow twin for one or two utterances: the words of all, as long as they fit."""
+    read = [words for one in previous if (words := tuple(word for word in one.text.split() if word != "."))]
+    if len(read) == 2 and len(read[0]) + len(read[1]) > MAX_PREVIOUS_WORDS:
+        read = read[1:]
+    return [words[-MAX_PREVIOUS_WORDS:] for words in read]
+
+
+@given(st.lists(st.tuples(st.integers(0, 1200), st.integers(1, 900), st.integers(0, 300)), max_size=2))
+def test_only_the_end_of_a_long_utterance_is_normalised(sizes):
+    def count_words(text: str) -> tuple[str, ...]:
+        counted.append(len(text.split()))
+        return tuple(word for word in text.split() if word != ".")
+
+    counted: list[int] = []
+    said = [Utterance("a " * a + "b " * b + ". " * marks) for a, b, marks in sizes]
+    found = [one.words for one in normalise_previous(said, count_words)]
+    assert found == normalise_whole(said)
+    counted.clear()
+    normalise_previous([Utterance("a " * 100_000)], count_words)
+    assert sum(counted) <= 2 * MAX_PREVIOUS_WORDS + 1
 
 
 @given(st.lists(sentences, max_size=4), sentences)

@@ -12,10 +12,11 @@ from rescorer.types import Weights
 from rescorer.units.decoders import Decoder
 from rescorer.units.files import UnitConfig, make_model
 from rescorer.units.huggingface import read_folder
-from rescorer.units.importing import import_model, read_huggingface
+from rescorer.units.importing import import_model
 from rescorer.units.model import UnitLanguageModel
 from rescorer.units.prompts import Prompt
 from rescorer.units.tokens import Tokenizer
+from rescorer.units.toolkits import read_source
 from rescorer_training.recipe.bundles import BundleParts, make_bundle
 
 PEER_MODELS = Path(__file__).parents[1] / "golden" / "units"
@@ -84,7 +85,7 @@ def write_letter_bundle(folder: Path, weights: Weights, prompt: Prompt | None = 
     config = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 200}))
     (source / "LICENSE").write_text("Do with it what you like.\n")
-    import_model(read_huggingface(source), folder / "units", [("the", "old", "man")], prompt=prompt)
+    import_model(read_source("hf", source), folder / "units", [("the", "old", "man")], prompt=prompt)
     (folder / "valid.txt").write_text("the old man\n")
     parts = {
         "ngrams": {}, "networks": {}, "units": {"llm": folder / "units"}, "tests": {}, "weights": weights,

@@ -39,20 +39,20 @@ def run_command(name, lists, bundle, *options):
 
 
 def test_reloads_and_killed_workers_do_not_affect_callers(lists, ngram_bundle):
-    options = ("--calls", "1000", "--processes", "2", "--reloads", "4", "--kills", "2", "--limit-s", "120")
+    options = ("--calls", "600", "--processes", "2", "--reloads", "3", "--kills", "2", "--limit-s", "120")
     report = run_command("chaos", lists, ngram_bundle, *options)
     callers = report["seen"]
     assert (report["faults"], callers["complaints"], callers["failures"]) == ([], [], [])
-    assert callers["calls"] >= 1000
+    assert callers["calls"] >= 600
     assert len(callers["models"]) >= 3
     assert 1 <= report["restarts"] <= 2  # the second kill may hit the process that replaces the first one's
     assert set(callers["ends"]["whole"]) == set(callers["ends"]["stream"]) == {"OK"}
 
 
 def test_malformed_requests_are_refused_or_answered(lists, ngram_bundle):
-    report = run_command("fuzz", lists, ngram_bundle, "--requests", "2000", "--limit-s", "120")
+    report = run_command("fuzz", lists, ngram_bundle, "--requests", "1200", "--limit-s", "120")
     assert report["faults"] == []
-    assert sum(report["kinds"].values()) == 2000
+    assert sum(report["kinds"].values()) == 1200
     assert {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED"} <= set(report["codes"])
     assert set(report["list_codes"]) == {"OK", "INVALID_ARGUMENT"}
     assert report["health_max_ms"] < 20_000

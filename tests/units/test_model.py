@@ -14,7 +14,14 @@ from rescorer.trie import SENTENCE_END, build_trie
 from rescorer.units import decoders
 from rescorer.units.decoders import Decoder
 from rescorer.units.importing import score_alone
-from rescorer.units.tokens import UnitCounter, WordDivider, build_unit_trie, build_whole_trie
+from rescorer.units.tokens import (
+    MAX_WORD,
+    UNREADABLE,
+    UnitCounter,
+    WordDivider,
+    build_unit_trie,
+    build_whole_trie,
+)
 from tests.support.unit_models import PEER_NAMES, START, LetterTokenizer, SentenceTokenizer, unit_model
 
 words = st.sampled_from(["a", "ab", "abc", "b", "on", "abcdefg", "é"])
@@ -113,6 +120,24 @@ def test_counts_at_least_the_pieces_that_are_read(batch, whole):
     texts = [divider.divide_text((*context, *text)) for text in hypotheses]
     for text, units in zip(hypotheses, texts, strict=True):
         assert counted.lengths[text] >= len(units) + 3
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_of_a_word_that_is_too_long_only_the_beginning_is_divided(whole):
+    """A word of 4 MB was divided before its list was refused."""
+
+    class Recorder(LetterTokenizer):
+        def encode(self, texts):
+            assert all(len(text) <= 2 * MAX_WORD for text in texts)
+            return super().encode(texts)
+
+    divider, long = WordDivider(Recorder(), whole=whole), "a" * 4_000_000
+    counted = UnitCounter(divider).count([("on", long), ("on",)])
+    assert [counted.lengths[text] == UNREADABLE for text in (("on", long), ("on",))] == [True, False]
+    counted = UnitCounter(divider).count([("on",)], (long,))
+    assert counted.lengths[("on",)] == UNREADABLE
+    build = build_whole_trie if whole else build_unit_trie
+    assert build(build_trie([("on", long)]), divider).trie.n_nodes <= MAX_WORD + 4
 
 
 def test_pieces_of_long_texts_cost_more():

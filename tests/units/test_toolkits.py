@@ -179,6 +179,15 @@ def test_finds_checkpoints_and_tokenizers_as_their_users_do(tmp_path):
     assert read_source("espnet", folder / "4epoch.pth", named).tokenizer == expected.tokenizer
 
 
+@pytest.mark.parametrize("name", PEER)
+def test_licences_of_all_toolkits_are_kept(name, tmp_path):
+    folder = shutil.copytree(MODELS / name, tmp_path / name)
+    (folder / "README.md").write_text("---\nlicense: cc-by-4.0\n---\n")
+    (folder / "LICENSE").write_text("Name us.")
+    foreign = read(folder)
+    assert (foreign.source["licence"], foreign.licence) == ("cc-by-4.0", b"Name us.")
+
+
 def test_refuses_other_networks_with_the_reason(tmp_path):
     path = tmp_path / "epoch-1.pt"
     torch.save({"model": {"encoder.layers.0.norm": torch.zeros(3)}}, path)

@@ -28,8 +28,8 @@ from rescorer.scoring.batch import Batch, ScoredPart, plan
 from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker
 from rescorer.service.api.rescoring import prepare_lists, search_cost
-from rescorer.service.engine.admission import check_request, check_response_size
 from rescorer.service.engine.census import VALUE_BYTES, count_reading
+from rescorer.service.engine.request_bounds import check_request, check_response_size
 from rescorer.service.settings import ServiceSettings, load_settings
 from rescorer.sounds import load_pronouncer
 from rescorer.text import split_units
@@ -42,6 +42,8 @@ LEAST_S = 0.02
 LEAST_TOKENS = 4096
 """Smaller jobs count as this many tokens."""
 N_CALIBRATIONS = 3
+N_REPETITIONS = 2
+"""Number of times that a request is timed again if one of its jobs took too long."""
 
 
 def new_word(rng: random.Random, length: int = 6) -> str:
@@ -326,7 +328,12 @@ def search_costs(
             continue
         report.requests += 1
         kind = ", ".join(made.kinds)
-        for job in time_jobs(data, ranker, scorer, settings):
+        jobs = {job.name: job for job in time_jobs(data, ranker, scorer, settings)}
+        if any(job.pace > MAX_EXCESS * ordinary[name] for name, job in jobs.items()):
+            for _ in range(N_REPETITIONS):  # what takes long only once, such as an import, is no fault
+                again = time_jobs(data, ranker, scorer, settings)
+                jobs |= {job.name: min(job, jobs[job.name], key=lambda one: one.seconds) for job in again}
+        for job in jobs.values():
             report.jobs[job.name] = report.jobs.get(job.name, 0) + 1
             times = job.pace / ordinary[job.name]
             found = Excess(kind, job.name, len(data), job.tokens, job.seconds, times)

@@ -28,7 +28,7 @@ from rescorer.scoring.batch import Batch, Part, ScoredPart
 from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker
 from rescorer.service.api.rescoring import PreparedRequest, prepare_lists
-from rescorer.service.engine.admission import check_request, check_response_size
+from rescorer.service.engine.request_bounds import check_request, check_response_size
 from rescorer.service.settings import ServiceSettings, load_settings
 from rescorer.sounds import load_pronouncer
 from rescorer.trie import EdgeScores

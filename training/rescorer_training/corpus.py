@@ -87,6 +87,10 @@ def record_normaliser(model: Path, normaliser: Normaliser) -> None:
     write_text(record_file(model), normaliser.settings.to_json() + "\n")
 
 
+UNITS_FOLDER = "units"
+"""Folder of a run with its best network as a model in pieces of words."""
+
+
 def recorded_normalisers(models: Iterable[Path]) -> dict[Path, Normaliser]:
     """Return the recorded normaliser of each model, leaving out models without a record.
 
@@ -103,7 +107,7 @@ def recorded_normaliser(model: Path) -> Normaliser | None:
         ConfigError: the record has unknown or invalid settings.
     """
     files = [record_file(model)]
-    if model.name == "best":  # the record of the run counts until the training has ended
+    if model.name in ("best", UNITS_FOLDER):  # the record of the run counts until the training has ended
         files.append(record_file(model.parent))
     return next((read_normaliser(file) for file in files if file.exists()), None)
 

@@ -25,11 +25,14 @@ from rescorer.scoring.components import BoundOptions, PreparedList
 from rescorer.scoring.options import RescoreOptions, Weighting
 from rescorer.scoring.ranker import ListRanker, only_name_message
 from rescorer.service.api.calls import Drain, client_of, current_call
-from rescorer.service.engine.admission import (
+from rescorer.service.engine.admission import NotReady, ResponseTime
+from rescorer.service.engine.census import VALUE_BYTES
+from rescorer.service.engine.client_limits import StreamSlots, current_memory
+from rescorer.service.engine.engine import CallContext, ListOutcome, ScoringEngine
+from rescorer.service.engine.request_bounds import (
     USUAL_WORDS,
     Lists,
     RescoreRequest,
-    ResponseTime,
     check_list,
     check_list_response_size,
     check_request,
@@ -41,13 +44,6 @@ from rescorer.service.engine.admission import (
     limit_units,
     limit_words,
     search_budget,
-)
-from rescorer.service.engine.census import VALUE_BYTES
-from rescorer.service.engine.client_limits import StreamSlots, current_memory
-from rescorer.service.engine.engine import (
-    CallContext,
-    ListOutcome,
-    ScoringEngine,
 )
 from rescorer.service.listener import on_call_done
 from rescorer.service.metrics import Metrics
@@ -429,7 +425,7 @@ class RescorerService(RescorerServiceServicer):
             current_memory.get().shrink(current_call.get().held_bytes + response_bytes)
             try:
                 return await self._answer(ranker, request, response, call, response_bytes, wait=wait)
-            except Overloaded:
+            except (Overloaded, NotReady):
                 self._metrics.rejected_lists.inc(len(request.lists))
                 if not call.fallback:
                     raise

@@ -22,8 +22,9 @@ from rescorer.errors import InputError, RescorerError
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.scoring.ranker import ListRanker
 from rescorer.service.api.rescoring import PreparedRequest, RescoredResponse, prepare_lists, rank_list
-from rescorer.service.engine.admission import RescoreRequest
-from rescorer.service.engine.engine import Batcher, CallContext, Dispatcher, ListOutcome, Offloader
+from rescorer.service.engine.engine import Batcher, CallContext, Dispatcher, ListOutcome
+from rescorer.service.engine.offloader import Offloader
+from rescorer.service.engine.request_bounds import RescoreRequest
 from rescorer.service.metrics import Metrics
 from rescorer.service.repository import ModelRepository
 from rescorer.service.settings import ServiceSettings

@@ -29,9 +29,9 @@ ELEMENT_BYTES, VALUE_BYTES, STRUCT_BYTES = 112, 72, 256
 """Largest memory of a decoded element without its texts, that of a value or key in the clients' fields, and
 what a value that is an object takes in addition, for its table. A value that is dropped, because its key
 stands twice, takes as much."""
-MAX_WEIGHT_NAMES = 131_072
-"""Largest number of names in the weights of a request. Most are fingerprints of lists on which the weights
-were tuned."""
+MAX_FINGERPRINTS, MAX_WEIGHT_NAMES = 131_072, 1000
+"""Largest number of fingerprints of lists on which the weights of a request were tuned, and largest number of
+names in each other field of these weights but its streams. No bundle has so many models."""
 MAX_SINGLE, MAX_SURPLUS = 32, 4096
 """Number of fields of a message that are not repeated, of which no message has so many, and largest number of
 more in all messages of a request: all but the last of a field would be dropped."""
@@ -95,7 +95,9 @@ KINDS = {
     "rescorer.v1.ScoreTextRequest.texts": "texts",
 }
 """Kinds of elements whose fields have another name, or stand in several messages."""
-WEIGHTS = "rescorer.v1.Weights"
+NAMES_OF_WEIGHTS = tuple(one.name for one in pb.Weights.DESCRIPTOR.fields if one.is_repeated)
+"""Fields of weights that contain names, as keys or as values."""
+KINDS |= {f"{pb.Weights.DESCRIPTOR.full_name}.{name}": f"weights.{name}" for name in NAMES_OF_WEIGHTS}
 
 
 def make_plan(message: Descriptor, *, is_request: bool = False) -> Plan:
@@ -109,7 +111,7 @@ def make_plan(message: Descriptor, *, is_request: bool = False) -> Plan:
             FieldDescriptor.CPPTYPE_STRING,
             FieldDescriptor.CPPTYPE_MESSAGE,
         )
-        kind = "weights" if message.full_name == WEIGHTS else KINDS.get(one.full_name, one.name)
+        kind = KINDS.get(one.full_name, one.name)
         has_values = is_request and inner is not None and _has_values(inner)
         if is_counted or inside:
             plan[one.number << 3 | LENGTH_PREFIXED] = Step(kind if is_counted else "", inside, has_values)
@@ -141,8 +143,14 @@ def limits_of(settings: ServiceSettings) -> dict[str, Limit]:
         "texts": "max_hypotheses",
         "phrases": "max_phrases",
     }
+    most_names = dict.fromkeys(NAMES_OF_WEIGHTS, (MAX_WEIGHT_NAMES, ""))
+    most_names["tuned_on"] = MAX_FINGERPRINTS, ""
+    most_names["streams"] = settings.max_score_streams, "(max_score_streams)"  # each list looks at all
     limits = {
-        "weights": Limit(MAX_WEIGHT_NAMES, "names", field="weights"),
+        **{
+            (path := f"weights.{name}"): Limit(most, "names", expected, path)
+            for name, (most, expected) in most_names.items()
+        },
         "phrase_lists": Limit(MAX_SETS, "names", field="phrase_lists"),
         "surplus": Limit(MAX_SURPLUS, "fields that are unknown or stand twice"),
         "single": Limit(sys.maxsize, "fields"),

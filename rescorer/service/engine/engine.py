@@ -1,452 +1,43 @@
 """Score lists for requests: queue them fairly, form batches, have the workers score them, and meet deadlines.
 
-A list is scored as one or more work items, parts that fit into a batch. Queues use start-time fair queueing
-(Goyal, Vin and Cheng 1996): each client has a tag, the virtual time at which its share of the service reaches
-its next item, and the client with the smallest tag is served first. A client that sends much work delays only
-itself, and the tags tell what will be served before a new item. Urgent items, which fallbacks need shortly
-before a deadline, are served first, but get at most half of the service. Otherwise a client that sends more
-than the server can do, and permits a fallback, would keep all others from being served.
+A list is scored as one or more work items, parts that fit into a batch. They wait in a fair queue, in which
+those that fallbacks need shortly before a deadline are urgent.
 
 There are twice as many lanes (tasks that each serve one batch at a time) as workers: while the batch of one
-lane is being scored, another lane prepares the next batch, and items that arrive meanwhile join it. Small
-jobs, such as building tries or converting messages, run in the event loop, and large ones in threads. Handing
-a job to a thread and back takes as long as processing a short list, and threads compete for Python's global
-interpreter lock.
+lane is being scored, another lane prepares the next batch, and items that arrive meanwhile join it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import heapq
-import itertools
 import math
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import structlog
 
 from rescorer.errors import DeadlineExceeded, ModelRefused, ScoringError, Unavailable
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.runtime import ContextWords, pausing
+from rescorer.runtime import ContextWords
 from rescorer.scoring.batch import Batch, Part, ScoredPart, ScoreRequest, split
 from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker
-from rescorer.service.engine.admission import NO_WORK, Admission, Pace, Quota, Work, depth_tokens
+from rescorer.service.engine.admission import Admission, Pace, Quota
+from rescorer.service.engine.fair_queue import TwoLevelQueue, Work
+from rescorer.service.engine.offloader import Offloader
+from rescorer.service.engine.request_bounds import depth_tokens
 from rescorer.service.metrics import Metrics
 from rescorer.service.settings import ServiceSettings
-from rescorer.service.tracing import QUEUE, PhaseTiming, run_timed, timings_from_seconds
+from rescorer.service.tracing import QUEUE, PhaseTiming, timings_from_seconds
 from rescorer.service.workers.frames import ScoreJob, WorkerLost, WorkerScores, abandoned_error
 from rescorer.service.workers.pool import Worker, WorkerPool, run_within
 
 log = structlog.get_logger()
-
-Result = TypeVar("Result")
-
-Item = TypeVar("Item")
-
-MAX_REMEMBERED_CLIENTS = 1024
-"""If more clients than this are remembered, those that no longer influence future tags are forgotten."""
-
-
-@dataclass(eq=False, slots=True)
-class Flow(Generic[Item]):
-    """The waiting items of one client."""
-
-    client: Hashable
-    tag: int = 0
-    """Virtual time at which the next item is due."""
-    waiting: Work = NO_WORK
-    entries: dict[Hashable, deque[Entry[Item]]] = field(default_factory=dict)
-    """The items by kind, in the order of their arrival."""
-
-
-@dataclass(eq=False, slots=True)
-class Entry(Generic[Item]):
-    """The place of an item in the queue."""
-
-    number: int
-    item: Item
-    cost: int
-    size: int
-    kind: Hashable
-    flow: Flow[Item] | None
-    """None: the item no longer waits."""
-
-
-def anyone(client: Hashable) -> bool:
-    return True
-
-
-class FairQueue(Generic[Item]):
-    """A queue of items of several clients and kinds.
-
-    Args:
-        is_finished: whether an item no longer needs to be served; such an item is skipped.
-        is_serving: whether taken items are still being served. Then what clients have used is remembered,
-            although none of them waits.
-    """
-
-    def __init__(
-        self,
-        is_finished: Callable[[Item], bool] = lambda item: False,
-        is_serving: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._is_finished, self._is_serving = is_finished, is_serving
-        self._virtual_time = 0
-        self._flows: dict[Hashable, Flow[Item]] = {}  # by client
-        self._busy: dict[Hashable, Flow[Item]] = {}  # by client: those with waiting items
-        self._heaps: dict[Hashable, list[tuple[int, int, Flow[Item]]]] = {}
-        """For each kind, a heap of the flows that have items of it, with their tags and the numbers of their
-        first items.
-
-        An entry is brought up to date when it comes first. Until then its tag and number may be too small,
-        and its flow may have no such items any more.
-        """
-        self._numbers = itertools.count()
-        self._n_waiting = 0
-        self.waiting_cost = self.taken_cost = 0
-        """Cost of the waiting items, and of all that have ever been taken."""
-
-    def __len__(self) -> int:
-        """Number of items, including finished ones that have not been skipped yet."""
-        return self._n_waiting
-
-    def put(
-        self,
-        item: Item,
-        cost: int,
-        *,
-        client: Hashable = "",
-        kind: Hashable = "",
-        size: int | None = None,
-    ) -> Callable[[], None]:
-        """Add an item. Return a function that removes the item, at no cost to its client, if it still waits.
-
-        Args:
-            cost: cost of serving the item, above 0.
-            kind: only items of the same kind are taken together.
-            size: room that it takes among items that are taken together; None: its cost.
-        """
-        self._start_over_if_empty()
-        flow = self._flow_of(client)
-        if not flow.waiting.items:
-            flow.tag = max(flow.tag, self._virtual_time)
-            self._busy[client] = flow
-        entry = Entry(next(self._numbers), item, cost, cost if size is None else size, kind, flow)
-        if kind not in flow.entries:
-            flow.entries[kind] = deque()
-            heapq.heappush(self._heaps.setdefault(kind, []), (flow.tag, entry.number, flow))
-        flow.entries[kind].append(entry)
-        flow.waiting = flow.waiting.plus(cost, 1)
-        self._n_waiting += 1
-        self.waiting_cost += cost
-        return functools.partial(self._remove, entry)
-
-    def take(self, budget: int, accepts: Callable[[Hashable], bool] = anyone) -> list[Item]:
-        """Remove and return the next items, all of one kind, whose sizes are at most ``budget`` together.
-
-        The first item is returned even if it alone is larger. The result is empty if nothing is waiting.
-
-        Args:
-            accepts: whether the items of a client may be among the others; the first one whose client is not
-                accepted ends them.
-        """
-        return self._take(self.next_kind(), budget, 1, accepts)
-
-    def take_more(
-        self, kind: Hashable, budget: int, accepts: Callable[[Hashable], bool] = anyone
-    ) -> list[Item]:
-        """Remove and return the next items if they are of this kind and fit into ``budget`` together."""
-        return self._take(kind, budget, 0, accepts) if kind == self.next_kind() else []
-
-    def next_client(self) -> Hashable:
-        """Return the client of the next item; None if nothing is waiting."""
-        flow = self._first_flow(self.next_kind())
-        return flow.client if flow else None
-
-    def next_kind(self) -> Hashable:
-        """Return the kind of the next item; None if nothing is waiting."""
-        firsts = {kind: flow for kind in list(self._heaps) if (flow := self._first_flow(kind))}
-        return min(
-            firsts, key=lambda kind: (firsts[kind].tag, firsts[kind].entries[kind][0].number), default=None
-        )
-
-    def costs_before(
-        self,
-        client: Hashable,
-        work: Work,
-        expected: Mapping[Hashable, Work] | None = None,
-        overtaken: float = math.inf,
-    ) -> dict[Hashable, float]:
-        """Predict the cost, by client, of everything that will be served before the last of some new items.
-
-        This counts the client's own earlier items, and the items of every other client whose tags come before
-        the tag of the last new item. If all items of a client cost the same and nothing else arrives, the
-        prediction is exact; otherwise it is off by less than an item per client.
-
-        Args:
-            work: the new items. All but the last are included in the result.
-            expected: work that clients will add before the new items.
-            overtaken: the first item of another client does not count if it costs more than this.
-        """
-        expected = expected or {}
-        own = self._work_of(client, expected)
-        first_items_cost = work.cost * (work.items - 1) / work.items if work.items else 0.0
-        costs: dict[Hashable, float] = {client: own.cost + first_items_cost}
-        due = self._tag_of(client) + costs[client]
-        for other in (self._busy.keys() | expected.keys()) - {client}:
-            theirs = self._work_of(other, expected)
-            if cost := theirs.due_within(due - self._tag_of(other)):
-                first = theirs.cost / theirs.items
-                costs[other] = cost - first * (first > overtaken)
-        return costs
-
-    def _work_of(self, client: Hashable, expected: Mapping[Hashable, Work]) -> Work:
-        flow = self._busy.get(client)
-        return (flow.waiting if flow else NO_WORK).plus(*expected.get(client, NO_WORK))
-
-    def _tag_of(self, client: Hashable) -> int:
-        """Virtual time at which the next item of a client is due."""
-        flow = self._flows.get(client)
-        if flow is None:
-            return self._virtual_time
-        return flow.tag if flow.waiting.items else max(flow.tag, self._virtual_time)
-
-    def _flow_of(self, client: Hashable) -> Flow[Item]:
-        if client not in self._flows:
-            if len(self._flows) >= MAX_REMEMBERED_CLIENTS:
-                self._flows = {
-                    name: flow
-                    for name, flow in self._flows.items()
-                    if flow.waiting.items or flow.tag > self._virtual_time
-                }
-            self._flows[client] = Flow(client)
-        return self._flows[client]
-
-    def _take(
-        self, kind: Hashable, budget: int, at_least: int, accepts: Callable[[Hashable], bool]
-    ) -> list[Item]:
-        items: list[Item] = []
-        while (flow := self._first_flow(kind)) is not None:
-            entry = flow.entries[kind][0]
-            if len(items) >= at_least and (entry.size > budget or not accepts(flow.client)):
-                break
-            items.append(entry.item)
-            self._pop(flow, kind)
-            self._virtual_time = max(self._virtual_time, flow.tag)
-            flow.tag += entry.cost
-            budget -= entry.size
-            self.taken_cost += entry.cost
-        return items
-
-    def _first_flow(self, kind: Hashable) -> Flow[Item] | None:
-        """Return the flow with the smallest tag among those with unfinished items of a kind."""
-        heap = self._heaps.get(kind, [])
-        while heap:
-            tag, number, flow = heap[0]
-            entries = flow.entries[kind]
-            while entries and self._is_finished(entries[0].item):
-                self._pop(flow, kind)
-            if not entries:
-                del flow.entries[kind]
-                heapq.heappop(heap)
-            elif (tag, number) != (flow.tag, entries[0].number):
-                heapq.heapreplace(heap, (flow.tag, entries[0].number, flow))
-            else:
-                return flow
-        self._heaps.pop(kind, None)
-        return None
-
-    def _remove(self, entry: Entry[Item]) -> None:
-        if entry.flow is not None:
-            entry.flow.entries[entry.kind].remove(entry)
-            self._leave(entry, entry.flow)
-            self._start_over_if_empty()
-
-    def _start_over_if_empty(self) -> None:
-        """Forget what clients have used once no client waits, and none is served."""
-        if not self._n_waiting and not self._is_serving():
-            self._flows.clear()
-            self._heaps.clear()
-            self._virtual_time = 0
-
-    def _pop(self, flow: Flow[Item], kind: Hashable) -> None:
-        self._leave(flow.entries[kind].popleft(), flow)
-
-    def _leave(self, entry: Entry[Item], flow: Flow[Item]) -> None:
-        """Stop counting an item as waiting."""
-        entry.flow = None
-        del entry.item  # the item refers to the entry: no cycle may keep a request in memory
-        self._n_waiting -= 1
-        self.waiting_cost -= entry.cost
-        flow.waiting = flow.waiting.plus(-entry.cost, -1)
-        if not flow.waiting.items:
-            del self._busy[flow.client]
-
-
-URGENT = ("urgent",)
-"""Stands for the clients of urgent items in a prediction."""
-
-
-class TwoLevelQueue(Generic[Item]):
-    """A queue of urgent and normal items, each level fair to all clients; see ``FairQueue``."""
-
-    def __init__(
-        self,
-        is_finished: Callable[[Item], bool] = lambda item: False,
-        is_serving: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._urgent: FairQueue[Item] = FairQueue(is_finished, is_serving)
-        self._normal: FairQueue[Item] = FairQueue(is_finished, is_serving)
-        self._urgent_lead = 0
-        """Cost of urgent items minus cost of normal items, of those taken while both levels had items."""
-
-    def __len__(self) -> int:
-        return len(self._urgent) + len(self._normal)
-
-    def put(
-        self,
-        item: Item,
-        cost: int,
-        *,
-        client: Hashable = "",
-        kind: Hashable = "",
-        size: int | None = None,
-        urgent: bool = False,
-    ) -> Callable[[], None]:
-        """Add an item as ``FairQueue.put`` does."""
-        level = self._urgent if urgent else self._normal
-        return level.put(item, cost, client=client, kind=kind, size=size)
-
-    def next_kind(self) -> Any:
-        """Return the kind of the next item; None if nothing is waiting."""
-        return self._next_level().next_kind()
-
-    def next_client(self) -> Hashable:
-        """Return the client of the next item; None if nothing is waiting."""
-        return self._next_level().next_client()
-
-    def take(self, budget: int, accepts: Callable[[Hashable], bool] = anyone) -> list[Item]:
-        """Remove and return the next items, all of one kind and level; see ``FairQueue.take``."""
-        return self._take_by(lambda level: level.take(budget, accepts))
-
-    def take_more(
-        self, kind: Hashable, budget: int, accepts: Callable[[Hashable], bool] = anyone
-    ) -> list[Item]:
-        """Remove and return the next items if they are of this kind; see ``FairQueue.take_more``."""
-        return self._take_by(lambda level: level.take_more(kind, budget, accepts))
-
-    def costs_before(
-        self,
-        client: Hashable,
-        work: Work,
-        expected: Mapping[Hashable, Work] | None = None,
-        overtaken: float = math.inf,
-    ) -> dict[Hashable, float]:
-        """Predict the cost of everything that precedes the last of some new normal items, by client.
-
-        The cost of urgent items is that of ``URGENT``.
-        """
-        costs = self._normal.costs_before(client, work, expected, overtaken)
-        urgent = min(self._urgent.waiting_cost, sum(costs.values()) + work.cost)
-        return {**costs, URGENT: urgent} if urgent else costs
-
-    def _take_by(self, take: Callable[[FairQueue[Item]], list[Item]]) -> list[Item]:
-        level = self._next_level()
-        both_wait = all(level.next_kind() is not None for level in (self._urgent, self._normal))
-        taken_before = level.taken_cost
-        items = take(level)
-        cost = level.taken_cost - taken_before
-        self._urgent_lead += cost if level is self._urgent else -cost
-        if not both_wait:
-            self._urgent_lead = 0
-        return items
-
-    def _next_level(self) -> FairQueue[Item]:
-        has_urgent, has_normal = (level.next_kind() is not None for level in (self._urgent, self._normal))
-        return self._urgent if has_urgent and (self._urgent_lead <= 0 or not has_normal) else self._normal
-
-
-SMALL_TOKENS = 4096
-"""Largest job that runs in the event loop, in tokens. It takes one to three milliseconds."""
-
-
-@dataclass(eq=False, slots=True)
-class LargeJob:
-    """A job for a thread, and the future that receives its result and timings."""
-
-    function: Callable[[], Any]
-    result: asyncio.Future[tuple[Any, list[PhaseTiming]]]
-
-    def run(self) -> tuple[Any, list[PhaseTiming]]:
-        with pausing(self._check):
-            return run_timed(self.function)
-
-    def _check(self) -> None:
-        if self.result.done():
-            raise Unavailable("the caller has gone")
-
-
-class Offloader:
-    """Run the jobs of calls and batches without blocking the event loop for long.
-
-    A large job whose call was cancelled, or is past its deadline, ends at its next ``pause``.
-
-    Large jobs wait in a fair queue, so that a client with many of them does not delay other clients' jobs.
-
-    Args:
-        threads: executor for large jobs.
-        n_threads: number of large jobs that run at the same time.
-        small_tokens: largest job that runs in the event loop, in tokens.
-    """
-
-    def __init__(self, threads: Executor, n_threads: int = 1, small_tokens: int = SMALL_TOKENS) -> None:
-        self._threads, self._n_idle, self._small_tokens = threads, n_threads, small_tokens
-        self._queue: TwoLevelQueue[LargeJob] = TwoLevelQueue(lambda job: job.result.done())
-
-    async def run(
-        self, job: Callable[[], Result], tokens: int, client: Hashable = "", *, urgent: bool = False
-    ) -> tuple[Result, list[PhaseTiming]]:
-        """Return the result of a job and its timings; exceptions of the job propagate.
-
-        Args:
-            tokens: number of tokens that the job processes.
-            client: the client for whom the job is done.
-            urgent: run the job before waiting jobs that are not urgent, for up to half of the time.
-        """
-        if tokens <= self._small_tokens:
-            return run_timed(job)
-        large_job = LargeJob(job, asyncio.get_running_loop().create_future())
-        leave_queue = self._queue.put(large_job, tokens, client=client, urgent=urgent)
-        self._start_jobs()
-        try:
-            return await large_job.result
-        finally:
-            leave_queue()  # if the call was cancelled: its request must not stay in memory
-
-    def _start_jobs(self) -> None:
-        """Start waiting jobs while threads are idle; those of cancelled calls are skipped."""
-        while self._n_idle and (jobs := self._queue.take(0)):
-            (job,) = jobs
-            self._n_idle -= 1
-            running = asyncio.get_running_loop().run_in_executor(self._threads, job.run)
-            running.add_done_callback(lambda done, job=job: self._finish(job, done))  # type: ignore[misc]
-
-    def _finish(self, job: LargeJob, done: asyncio.Future[tuple[Any, list[PhaseTiming]]]) -> None:
-        self._n_idle += 1
-        error = None if done.cancelled() else done.exception()  # asyncio logs one that is not asked for
-        if job.result.done() or done.cancelled():  # the call was cancelled, or the server stops
-            job.result.cancel()
-        elif error is not None:
-            job.result.set_exception(error)
-        else:
-            job.result.set_result(done.result())
-        self._start_jobs()
 
 
 class ScoredBatch(NamedTuple):
@@ -1118,6 +709,7 @@ class ScoringEngine:
             self._pace,
             max_item_tokens=settings.max_batch_tokens,
             is_idle=lambda: self._pool.n_idle > 0 and not self.batcher.n_waiting,
+            ready_in_s=lambda: self._pool.ready_in_s,
             on_starved=self._record_starved,
         )
 

@@ -9,6 +9,7 @@ scores never loads, and a bundle that kills the process that loads it harms no o
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import time
@@ -528,6 +529,10 @@ class WorkerPool:
         self._set_aside: set[Worker] = set()  # stopped while they were idle
         self._some_in_service = asyncio.Event()
         self._loaded: dict[str, Path] = {}
+        self._load_s: dict[str, float] = {}
+        """Seconds that a worker took to load each bundle, when that was last done."""
+        self._lost_at = -math.inf
+        """When the last worker in service was lost, in ``time.monotonic`` seconds."""
         self._failures: dict[str, str] = {}
         """Why restarted workers could not load bundles again, by label."""
         self._deadly: set[str] = set()
@@ -553,6 +558,14 @@ class WorkerPool:
     def n_alive(self) -> int:
         """Number of workers that can score: they have loaded their bundles, and are not stopped."""
         return sum(worker.alive and worker not in self._stopped_since for worker in self._in_service)
+
+    @property
+    def ready_in_s(self) -> float:
+        """Estimated time until a worker can score, which has to load its bundles again; 0 if one can."""
+        if self.n_alive:
+            return 0.0
+        elapsed_s = 0.0 if self._in_service else time.monotonic() - self._lost_at
+        return max(0.0, sum(self._load_s.get(label, 0.0) for label in self._loaded) - elapsed_s)
 
     def why_lost(self, label: str) -> str:
         """Say why no worker in service has a bundle that workers have had; empty: one has it, or may soon."""
@@ -668,13 +681,15 @@ class WorkerPool:
             log.warning("a worker died while it loaded a bundle", model=label)  # it is restarted later
 
     async def _load_in_time(self, loading: Coroutine[Any, Any, None], label: str) -> None:
+        began_at = time.monotonic()
         try:
             await asyncio.wait_for(loading, self._load_timeout_s)
         except TimeoutError:
             raise load_timeout_error(label, self._load_timeout_s) from None
+        self._load_s[label] = time.monotonic() - began_at
 
     async def _unload(self, label: str) -> None:
-        for entries in (self._loaded, self._failures):
+        for entries in (self._loaded, self._load_s, self._failures):
             entries.pop(label, None)
         self._deadly.discard(label)
         await asyncio.gather(*(worker.unload(label) for worker in self.workers), return_exceptions=True)
@@ -716,6 +731,7 @@ class WorkerPool:
                 del self._consecutive_losses[worker]
             if not self._in_service:
                 self._some_in_service.clear()
+                self._lost_at = time.monotonic()
             self._run_in_background(self._restart(worker))
         elif worker in self._stopped_since:
             self._set_aside.add(worker)

@@ -15,7 +15,7 @@ from rescorer.models.bundle import read_bundle
 from rescorer.protocol.messages import decision_from_proto, decision_to_proto, rescored_from_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.service.api.rescoring import prepare_lists
-from rescorer.service.engine.engine import SMALL_TOKENS
+from rescorer.service.engine.offloader import SMALL_TOKENS
 from rescorer.service.settings import load_settings
 from rescorer.types import MAXIMUM
 from rescorer.weights import weights_to_dict

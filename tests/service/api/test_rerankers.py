@@ -15,7 +15,7 @@ from rescorer.models.bundle import read_bundle
 from rescorer.protocol.messages import list_to_proto, weights_from_proto, weights_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.service.api.rescoring import prepare_lists
-from rescorer.service.engine.admission import check_response_size
+from rescorer.service.engine.request_bounds import check_response_size
 from rescorer.service.settings import load_settings
 
 TEXTS = ("the cat sat on the mat", "the cat sad on a mat", "the cat cat sat", "", "the zebra sat on the mat")

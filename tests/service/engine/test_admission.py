@@ -12,8 +12,9 @@ import pytest
 
 from rescorer.errors import Overloaded
 from rescorer.service.engine import engine as engine_module
-from rescorer.service.engine.admission import Admission, Pace, Quota
-from rescorer.service.engine.engine import FairQueue, ScoringEngine
+from rescorer.service.engine.admission import Admission, NotReady, Pace, Quota
+from rescorer.service.engine.engine import ScoringEngine
+from rescorer.service.engine.fair_queue import FairQueue
 from rescorer.service.metrics import Metrics
 from rescorer.service.settings import load_settings
 from rescorer.service.workers.pool import WorkerPool
@@ -43,6 +44,29 @@ def make_admission(queue: FairQueue, lists=10, tokens=1000, min_tokens=50) -> Ad
     pace = Pace()
     pace.record({"somebody": 1000}, 10.0)
     return Admission(Quota("lists", lists), Quota("tokens", tokens), min_tokens, queue.costs_before, pace)
+
+
+def test_calls_that_end_before_a_worker_is_ready_are_refused_at_once():
+    ready_in_s = 0.0
+    admission = Admission(
+        Quota("lists", 10),
+        Quota("tokens", 10),
+        1,
+        FairQueue().costs_before,
+        Pace(),
+        ready_in_s=lambda: ready_in_s,
+    )
+
+    async def call(remaining_s):
+        async with admission.admit("a", 1, 1, remaining_s=remaining_s):
+            pass
+
+    asyncio.run(call(1.0))
+    asyncio.run(call(-0.1))  # late, but not because of the workers
+    ready_in_s = 12.3
+    asyncio.run(call(15.0))
+    with pytest.raises(NotReady, match=r"loaded again, .* another 12.3 s, but the deadline is in 5.00 s"):
+        asyncio.run(call(5.0))
 
 
 def test_refusal_because_of_the_deadline_says_when_to_retry():

@@ -17,13 +17,8 @@ from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.scoring.batch import Batch, split
 from rescorer.service.api import rescoring
 from rescorer.service.api.rescoring import prepare_lists, prepare_texts, search_cost
-from rescorer.service.engine.admission import (
-    TOKENS_PER_LEVEL,
-    USUAL_WORDS,
-    check_request,
-    search_budget,
-)
 from rescorer.service.engine.engine import CallContext, Dispatcher
+from rescorer.service.engine.request_bounds import TOKENS_PER_LEVEL, USUAL_WORDS, check_request, search_budget
 from rescorer.service.settings import load_settings
 from tests.support.small_dictionary import write_dictionary
 

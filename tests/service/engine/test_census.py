@@ -19,7 +19,6 @@ from rescorer.service.engine.census import (
     MAX_SURPLUS,
     MIN_BYTES,
     PLANS,
-    WEIGHTS,
     Census,
     count_decoded_bytes,
     count_reading,
@@ -51,7 +50,8 @@ EMPTY = {
     "spellings": field(9, field(3) * SMALL),
     "phrase_lists": field(10) * SMALL,
     "weights.tuned_on": field(2, field(7) * 131_073),
-    "a key many times": field(2, field(2) * 131_073),
+    "weights.lm": field(2, *[field(3, field(1, b"%05d" % number)) for number in range(SMALL // 4)]),
+    "a key many times": field(2, field(2) * SMALL),
     "weights many times": field(2) * SMALL,
     "a name many times": field(4) * SMALL,
     "unknown fields": (varint(99 << 3) + b"\0") * SMALL,
@@ -116,7 +116,7 @@ def test_words_that_marks_separate_take_time_to_read():
 def elements(message: Message) -> Iterator[str]:
     """Yield the kind of each element of a decoded message that is counted in its bytes."""
     for one, value in message.ListFields():
-        kind = "weights" if message.DESCRIPTOR.full_name == WEIGHTS else KINDS.get(one.full_name, one.name)
+        kind = KINDS.get(one.full_name, one.name)
         if one.is_repeated and (one.message_type or one.cpp_type == one.CPPTYPE_STRING):
             yield from [kind] * len(value)
         is_map = one.message_type is not None and one.message_type.GetOptions().map_entry

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.service.engine.admission import NO_WORK, Work
-from rescorer.service.engine.engine import MAX_REMEMBERED_CLIENTS, FairQueue, TwoLevelQueue
+from rescorer.service.engine.fair_queue import MAX_REMEMBERED_CLIENTS, NO_WORK, FairQueue, TwoLevelQueue, Work
 from tests.support.plain_fair_queue import PlainFairQueue
 
 item_lists = st.lists(

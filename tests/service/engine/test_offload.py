@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rescorer.runtime import Phase, pause, phase
-from rescorer.service.engine.engine import SMALL_TOKENS, Offloader
+from rescorer.service.engine.offloader import SMALL_TOKENS, Offloader
 from rescorer.service.server import NICENESS, niceness_of, threads_of
 from rescorer.service.settings import load_settings
 

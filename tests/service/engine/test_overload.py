@@ -74,6 +74,19 @@ def reason_to_refuse(stub: RescorerServiceStub, request: pb.RescoreRequest) -> s
     return next(reason for reason in reasons if reason in caught.value.details())
 
 
+def test_without_workers_a_call_is_told_why_or_gets_the_fallback_that_it_permits(folder):
+    with run_server(folder) as server:
+        server.server.engine.admission._ready_in_s = lambda: 60.0
+        channel, stub = connect(server)
+        with channel:
+            nbest = make_list("u", random.Random(0))
+            with pytest.raises(grpc.RpcError, match="they are being loaded again") as caught:
+                stub.Rescore(make_request(nbest), timeout=5)
+            assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+            answer = stub.Rescore(make_request(nbest, fallback=pb.FALLBACK_FIRST_PASS), timeout=5).lists[0]
+            assert answer.degradation
+
+
 def test_late_call_gets_the_fallback_that_it_permits(server_and_stub, library):
     server, stub = server_and_stub
     nbest = make_list("u", random.Random(3))

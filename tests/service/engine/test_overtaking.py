@@ -17,7 +17,8 @@ from rescorer import Hypothesis, NBestList
 from rescorer.pipeline import TrieScorer
 from rescorer.runtime import ContextWords, pause
 from rescorer.scoring.batch import Part
-from rescorer.service.engine.engine import Batcher, Demand, Offloader, WorkItem
+from rescorer.service.engine.engine import Batcher, Demand, WorkItem
+from rescorer.service.engine.offloader import Offloader
 from rescorer.service.workers.frames import ScoreJob, WorkerScores
 from rescorer.service.workers.host import ScoringThread
 from rescorer.service.workers.pool import WorkerPool

@@ -9,15 +9,9 @@ import pytest
 
 from rescorer.errors import LimitExceeded
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.service.engine.admission import (
-    SETTINGS,
-    Quota,
-    check_list,
-    check_request,
-    check_texts,
-    count_values,
-)
-from rescorer.service.engine.census import MAX_WEIGHT_NAMES
+from rescorer.service.engine.admission import SETTINGS, Quota
+from rescorer.service.engine.census import MAX_FINGERPRINTS, MAX_WEIGHT_NAMES
+from rescorer.service.engine.request_bounds import check_list, check_request, check_texts, count_values
 from rescorer.service.settings import ServiceSettings, load_settings
 from tests.conftest import REPOSITORY
 
@@ -95,8 +89,21 @@ def test_values_are_counted_wherever_they_are():
         ),
         (
             check_request,
-            pb.RescoreRequest(weights=pb.Weights(tuned_on=["a"] * (MAX_WEIGHT_NAMES + 1))),
-            r"weights: more than 131072 names; expected at most 131072",
+            pb.RescoreRequest(weights=pb.Weights(tuned_on=["a"] * (MAX_FINGERPRINTS + 1))),
+            r"weights.tuned_on: more than 131072 names; expected at most 131072",
+        ),
+        *(
+            (
+                check_request,
+                pb.RescoreRequest(weights=pb.Weights(**{name: dict.fromkeys(map(str, range(1001)), 0.0)})),
+                rf"weights.{name}: more than {MAX_WEIGHT_NAMES} names; expected at most {MAX_WEIGHT_NAMES}",
+            )
+            for name in ("lm", "mixture", "rerankers", "components")
+        ),
+        (
+            check_texts,
+            pb.ScoreTextRequest(weights=pb.Weights(streams={"a": 1, "b": 1, "c": 1})),
+            r"weights.streams: more than 2 names; expected at most 2 \(max_score_streams\)",
         ),
         (
             check_list,
@@ -141,7 +148,7 @@ def check_all(request: pb.RescoreRequest, settings: ServiceSettings) -> None:
         (pb.RescoreRequest(lists=[pb.NBestList()] * MANY), "lists"),
         (pb.RescoreRequest(phrases=[pb.Phrase()] * MANY), "phrases"),
         (pb.RescoreRequest(phrase_lists=[""] * MANY), "phrase_lists"),
-        (pb.RescoreRequest(weights=pb.Weights(tuned_on=[""] * MANY)), "weights"),
+        (pb.RescoreRequest(weights=pb.Weights(tuned_on=[""] * MANY)), "weights.tuned_on"),
         (pb.RescoreRequest(lists=[pb.NBestList(previous=[pb.Utterance()] * MANY)]), "previous"),
         (pb.RescoreRequest(lists=[pb.NBestList(phrases=[pb.Phrase()] * MANY)]), "phrases"),
         (

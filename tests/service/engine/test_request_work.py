@@ -15,7 +15,7 @@ from rescorer.phrases import PhraseSearch, compile_phrases, fill_slots, read_slo
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.scoring.components import PreparedList
 from rescorer.service.api.rescoring import prepare_lists
-from rescorer.service.engine.admission import search_budget
+from rescorer.service.engine.request_bounds import search_budget
 from rescorer.service.settings import load_settings
 from rescorer.trie import Words
 from rescorer.types import Hypothesis, NBestList, Phrase

@@ -17,7 +17,7 @@ from rescorer.protocol.messages import text_score_to_proto, weights_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.scoring.components import PreparedList
-from rescorer.service.engine.admission import (
+from rescorer.service.engine.request_bounds import (
     LIST_STATUS_BYTES,
     RESPONSE_BYTES,
     check_response_size,

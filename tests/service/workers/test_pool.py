@@ -76,6 +76,30 @@ def test_a_missing_bundle_is_tolerated_if_it_is_then_unloaded():
     asyncio.run(check())
 
 
+def test_without_a_worker_it_estimates_when_one_is_ready():
+    class SlowWorker(FakeWorker):
+        async def load(self, label, folder):
+            await asyncio.sleep(0.05)
+            await super().load(label, folder)
+
+    async def check():
+        worker = SlowWorker()
+        pool = WorkerPool([worker], lambda reason: None)
+        await pool.start()
+        await pool.load("m/1", Path("m/1"))
+        pool.open()
+        assert pool.ready_in_s == 0.0
+        async with pool.acquire():
+            worker.alive = False
+            assert pool.ready_in_s >= 0.05  # as long as loading took
+        assert 0.0 < pool.ready_in_s < 5.0
+        await wait_for(lambda: pool.n_alive == 1)
+        assert pool.ready_in_s == 0.0
+        await pool.stop()
+
+    asyncio.run(check())
+
+
 async def start_pool_with_one_worker():
     """Start a pool of one worker with two bundles; return both, and a list of bundles that are lost later."""
     worker, lost = FakeWorker(), []

@@ -11,12 +11,16 @@ from typer.testing import CliRunner
 from rescorer.errors import ConfigError
 from rescorer.list_checks import MAX_PREVIOUS_WORDS
 from rescorer.models.ngram_files import read_ngram
+from rescorer.text import Normaliser
 from rescorer.trie import SENTENCE_END
+from rescorer.units.prompts import Prompt
 from rescorer_training.cli import app
+from rescorer_training.cli.evaluation import measure_text_sessions
 from rescorer_training.evaluation.past_text import fit_share, measure_sessions, read_text_sessions
-from rescorer_training.evaluation.perplexity import perplexity, score_tokens
+from rescorer_training.evaluation.perplexity import ModelSet, perplexity, score_tokens
 from tests.support.session_cache_twin import cache_prob, log_probs_with_cache
 from tests.support.tiny_models import write_arpa
+from tests.support.unit_models import unit_model
 
 FIRST, SECOND = [("the", "cat", "sat"), ("zebra", "cat")] * 40, [("on", "the", "mat"), ("mat",)] * 40
 SENTENCES = FIRST + SECOND
@@ -61,6 +65,15 @@ def test_sessions_are_bounded():
     found = read_text_sessions(long)
     assert found.probs[-3] > 0  # said within the last 1,000 words
     assert found.probs[-2] == 0  # said before
+
+
+def test_models_that_read_earlier_lines_themselves_are_refused(tmp_path):
+    model, _ = unit_model()
+    model.prompt = Prompt()
+    scores = {tmp_path: score_tokens({"llm": model}, SENTENCES[:2])}
+    models = ModelSet({"llm": model}, Normaliser(), {})
+    with pytest.raises(ConfigError, match="the model 'llm' reads the lines before a line itself"):
+        measure_text_sessions(models, scores, tmp_path, {}, [tmp_path])
 
 
 def test_command_reports_it(tmp_path):

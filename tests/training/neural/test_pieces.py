@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 
@@ -184,6 +185,27 @@ def test_a_run_is_imported_and_bundled_by_commands(runs, tmp_path):
     assert read_bundle(tmp_path / "toy" / "1").model_kinds == {"pieces": "units"}
     first, second = ((place / "model.safetensors").read_bytes() for place in (folder, runs["gru"] / "units"))
     assert first == second
+
+
+def test_perplexity_measures_a_run_per_word_and_other_commands_refuse_it(runs, tmp_path):
+    folder, valid = runs["lstm"], runs["lstm"].parent / "valid.txt"
+    measured = CliRunner().invoke(app, ["perplexity", str(valid), "--neural", str(folder), "--json"])
+    assert measured.exit_code == 0, measured.output
+    (text,) = json.loads(measured.stdout)["texts"].values()
+    facts = json.loads((folder / "best" / "training.json").read_text())
+    assert text["models"]["neural"]["shared"] == pytest.approx(facts["validation_perplexity"], rel=1e-3)
+    for place in (folder / "best", folder / "units"):
+        again = CliRunner().invoke(app, ["perplexity", str(valid), "--neural", str(place), "--json"])
+        assert list(json.loads(again.stdout)["texts"].values()) == [text]
+    refused = CliRunner().invoke(app, ["sample", "--neural", str(folder)])
+    assert "was trained in pieces of words, which this command does not read" in str(refused.exception)
+    refused = CliRunner().invoke(
+        app, ["bundle", str(tmp_path / "1"), "--neural", str(folder), "--validation", str(valid)]
+    )
+    assert f"give --units {folder / 'units'} instead" in str(refused.exception)
+    shutil.copytree(folder, tmp_path / "run", ignore=shutil.ignore_patterns("units"))
+    refused = CliRunner().invoke(app, ["perplexity", str(valid), "--neural", str(tmp_path / "run")])
+    assert "continue it with --resume" in str(refused.exception)
 
 
 def test_the_llama_has_equal_scores(runs, tmp_path):

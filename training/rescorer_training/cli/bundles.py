@@ -466,13 +466,16 @@ def bundle(
     valid.txt
     """
     # deferred, because importing torch takes seconds
-    from rescorer_training.evaluation.perplexity import resolve_model_folder
+    from rescorer_training.evaluation.perplexity import find_pieces, resolve_model_folder
     from rescorer_training.recipe.bundles import BundleParts, make_bundle, name_models
 
     if not output.name.isdecimal():
         raise ConfigError(f"{output}: the last part of the path must be a version number, such as {output}/1")
     default = weights.to_weights(parse_shares(models.share))
     ngrams = name_models("ngram", models.ngram or [])
+    for path in name_models("neural", models.neural or []).values():
+        if pieces := find_pieces(path):
+            raise ConfigError(f"{path}: was trained in pieces of words; give --units {pieces} instead")
     networks = {
         name: resolve_model_folder(path) for name, path in name_models("neural", models.neural or []).items()
     }

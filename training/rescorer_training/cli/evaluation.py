@@ -12,8 +12,9 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from rescorer.errors import ConfigError, pluralise
+from rescorer.errors import ConfigError, pluralise, quote
 from rescorer.evaluation.list_errors import format_size
+from rescorer.models.language_model import OpenVocabularyModel
 from rescorer.terminal.options import expand_options
 from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer_training import completion
@@ -188,6 +189,8 @@ def perplexity_command(
     every unknown word counts as <unk>, as in KenLM's query and most papers. excluded: only tokens that all
     models know.
 
+    Networks in pieces of words are measured per word, too, and know all words.
+
     Forward and backward models are not mixed; the row "both directions" is the geometric mean of their
     perplexities.
 
@@ -262,6 +265,13 @@ def measure_text_sessions(
         shares: λ of the mixture.
     """
     columns = scores[validation].log_probs
+    for name, model in models.models.items():
+        if name in (shares or columns) and isinstance(model, OpenVocabularyModel) and model.reads_previous:
+            raise ConfigError(
+                f"--session measures a cache of words, but the model {quote(name)} reads the lines before a "
+                "line itself; give the other models by --ngram and --neural, or measure on lists what "
+                "conversations gain: `rescorer rescore --session`, then `rescorer evaluate`"
+            )
     if scores[validation].backward or (len(columns) > 1 and not shares):
         raise ConfigError("--session needs a single forward model, or a mixture of forward models")
     chosen = shares or dict.fromkeys(columns, 1.0)

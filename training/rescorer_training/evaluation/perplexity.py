@@ -19,6 +19,7 @@ from rescorer.evaluation.scored_lists import to_perplexity
 from rescorer.models.arpa import LOG10_ZERO
 from rescorer.models.bundle import read_bundle
 from rescorer.models.language_model import LanguageModel, OpenVocabularyModel, mix, score_with_words
+from rescorer.models.network_files import TOKENIZER_FILE
 from rescorer.models.ngram_files import contains_words, read_ngram, read_words
 from rescorer.models.ngrams import LN_10, NgramModel, align_vocabularies
 from rescorer.pipeline import MAX_BATCH_WORDS, load_bundle_models, load_network
@@ -27,7 +28,7 @@ from rescorer.scoring.batch import plan_batches
 from rescorer.text import Normaliser
 from rescorer.trie import Words, build_trie
 from rescorer.weights import MIXTURE, check_mixture
-from rescorer_training.corpus import common_normaliser, is_backward, recorded_normalisers
+from rescorer_training.corpus import UNITS_FOLDER, common_normaliser, is_backward, recorded_normalisers
 from rescorer_training.pipes import check_no_pipe
 from rescorer_training.progress import ProgressTask, track
 
@@ -84,15 +85,17 @@ def load_models(
 
     Args:
         ngrams: ARPA files or KenLM binaries, which are named ngram, ngram2, …
-        neurals: folders of trained networks or of their training runs, which are named neural, neural2, …
+        neurals: folders of trained networks or of their training runs, which are named neural, neural2, …;
+            runs may be in pieces of words.
         normaliser: normaliser of the texts. None for the one recorded with the models, or else the default.
         shares: interpolation weight λ by model name. If None, they are the bundle's weights if all models
             come from the bundle, and equal weights otherwise. Models of both directions are not mixed.
-        with_units: whether models of the bundle in pieces of words that score words are among them.
+        with_units: whether models in pieces of words that score words are among them.
 
     Raises:
-        ConfigError: no model is given, the shares do not match the models, or the models were trained with
-            different normalisers and none is given.
+        ConfigError: no model is given, the shares do not match the models, the models were trained with
+            different normalisers and none is given, or a network is in pieces of words without
+            ``with_units``.
         BundleError: a model cannot be read.
     """
     loaded = read_bundle(bundle) if bundle else None
@@ -109,7 +112,7 @@ def load_models(
         models[name] = open_ngram(path, name)
     for folder in neurals:
         name = choose_name("neural", models)
-        models[name] = load_network(resolve_model_folder(folder), name, device)
+        models[name] = open_network(folder, name, device, with_units=with_units)
     if not models:
         raise ConfigError("no model given: add --bundle, --ngram or --neural")
     align_vocabularies(list(models.values()))
@@ -124,6 +127,46 @@ def load_models(
         chosen = loaded.weights["default"].mixture
     chosen = chosen if len(models) > 1 else {}
     return ModelSet(models, normaliser, chosen)
+
+
+def open_network(folder: Path, name: str, device: str, *, with_units: bool = False) -> LanguageModel:
+    """Load a network from its folder or from that of its run.
+
+    Args:
+        with_units: whether it may be one in pieces of words; a run has such a model in its folder ``units``.
+
+    Raises:
+        BundleError: a file is missing or damaged.
+        ConfigError: it is in pieces of words, and may not be, or has not been written yet.
+    """
+    pieces = find_pieces(folder)
+    if pieces is None:
+        return load_network(resolve_model_folder(folder), name, device)
+    from rescorer.units.files import load_unit_model
+
+    if not with_units:
+        raise ConfigError(
+            f"{folder}: was trained in pieces of words, which this command does not read; measure it with "
+            "`rescorer-train perplexity`, or give a network over words"
+        )
+    if not pieces.is_dir():
+        raise ConfigError(
+            f"{folder}: its training in pieces of words has not ended; continue it with --resume, or write "
+            f"the model so far: rescorer-train import rescorer {pieces.parent} -o {pieces} --validation TEXT"
+        )
+    return load_unit_model(pieces, name, device)
+
+
+def find_pieces(folder: Path) -> Path | None:
+    """Return the folder of a model in pieces of words, which may be missing; None for networks over words.
+
+    Args:
+        folder: the folder of a run, of its best network, or of the model.
+    """
+    run = folder.parent if folder.name == "best" else folder
+    if not (run / TOKENIZER_FILE).exists():
+        return None
+    return run / UNITS_FOLDER if (run / "best").is_dir() else run
 
 
 def scores_words(model: LanguageModel) -> bool:

@@ -33,10 +33,8 @@ from rescorer.units.importing import CHOSEN_BY, ForeignModel, Imported, import_m
 from rescorer.units.model import DecoderScorer
 from rescorer.units.recurrent import RecurrentConfig
 from rescorer.units.tokens import MAX_TOKENIZER_BYTES
-from rescorer_training.corpus import read_sentences
+from rescorer_training.corpus import UNITS_FOLDER, read_sentences
 
-UNITS_FOLDER = "units"
-"""Folder of a run with its best network as a model in pieces of words."""
 ROTARY_BASE = 10_000.0
 Tensors = dict[str, Tensor]
 

@@ -31,6 +31,7 @@ from rescorer.types import Weights
 from rescorer.units.files import load_unit_model
 from rescorer.weights import MIXTURE
 from rescorer_training.corpus import (
+    UNITS_FOLDER,
     choose_normaliser,
     count_words,
     read_lines,
@@ -48,7 +49,6 @@ from rescorer_training.evaluation.perplexity import (
 from rescorer_training.neural import train
 from rescorer_training.neural.build import check_network
 from rescorer_training.neural.checkpoint import STATE_FILE, quantise
-from rescorer_training.neural.export import UNITS_FOLDER
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
 from rescorer_training.neural.pieces import check_pieces
 from rescorer_training.neural.prepare import RunInputs, choose_vocabulary, load_prepared, print_status

@@ -1,0 +1,369 @@
+"""Queues that are fair to clients: who is served next, and what will be served before new work.
+
+Start-time fair queueing (Goyal, Vin and Cheng 1996): each client has a tag, the virtual time at which its
+share of the service reaches its next item, and the client with the smallest tag is served first. A client
+that sends much work delays only itself, and the tags tell what will be served before a new item. Urgent items
+are served first, but get at most half of the service. Otherwise a client that sends more urgent items than
+the server can score would keep all others from being served.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+import math
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Work(NamedTuple):
+    """The cost of some items, and their number."""
+
+    cost: int = 0
+    items: int = 0
+
+    def plus(self, cost: int, items: int) -> Work:
+        return Work(self.cost + cost, self.items + items)
+
+    def due_within(self, span: float) -> float:
+        """Return the cost of the items that are due within a span of virtual time, its end included.
+
+        All items are assumed to cost the same. The first is due at the beginning of the span. Each of the
+        others is due when virtual time has advanced by the cost of the previous one. A cost without items,
+        such as that of a large request without lists, is never due.
+        """
+        if span < 0 or not self.cost or not self.items:
+            return 0.0
+        cost_per_item = self.cost / self.items
+        return min(self.cost, (span // cost_per_item + 1) * cost_per_item)
+
+
+NO_WORK = Work()
+
+
+MAX_REMEMBERED_CLIENTS = 1024
+"""If more clients than this are remembered, those that no longer influence future tags are forgotten."""
+
+
+@dataclass(eq=False, slots=True)
+class Flow(Generic[Item]):
+    """The waiting items of one client."""
+
+    client: Hashable
+    tag: int = 0
+    """Virtual time at which the next item is due."""
+    waiting: Work = NO_WORK
+    entries: dict[Hashable, deque[Entry[Item]]] = field(default_factory=dict)
+    """The items by kind, in the order of their arrival."""
+
+
+@dataclass(eq=False, slots=True)
+class Entry(Generic[Item]):
+    """The place of an item in the queue."""
+
+    number: int
+    item: Item
+    cost: int
+    size: int
+    kind: Hashable
+    flow: Flow[Item] | None
+    """None: the item no longer waits."""
+
+
+def anyone(client: Hashable) -> bool:
+    return True
+
+
+class FairQueue(Generic[Item]):
+    """A queue of items of several clients and kinds.
+
+    Args:
+        is_finished: whether an item no longer needs to be served; such an item is skipped.
+        is_serving: whether taken items are still being served. Then what clients have used is remembered,
+            although none of them waits.
+    """
+
+    def __init__(
+        self,
+        is_finished: Callable[[Item], bool] = lambda item: False,
+        is_serving: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._is_finished, self._is_serving = is_finished, is_serving
+        self._virtual_time = 0
+        self._flows: dict[Hashable, Flow[Item]] = {}  # by client
+        self._busy: dict[Hashable, Flow[Item]] = {}  # by client: those with waiting items
+        self._heaps: dict[Hashable, list[tuple[int, int, Flow[Item]]]] = {}
+        """For each kind, a heap of the flows that have items of it, with their tags and the numbers of their
+        first items.
+
+        An entry is brought up to date when it comes first. Until then its tag and number may be too small,
+        and its flow may have no such items any more.
+        """
+        self._numbers = itertools.count()
+        self._n_waiting = 0
+        self.waiting_cost = self.taken_cost = 0
+        """Cost of the waiting items, and of all that have ever been taken."""
+
+    def __len__(self) -> int:
+        """Number of items, including finished ones that have not been skipped yet."""
+        return self._n_waiting
+
+    def put(
+        self,
+        item: Item,
+        cost: int,
+        *,
+        client: Hashable = "",
+        kind: Hashable = "",
+        size: int | None = None,
+    ) -> Callable[[], None]:
+        """Add an item. Return a function that removes the item, at no cost to its client, if it still waits.
+
+        Args:
+            cost: cost of serving the item, above 0.
+            kind: only items of the same kind are taken together.
+            size: room that it takes among items that are taken together; None: its cost.
+        """
+        self._start_over_if_empty()
+        flow = self._flow_of(client)
+        if not flow.waiting.items:
+            flow.tag = max(flow.tag, self._virtual_time)
+            self._busy[client] = flow
+        entry = Entry(next(self._numbers), item, cost, cost if size is None else size, kind, flow)
+        if kind not in flow.entries:
+            flow.entries[kind] = deque()
+            heapq.heappush(self._heaps.setdefault(kind, []), (flow.tag, entry.number, flow))
+        flow.entries[kind].append(entry)
+        flow.waiting = flow.waiting.plus(cost, 1)
+        self._n_waiting += 1
+        self.waiting_cost += cost
+        return functools.partial(self._remove, entry)
+
+    def take(self, budget: int, accepts: Callable[[Hashable], bool] = anyone) -> list[Item]:
+        """Remove and return the next items, all of one kind, whose sizes are at most ``budget`` together.
+
+        The first item is returned even if it alone is larger. The result is empty if nothing is waiting.
+
+        Args:
+            accepts: whether the items of a client may be among the others; the first one whose client is not
+                accepted ends them.
+        """
+        return self._take(self.next_kind(), budget, 1, accepts)
+
+    def take_more(
+        self, kind: Hashable, budget: int, accepts: Callable[[Hashable], bool] = anyone
+    ) -> list[Item]:
+        """Remove and return the next items if they are of this kind and fit into ``budget`` together."""
+        return self._take(kind, budget, 0, accepts) if kind == self.next_kind() else []
+
+    def next_client(self) -> Hashable:
+        """Return the client of the next item; None if nothing is waiting."""
+        flow = self._first_flow(self.next_kind())
+        return flow.client if flow else None
+
+    def next_kind(self) -> Hashable:
+        """Return the kind of the next item; None if nothing is waiting."""
+        firsts = {kind: flow for kind in list(self._heaps) if (flow := self._first_flow(kind))}
+        return min(
+            firsts, key=lambda kind: (firsts[kind].tag, firsts[kind].entries[kind][0].number), default=None
+        )
+
+    def costs_before(
+        self,
+        client: Hashable,
+        work: Work,
+        expected: Mapping[Hashable, Work] | None = None,
+        overtaken: float = math.inf,
+    ) -> dict[Hashable, float]:
+        """Predict the cost, by client, of everything that will be served before the last of some new items.
+
+        This counts the client's own earlier items, and the items of every other client whose tags come before
+        the tag of the last new item. If all items of a client cost the same and nothing else arrives, the
+        prediction is exact; otherwise it is off by less than an item per client.
+
+        Args:
+            work: the new items. All but the last are included in the result.
+            expected: work that clients will add before the new items.
+            overtaken: the first item of another client does not count if it costs more than this.
+        """
+        expected = expected or {}
+        own = self._work_of(client, expected)
+        first_items_cost = work.cost * (work.items - 1) / work.items if work.items else 0.0
+        costs: dict[Hashable, float] = {client: own.cost + first_items_cost}
+        due = self._tag_of(client) + costs[client]
+        for other in (self._busy.keys() | expected.keys()) - {client}:
+            theirs = self._work_of(other, expected)
+            if cost := theirs.due_within(due - self._tag_of(other)):
+                first = theirs.cost / theirs.items
+                costs[other] = cost - first * (first > overtaken)
+        return costs
+
+    def _work_of(self, client: Hashable, expected: Mapping[Hashable, Work]) -> Work:
+        flow = self._busy.get(client)
+        return (flow.waiting if flow else NO_WORK).plus(*expected.get(client, NO_WORK))
+
+    def _tag_of(self, client: Hashable) -> int:
+        """Virtual time at which the next item of a client is due."""
+        flow = self._flows.get(client)
+        if flow is None:
+            return self._virtual_time
+        return flow.tag if flow.waiting.items else max(flow.tag, self._virtual_time)
+
+    def _flow_of(self, client: Hashable) -> Flow[Item]:
+        if client not in self._flows:
+            if len(self._flows) >= MAX_REMEMBERED_CLIENTS:
+                self._flows = {
+                    name: flow
+                    for name, flow in self._flows.items()
+                    if flow.waiting.items or flow.tag > self._virtual_time
+                }
+            self._flows[client] = Flow(client)
+        return self._flows[client]
+
+    def _take(
+        self, kind: Hashable, budget: int, at_least: int, accepts: Callable[[Hashable], bool]
+    ) -> list[Item]:
+        items: list[Item] = []
+        while (flow := self._first_flow(kind)) is not None:
+            entry = flow.entries[kind][0]
+            if len(items) >= at_least and (entry.size > budget or not accepts(flow.client)):
+                break
+            items.append(entry.item)
+            self._pop(flow, kind)
+            self._virtual_time = max(self._virtual_time, flow.tag)
+            flow.tag += entry.cost
+            budget -= entry.size
+            self.taken_cost += entry.cost
+        return items
+
+    def _first_flow(self, kind: Hashable) -> Flow[Item] | None:
+        """Return the flow with the smallest tag among those with unfinished items of a kind."""
+        heap = self._heaps.get(kind, [])
+        while heap:
+            tag, number, flow = heap[0]
+            entries = flow.entries[kind]
+            while entries and self._is_finished(entries[0].item):
+                self._pop(flow, kind)
+            if not entries:
+                del flow.entries[kind]
+                heapq.heappop(heap)
+            elif (tag, number) != (flow.tag, entries[0].number):
+                heapq.heapreplace(heap, (flow.tag, entries[0].number, flow))
+            else:
+                return flow
+        self._heaps.pop(kind, None)
+        return None
+
+    def _remove(self, entry: Entry[Item]) -> None:
+        if entry.flow is not None:
+            entry.flow.entries[entry.kind].remove(entry)
+            self._leave(entry, entry.flow)
+            self._start_over_if_empty()
+
+    def _start_over_if_empty(self) -> None:
+        """Forget what clients have used once no client waits, and none is served."""
+        if not self._n_waiting and not self._is_serving():
+            self._flows.clear()
+            self._heaps.clear()
+            self._virtual_time = 0
+
+    def _pop(self, flow: Flow[Item], kind: Hashable) -> None:
+        self._leave(flow.entries[kind].popleft(), flow)
+
+    def _leave(self, entry: Entry[Item], flow: Flow[Item]) -> None:
+        """Stop counting an item as waiting."""
+        entry.flow = None
+        del entry.item  # the item refers to the entry: no cycle may keep a request in memory
+        self._n_waiting -= 1
+        self.waiting_cost -= entry.cost
+        flow.waiting = flow.waiting.plus(-entry.cost, -1)
+        if not flow.waiting.items:
+            del self._busy[flow.client]
+
+
+URGENT = ("urgent",)
+"""Stands for the clients of urgent items in a prediction."""
+
+
+class TwoLevelQueue(Generic[Item]):
+    """A queue of urgent and normal items, each level fair to all clients; see ``FairQueue``."""
+
+    def __init__(
+        self,
+        is_finished: Callable[[Item], bool] = lambda item: False,
+        is_serving: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._urgent: FairQueue[Item] = FairQueue(is_finished, is_serving)
+        self._normal: FairQueue[Item] = FairQueue(is_finished, is_serving)
+        self._urgent_lead = 0
+        """Cost of urgent items minus cost of normal items, of those taken while both levels had items."""
+
+    def __len__(self) -> int:
+        return len(self._urgent) + len(self._normal)
+
+    def put(
+        self,
+        item: Item,
+        cost: int,
+        *,
+        client: Hashable = "",
+        kind: Hashable = "",
+        size: int | None = None,
+        urgent: bool = False,
+    ) -> Callable[[], None]:
+        """Add an item as ``FairQueue.put`` does."""
+        level = self._urgent if urgent else self._normal
+        return level.put(item, cost, client=client, kind=kind, size=size)
+
+    def next_kind(self) -> Any:
+        """Return the kind of the next item; None if nothing is waiting."""
+        return self._next_level().next_kind()
+
+    def next_client(self) -> Hashable:
+        """Return the client of the next item; None if nothing is waiting."""
+        return self._next_level().next_client()
+
+    def take(self, budget: int, accepts: Callable[[Hashable], bool] = anyone) -> list[Item]:
+        """Remove and return the next items, all of one kind and level; see ``FairQueue.take``."""
+        return self._take_by(lambda level: level.take(budget, accepts))
+
+    def take_more(
+        self, kind: Hashable, budget: int, accepts: Callable[[Hashable], bool] = anyone
+    ) -> list[Item]:
+        """Remove and return the next items if they are of this kind; see ``FairQueue.take_more``."""
+        return self._take_by(lambda level: level.take_more(kind, budget, accepts))
+
+    def costs_before(
+        self,
+        client: Hashable,
+        work: Work,
+        expected: Mapping[Hashable, Work] | None = None,
+        overtaken: float = math.inf,
+    ) -> dict[Hashable, float]:
+        """Predict the cost of everything that precedes the last of some new normal items, by client.
+
+        The cost of urgent items is that of ``URGENT``.
+        """
+        costs = self._normal.costs_before(client, work, expected, overtaken)
+        urgent = min(self._urgent.waiting_cost, sum(costs.values()) + work.cost)
+        return {**costs, URGENT: urgent} if urgent else costs
+
+    def _take_by(self, take: Callable[[FairQueue[Item]], list[Item]]) -> list[Item]:
+        level = self._next_level()
+        both_wait = all(level.next_kind() is not None for level in (self._urgent, self._normal))
+        taken_before = level.taken_cost
+        items = take(level)
+        cost = level.taken_cost - taken_before
+        self._urgent_lead += cost if level is self._urgent else -cost
+        if not both_wait:
+            self._urgent_lead = 0
+        return items
+
+    def _next_level(self) -> FairQueue[Item]:
+        has_urgent, has_normal = (level.next_kind() is not None for level in (self._urgent, self._normal))
+        return self._urgent if has_urgent and (self._urgent_lead <= 0 or not has_normal) else self._normal
