@@ -227,24 +227,24 @@ def test_learns_words_that_are_errors_and_writes_the_bundle(finetune, bundle, tm
 
 
 def test_a_stopped_command_is_resumed_and_writes_the_same(finetune, tmp_path, monkeypatch):
-    lists, add_step, counted = make_lists(), ListRun.add_step, []
-    assert finetune(lists)[0] == 0
+    lists, add_step, counted = make_lists(20), ListRun.add_step, []
+    assert finetune(lists, "--force")[0] == 0
 
     def stop(self, step):
         counted.append(step)
-        if len(counted) == 6:  # in the second fold
+        if len(counted) == 5:  # in the second fold
             self._save()
             raise SystemExit(130)
         return add_step(self, step)
 
     monkeypatch.setattr(ListRun, "add_step", stop)
-    code, _, err = finetune(lists, version=3)
+    code, _, err = finetune(lists, "--force", version=3)
     assert code == 130
     assert "is saved: repeat the command with --resume" in err
     assert not (tmp_path / "new" / "3").exists()
     counted.clear()
     counted.extend([[]] * 9)  # not stopped again
-    code, _, err = finetune(lists, "--resume", version=3)
+    code, _, err = finetune(lists, "--force", "--resume", version=3)
     assert code == 0, err
     whole, resumed = (read_bundle(tmp_path / "new" / version).manifest["files"] for version in "23")
     assert whole == resumed
