@@ -140,6 +140,10 @@ class BundleError(ModelError):
     """A model bundle is missing, incomplete or corrupt."""
 
 
+class LoaderDied(BundleError):
+    """The process that loaded a bundle has died."""
+
+
 class ModelRefused(ModelError):
     """The server has this model, but cannot load it; trying again does not help."""
 

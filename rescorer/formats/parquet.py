@@ -37,6 +37,7 @@ from rescorer.formats.io.text_io import (
     source_name,
 )
 from rescorer.formats.jsonlines import RecordParser
+from rescorer.formats.parquet_sizes import Chunk, ColumnSize, DamagedData, measure_columns, read_row_groups
 from rescorer.storage import is_object, is_url
 from rescorer.types import NBestList
 
@@ -44,163 +45,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-HEADER_BYTES = 1 << 12
-MAX_HEADER_BYTES = 1 << 20
-"""Longest header of a page that is read; nearly all headers are shorter than ``HEADER_BYTES``."""
-MAX_VARINT_BYTES = 10
 LISTS = ("list", "large_list", "fixed_size_list", "list_view", "large_list_view")
 FRACTIONS = ("floating", "decimal")
 NUMBERS = ("integer", *FRACTIONS)
 STRINGS = ("string", "large_string", "string_view")
 TIMES = ("timestamp", "time", "date")
-DATA_PAGES = 5, 8
-"""Fields of a header that describe a data page of version 1 or 2. In both, the first field counts values."""
-
-
-class DamagedPage(ValueError):
-    """The header of a page cannot be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnSize:
-    """The size of one column in one row group."""
-
-    name: str
-    is_repeated: bool
-    """Whether a row may have any number of values in this column, as in an array."""
-    compressed_bytes: int
-    n_bytes: int
-    """Decompressed bytes of all pages."""
-    largest_bytes: int
-    """Decompressed bytes of the largest page."""
-    n_values: int
-
-
-def measure_columns(
-    stream: BinaryIO, metadata: Any, group: int, names: Sequence[str]
-) -> Iterator[ColumnSize]:
-    """Yield the sizes of some columns of a row group, according to the headers of their pages.
-
-    Args:
-        metadata: the footer of the file, as pyarrow reads it.
-        names: names of columns of the table. A column of objects is stored as several columns, each of which
-            is measured.
-
-    Raises:
-        DamagedPage: a header cannot be read.
-    """
-    for index in range(metadata.num_columns):
-        path = metadata.schema.column(index).path
-        if any(path == name or path.startswith(f"{name}.") for name in names):
-            is_repeated = metadata.schema.column(index).max_repetition_level > 0
-            yield _measure(stream, path, metadata.row_group(group).column(index), is_repeated)
-
-
-def _measure(stream: BinaryIO, path: str, column: Any, is_repeated: bool) -> ColumnSize:
-    start = column.data_page_offset
-    if column.has_dictionary_page and 0 < column.dictionary_page_offset < start:
-        start = column.dictionary_page_offset
-    offset, end = start, start + column.total_compressed_size
-    n_bytes = largest_bytes = n_values = 0
-    while n_values < column.num_values and offset < end:  # where pyarrow ends, too
-        header, header_bytes = _read_header(stream, offset, end)
-        data = next((header[field] for field in DATA_PAGES if field in header), {1: 0})
-        expanded_bytes = _count(header, 2)
-        n_bytes += expanded_bytes
-        largest_bytes = max(largest_bytes, expanded_bytes)
-        n_values += _count(data, 1)
-        offset += header_bytes + _count(header, 3)
-    compressed_bytes = column.total_compressed_size
-    return ColumnSize(path, is_repeated, compressed_bytes, n_bytes, largest_bytes, n_values)
-
-
-def _count(fields: Any, number: int) -> int:
-    """Return the value of a field that counts something; raise DamagedPage if it is missing or negative."""
-    value = fields.get(number) if isinstance(fields, dict) else None
-    if type(value) is not int or value < 0:
-        raise DamagedPage("the header of a page lacks a size")
-    return value
-
-
-def _read_header(stream: BinaryIO, offset: int, end: int) -> tuple[dict[int, Any], int]:
-    """Read the header of a page at an offset. Return its fields by their numbers, and its length in bytes."""
-    for n_bytes in (HEADER_BYTES, MAX_HEADER_BYTES):
-        stream.seek(offset)
-        reader = _CompactReader(stream.read(min(n_bytes, end - offset)))
-        try:
-            return reader.read_struct(), reader.position
-        except IndexError:  # it is longer
-            continue
-        except (RecursionError, ValueError):
-            break
-    raise DamagedPage("the header of a page cannot be read")
-
-
-class _CompactReader:
-    """Reads Thrift's compact protocol, in which the headers of pages are written. Texts are skipped.
-
-    The kinds of values are: 1 true, 2 false, 3 byte, 4 to 6 integers, 7 double, 8 text, 9 list, 10 set and
-    12 struct (doc/specs/thrift-compact-protocol.md of Thrift). Each value takes at least one byte, so reading
-    ends when the content does.
-    """
-
-    def __init__(self, content: bytes) -> None:
-        self.position = 0
-        self._content = content
-
-    def read_struct(self) -> dict[int, Any]:
-        fields: dict[int, Any] = {}
-        number = 0
-        while head := self._read_byte():
-            number = number + (head >> 4) if head >> 4 else self._read_integer()
-            fields[number] = self._read_value(head & 15)
-        return fields
-
-    def _read_value(self, kind: int) -> Any:
-        if kind in (1, 2):
-            return kind == 1
-        if kind == 3:
-            return self._read_byte()
-        if kind in (4, 5, 6):
-            return self._read_integer()
-        if kind in (7, 8):
-            return self._skip(8 if kind == 7 else self._read_varint())
-        if kind in (9, 10):
-            return self._skip_list()
-        if kind == 12:
-            return self.read_struct()
-        raise ValueError(f"there is no type {kind} in headers")
-
-    def _skip_list(self) -> None:
-        head = self._read_byte()
-        count = head >> 4 if head >> 4 != 15 else self._read_varint()
-        for _ in range(count):
-            self._skip(1) if head & 15 in (1, 2) else self._read_value(head & 15)
-
-    def _skip(self, n_bytes: int) -> None:
-        self.position += n_bytes
-        if self.position > len(self._content):
-            raise IndexError(self.position)
-
-    def _read_byte(self) -> int:
-        value = self._content[self.position]
-        self.position += 1
-        return value
-
-    def _read_varint(self) -> int:
-        value = 0
-        for index in range(MAX_VARINT_BYTES):
-            byte = self._read_byte()
-            value |= (byte & 127) << (7 * index)
-            if byte < 128:
-                return value
-        raise ValueError("a number is too long")
-
-    def _read_integer(self) -> int:
-        value = self._read_varint()
-        return (value >> 1) ^ -(value & 1)
-
-
 BATCH_ROWS = 64
 """Maximum number of rows that are decompressed at a time. If rows are large, there are fewer at a time."""
 MIN_BYTES = 1 << 21
@@ -210,7 +59,8 @@ PAGE_LINES = 4
 FOOTER_END = struct.Struct("<I4s")
 """The last bytes of a file: the length of the footer, and the letters PAR1."""
 FOOTER_SHARE = 16
-"""Longest footer that is read, as a part of the longest line."""
+"""Longest footer that is read, as a part of the longest line, if that is more than ``MIN_FOOTER_BYTES``."""
+MIN_FOOTER_BYTES = 1 << 20
 MAX_COLUMNS = 10_000
 MAX_EXPANSION = 256
 """Maximum ratio of a repeated column's size to its compressed size, if it is larger than a page may be."""
@@ -233,11 +83,12 @@ class Table:
     """The columns, with the types that they have after references have been replaced by texts."""
     _stream: BinaryIO
     _file: Any
+    _groups: list[list[Chunk]]
 
     @property
     def n_groups(self) -> int:
         """Number of row groups."""
-        return int(self._file.num_row_groups)
+        return len(self._groups)
 
     def count_rows(self, group: int) -> int:
         """Number of rows of a row group."""
@@ -247,7 +98,7 @@ class Table:
         """Yield the rows of a row group in batches, reading only the named columns.
 
         Raises:
-            TooLarge, DamagedPage, OSError, pyarrow.ArrowException: the remaining rows cannot be read.
+            TooLarge, DamagedData, OSError, pyarrow.ArrowException: the remaining rows cannot be read.
         """
         columns = list(names)
         n_rows = self._count_batch_rows(group, columns)
@@ -256,12 +107,16 @@ class Table:
 
     def _count_batch_rows(self, group: int, columns: list[str]) -> int:
         """Return how many rows to read at a time, so that they take at most about the limit for one row."""
-        n_bytes = largest_bytes = 0
-        for size in measure_columns(self._stream, self._file.metadata, group, columns):
+        schema, limit = self._file.metadata.schema, _max_page_bytes()
+        sizes = list(measure_columns(self._stream, schema, self._groups[group], columns))
+        for size in sizes:
             _check_size(size)
-            n_bytes += size.n_bytes
-            largest_bytes = max(largest_bytes, size.largest_bytes)
-        row_bytes = max(1, largest_bytes, n_bytes // max(1, self.count_rows(group)))
+        page_bytes = sum(size.largest_bytes for size in sizes)  # there may be a page of each column at a time
+        if page_bytes > limit:
+            problem = f"pages of its columns take {page_bytes:,} bytes together, at most {limit:,} are read"
+            raise TooLarge(f"{problem}; set {MAX_LINE_VARIABLE} to allow more")
+        n_bytes = sum(size.n_bytes for size in sizes) // max(1, self.count_rows(group))
+        row_bytes = max(1, n_bytes, *(size.largest_bytes for size in sizes))
         return min(BATCH_ROWS, max(1, max_line_bytes() // row_bytes))
 
     def _expand(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | OversizedRow]:
@@ -284,42 +139,56 @@ def open_table(stream: BinaryIO) -> Table:
 
     Raises:
         TooLarge: it has too many columns, or its footer is too long.
+        DamagedData: its footer is damaged.
         UnicodeDecodeError: the name of a column is not UTF-8.
         OSError, pyarrow.ArrowException: it is not a parquet file.
     """
     from pyarrow import parquet
 
-    _check_footer(stream)
+    footer = _read_footer(stream)
     metadata = parquet.read_metadata(stream)
     if metadata.num_columns > MAX_COLUMNS:
         raise TooLarge(f"has {metadata.num_columns:,} columns; at most {MAX_COLUMNS:,} are read")
     columns = map(metadata.schema.column, range(metadata.num_columns))
     texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
     file = parquet.ParquetFile(stream, metadata=metadata, read_dictionary=texts)
-    return Table(metadata.schema.to_arrow_schema(), stream, file)
+    groups = read_row_groups(footer)
+    if len(groups) != metadata.num_row_groups:
+        raise DamagedData("the footer cannot be read")
+    return Table(metadata.schema.to_arrow_schema(), stream, file, groups)
 
 
-def _check_footer(stream: BinaryIO) -> None:
-    """Raise TooLarge if the footer is too long, since its objects take up to a hundred times its bytes."""
-    end = stream.seek(0, os.SEEK_END)
-    stream.seek(max(0, end - FOOTER_END.size))
-    content = stream.read(FOOTER_END.size)
-    stream.seek(0)
-    if len(content) < FOOTER_END.size:
-        return  # pyarrow says what is wrong with such a short file
-    n_bytes, _ = FOOTER_END.unpack(content)
+def _read_footer(stream: BinaryIO) -> bytes:
+    """Read the footer; return nothing if there is none, in which case pyarrow says what is wrong.
+
+    Raises:
+        TooLarge: it is too long, since its objects take up to a hundred times its bytes.
+    """
+    end = stream.seek(0, os.SEEK_END) - FOOTER_END.size
+    if end < 0:
+        return b""
+    stream.seek(end)
+    n_bytes, _ = FOOTER_END.unpack(stream.read(FOOTER_END.size))
+    if n_bytes > end:
+        return b""
     limit = max(MIN_BYTES, max_line_bytes()) // FOOTER_SHARE
-    if MAX_HEADER_BYTES < n_bytes <= end and n_bytes > limit:
+    if n_bytes > max(MIN_FOOTER_BYTES, limit):
         raise TooLarge(
             f"has a footer of {n_bytes:,} bytes; at most {limit:,} are read: write larger row groups, or set "
             f"{MAX_LINE_VARIABLE} to allow more"
         )
+    stream.seek(end - n_bytes)
+    return stream.read(n_bytes)
+
+
+def _max_page_bytes() -> int:
+    return PAGE_LINES * max(max_line_bytes(), MIN_BYTES)
 
 
 def _check_size(size: ColumnSize) -> None:
     """Raise TooLarge if a column could take too much memory. A repeated column may be in one row entirely."""
-    problem, limit = "", max(max_line_bytes(), MIN_BYTES)
-    page_bytes = PAGE_LINES * limit
+    problem, page_bytes = "", _max_page_bytes()
+    limit = page_bytes // PAGE_LINES
     if size.largest_bytes > page_bytes:
         problem = f"has a page of {size.largest_bytes:,} bytes, at most {page_bytes:,} are read"
     elif size.is_repeated and size.n_bytes > max(page_bytes, MAX_EXPANSION * size.compressed_bytes):
@@ -670,6 +539,8 @@ def _read_table(name: str, names: FieldMap, group_of: Callable[[str], str] | Non
             raise FormatError(
                 f"has the name of a column that is not UTF-8: {error.reason}", file=name
             ) from None
+        except DamagedData as error:
+            raise FormatError(f"damaged data: {error}", file=name) from None
         except (OSError, pa.ArrowException) as error:
             raise FormatError(f"is not a parquet file: {_first_line(error)}", file=name) from None
         columns = find_columns(table.schema, names, name)
@@ -707,7 +578,7 @@ class _RowReader:
                     row += batch.num_rows
         except TooLarge as error:
             yield FormatError(f"row group {group} is not read: {error}", file=self.file, line=row)
-        except (OSError, DamagedPage, pa.ArrowException) as error:
+        except (OSError, DamagedData, pa.ArrowException) as error:
             message = f"damaged data in row group {group}: {_first_line(error)}"
             yield FormatError(message, file=self.file, line=row)
 

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rescorer import errors
-from rescorer.errors import BundleError, RescorerError, ScoringError, Unavailable
+from rescorer.errors import BundleError, LoaderDied, RescorerError, ScoringError, Unavailable
 from rescorer.runtime import ContextWords
 from rescorer.signals import shield_children
 from rescorer.trie import EdgeScores, HypothesisTrie
@@ -159,8 +159,8 @@ def load_timeout_error(label: str, timeout_s: float) -> BundleError:
     return BundleError(f"{label}: was not loaded within the {timeout_s:g} s of load_timeout_s")
 
 
-def loader_died_error(folder: Path) -> BundleError:
-    return BundleError(f"{folder}: the process that loaded it died; it may need too much memory")
+def loader_died_error(folder: Path) -> LoaderDied:
+    return LoaderDied(f"{folder}: the process that loaded it died; it may need too much memory")
 
 
 class Peer:

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import structlog
 
-from rescorer.errors import ModelError, RescorerError, ScoringError, Unavailable
+from rescorer.errors import LoaderDied, ModelError, RescorerError, ScoringError, Unavailable
 from rescorer.service.workers.frames import (
     Arrays,
     Child,
@@ -465,6 +465,8 @@ STABLE_AFTER_S = 10.0
 again."""
 RESTART_DELAY_S = 0.2
 """Delay before the second restart in a row; it doubles with each further restart."""
+MAX_DEATHS_WHILE_LOADING = 3
+"""A bundle is lost once this many processes in a row have died while they loaded it again."""
 RELOAD_DELAY_S, MAX_RELOAD_DELAY_S = 1.0, 30.0
 """Delay before a restarted worker tries again to load a bundle that it could not load, and its longest delay.
 It doubles with each attempt."""
@@ -535,8 +537,9 @@ class WorkerPool:
         """When the last worker in service was lost, in ``time.monotonic`` seconds."""
         self._failures: dict[str, str] = {}
         """Why restarted workers could not load bundles again, by label."""
-        self._deadly: set[str] = set()
-        """Labels of bundles whose loading has killed a worker. Another process loads them next time."""
+        self._deaths: Counter[str] = Counter()
+        """How many processes in a row have died while they loaded a bundle again, by label. After the first,
+        which was a worker, other processes load it."""
         self.on_lost: Callable[[str], None] = lambda label: None
         """Called when ``why_lost`` has a reason for a bundle."""
         self._loading = asyncio.Lock()
@@ -691,7 +694,7 @@ class WorkerPool:
     async def _unload(self, label: str) -> None:
         for entries in (self._loaded, self._load_s, self._failures):
             entries.pop(label, None)
-        self._deadly.discard(label)
+        del self._deaths[label]
         await asyncio.gather(*(worker.unload(label) for worker in self.workers), return_exceptions=True)
 
     async def _watch_processes(self) -> None:
@@ -769,7 +772,7 @@ class WorkerPool:
         for delay_s in reload_delays():
             if not (lacking := self._find_lacking(worker)):
                 break
-            harmless = [label for label in lacking if label not in self._deadly]
+            harmless = [label for label in lacking if not self._deaths[label]]
             await self._try_to_load(worker, harmless or lacking, reported)
             if not worker.alive:
                 raise WorkerLost("a worker has died")
@@ -805,19 +808,24 @@ class WorkerPool:
             try:
                 if self.verify is not None:
                     await self.verify(label)
-                is_beside = worker in self._in_service or label in self._deadly
+                is_beside = worker in self._in_service or self._deaths[label] > 0
                 load = worker.load_beside if is_beside else worker.load
                 await self._load_in_time(load(label, folder), label)
                 self._failures.pop(label, None)
+                self._deaths[label] = min(self._deaths[label], 1)
             except ModelError as error:
                 if label not in reported:
                     log.error("a restarted worker cannot load a bundle", model=label, reason=str(error))
                 reported.add(label)
+                if isinstance(error, LoaderDied):
+                    self._deaths[label] += 1
+                    if self._deaths[label] < MAX_DEATHS_WHILE_LOADING:  # the cause may be another one
+                        continue
                 self._failures[label] = str(error)
                 if self.why_lost(label):
                     self.on_lost(label)
             except WorkerLost:
-                self._deadly.add(label)
+                self._deaths[label] += 1
                 raise
 
     def _find_lacking(self, worker: Worker) -> list[str]:

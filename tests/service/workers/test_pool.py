@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from rescorer.errors import BundleError, Unavailable
+from rescorer.errors import BundleError, LoaderDied, Unavailable
 from rescorer.service.workers import pool as pool_module
 from rescorer.service.workers.frames import WorkerLost
 from rescorer.service.workers.pool import WorkerGroup, WorkerPool
@@ -20,17 +21,22 @@ class FakeWorker:
     def __init__(self) -> None:
         self.alive, self.is_stopped, self.pids = True, False, ()
         self.missing, self.deadly, self.labels = set(), set(), set()
+        self.deaths = Counter()  # how many more times a bundle kills the process that loads it
 
     async def start(self):
         self.alive, self.labels = True, set()
 
     async def load(self, label, folder):
-        if label in self.deadly:
+        if label in self.deadly or self.deaths[label] > 0:
+            self.deaths[label] -= 1
             self.alive = False
             raise WorkerLost("a worker has died")
         await self.load_beside(label, folder)
 
     async def load_beside(self, label, folder):
+        if self.deaths[label] > 0:
+            self.deaths[label] -= 1
+            raise LoaderDied(str(folder))
         if label in self.missing | self.deadly:
             raise BundleError(f"{folder}: no such bundle folder")
         self.labels.add(label)
@@ -132,6 +138,22 @@ def test_a_bundle_that_cannot_be_loaded_again_does_not_keep_others_from_being_se
         await pool.stop()
 
     asyncio.run(check())
+
+
+def test_a_bundle_is_lost_only_after_several_processes_have_died_while_they_loaded_it(monkeypatch):
+    monkeypatch.setattr(pool_module, "RELOAD_DELAY_S", 0.001)
+    monkeypatch.setattr(pool_module, "RESTART_DELAY_S", 0.001)
+
+    async def check(n_deaths):
+        pool, worker, lost = await start_pool_with_one_worker()
+        worker.deaths["m/1"] = n_deaths
+        async with pool.acquire():
+            worker.alive, worker.labels = False, set()
+        await wait_for(lambda: "m/1" in worker.labels)
+        await pool.stop()
+        return bool(lost)
+
+    assert [asyncio.run(check(n)) for n in range(4)] == [False, False, False, True]
 
 
 def test_a_single_bundle_that_cannot_be_loaded_again_is_lost(monkeypatch):
