@@ -68,6 +68,7 @@ FOLDERS = {
     ("export", "-o"): "FOLDER -o PLACE",
     ("quantise", "-o"): "FOLDER -o PLACE",
     ("reranker", "-o"): "FILE --bundle BUNDLE -o PLACE/2",
+    ("finetune", "-o"): "FILE --bundle BUNDLE -o PLACE/2",
     ("average", "-o"): "FOLDER FOLDER -o PLACE",
     ("classify train", "-o"): "a=FILE b=FILE -o PLACE",
     ("vectors train", "--run"): "FILE -o new --run PLACE",

@@ -7,11 +7,17 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from rescorer.text import Normaliser
+from rescorer.types import Weights
 from rescorer.units.decoders import Decoder
 from rescorer.units.files import UnitConfig, make_model
 from rescorer.units.huggingface import read_folder
+from rescorer.units.importing import import_model
 from rescorer.units.model import UnitLanguageModel
+from rescorer.units.prompts import Prompt
 from rescorer.units.tokens import Tokenizer
+from rescorer.units.toolkits import read_source
+from rescorer_training.recipe.bundles import BundleParts, make_bundle
 
 PEER_MODELS = Path(__file__).parents[1] / "golden" / "units"
 PEER_NAMES = tuple(json.loads((PEER_MODELS / "scores.json").read_text())["models"])
@@ -71,6 +77,22 @@ class SentenceTokenizer(LetterTokenizer):
 
     def _words(self, text: str) -> list[str]:
         return [text]
+
+
+def write_letter_bundle(folder: Path, weights: Weights, prompt: Prompt | None = None) -> Path:
+    """Write a bundle, toy/1, whose only model, ``llm``, is one of letters that can read 200 of them."""
+    source = write_letter_model(folder / "llama")
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 200}))
+    (source / "LICENSE").write_text("Do with it what you like.\n")
+    import_model(read_source("hf", source), folder / "units", [("the", "old", "man")], prompt=prompt)
+    (folder / "valid.txt").write_text("the old man\n")
+    parts = {
+        "ngrams": {}, "networks": {}, "units": {"llm": folder / "units"}, "tests": {}, "weights": weights,
+        "validation": folder / "valid.txt", "normaliser": Normaliser(),
+    }  # fmt: skip
+    make_bundle(BundleParts("toy", 1, **parts), folder / "toy" / "1")
+    return folder / "toy" / "1"
 
 
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz'", "Ġ", "Ċ"]

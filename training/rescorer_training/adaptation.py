@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -613,12 +613,14 @@ def copy_models(
     return entries
 
 
-def write_settings(bundle: Bundle, shares: Mapping[str, float], folder: Path) -> list[str]:
+def write_settings(bundle: Bundle, folder: Path, change: Callable[[Weights], Weights]) -> list[str]:
     """Write the normaliser and the weights sets of the adapted bundle.
 
-    A set keeps its values, except that ``shares`` replace its λ if it has any. Everything that was learnt
-    with the models of the source is left out: rerankers, sets other than ``default`` that use rerankers,
-    confidences, and held-out error rates.
+    Everything that was learnt with the models of the source is left out: rerankers, sets other than
+    ``default`` that use rerankers, confidences, and held-out error rates.
+
+    Args:
+        change: changes what is left of a set.
 
     Returns:
         The names of the sets from which something was left out.
@@ -628,8 +630,7 @@ def write_settings(bundle: Bundle, shares: Mapping[str, float], folder: Path) ->
     for name, weights in bundle.weights.items():
         if weights.rerankers and name != DEFAULT:
             continue
-        mixture = shares if weights.mixture else {}
-        adapted = replace(weights, mixture=mixture, calibration=None, held_out={}, rerankers={})
+        adapted = change(replace(weights, calibration=None, held_out={}, rerankers={}))
         text = json.dumps(weights_to_dict(adapted), indent=2)
         (folder / WEIGHTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     return [
@@ -796,7 +797,9 @@ def publish_adapted(
                 texts,
             )
         per_word = measure_units(bundle, inputs, adapted)
-        stale = write_settings(bundle, shares, partial)
+        stale = write_settings(
+            bundle, partial, lambda one: replace(one, mixture=shares if one.mixture else {})
+        )
         reports.append(AdaptationReport(adapted, pair_up(old_shares, shares), measured, per_word, stale))
         return {
             "name": inputs.output.absolute().parent.name,

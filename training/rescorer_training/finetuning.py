@@ -19,10 +19,10 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -45,6 +45,7 @@ from rescorer.units.importing import (
     score_sentences,
 )
 from rescorer.units.model import DecoderScorer, UnitLanguageModel
+from rescorer.units.prompts import read_before
 from rescorer.units.recurrent import RecurrentDecoder
 from rescorer.units.smoothing import PARTS
 from rescorer_training.progress import ProgressTask, track
@@ -77,17 +78,15 @@ SCORES_AT_ONCE = 1 << 23  # scores of units that the loss computes at once, in n
 
 
 @dataclass(frozen=True, slots=True)
-class FinetuningOptions:
-    """Options of a run, which are saved with it.
+class RunOptions:
+    """Options of every run: which weights are trained, and how long. They are saved with the run.
 
     Raises:
         ConfigError: a value is out of range.
     """
 
     epochs: int = 12
-    """Largest number of passes over the text."""
-    words: int = 200_000
-    """Largest number of words of the text to read."""
+    """Largest number of passes over the text or the lists."""
     rank: int | None = None
     """r; 0: all weights are trained; None: ``DEFAULT_RANK``, or 0 for recurrent networks and decoders of at
     most ``FULL_PARAMETERS``."""
@@ -102,15 +101,36 @@ class FinetuningOptions:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        for name, largest in (("epochs", None), ("words", None), ("rank", MAX_RANK), ("patience", None)):
-            value, least = getattr(self, name), int(name != "rank")
-            if value is not None and not least <= value <= (largest or value):
-                expected = f"{least} to {largest:,}" if largest else f"at least {least}"
-                raise ConfigError(f"{name} is {value}; expected {expected}")
+        check_range(self, {"epochs": (1, None), "rank": (0, MAX_RANK), "patience": (1, None)})
         for name in ("alpha", "learning_rate"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"{name} is {value}; expected a finite number above 0")
+
+
+def check_range(options: RunOptions, ranges: Mapping[str, tuple[int, int | None]]) -> None:
+    """Raise ConfigError if an option that is a number is below or above its bounds."""
+    for name, (least, largest) in ranges.items():
+        value = getattr(options, name)
+        if value is not None and not least <= value <= (largest or value):
+            expected = f"{least} to {largest:,}" if largest else f"at least {least}"
+            raise ConfigError(f"{name} is {value}; expected {expected}")
+
+
+@dataclass(frozen=True, slots=True)
+class FinetuningOptions(RunOptions):
+    """Options of a run on text.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    words: int = 200_000
+    """Largest number of words of the text to read."""
+
+    def __post_init__(self) -> None:
+        RunOptions.__post_init__(self)  # super() does not work in a dataclass with slots
+        check_range(self, {"words": (1, None)})
 
 
 class LowRankLayer(DecoderLayer):
@@ -156,8 +176,8 @@ class Trainable:
         return merged
 
 
-def choose_rank(model: UnitLanguageModel, options: FinetuningOptions) -> int:
-    """The rank of LoRA, or 0 if all weights are trained; see ``FinetuningOptions.rank``.
+def choose_rank(model: UnitLanguageModel, options: RunOptions) -> int:
+    """The rank of LoRA, or 0 if all weights are trained; see ``RunOptions.rank``.
 
     Raises:
         ConfigError: a rank is given for a recurrent network.
@@ -176,7 +196,7 @@ def choose_rank(model: UnitLanguageModel, options: FinetuningOptions) -> int:
     return 0 if sum(map(Tensor.numel, decoder.tensors.values())) <= FULL_PARAMETERS else DEFAULT_RANK
 
 
-def make_trainable(model: UnitLanguageModel, options: FinetuningOptions, rank: int) -> Trainable:
+def make_trainable(model: UnitLanguageModel, options: RunOptions, rank: int) -> Trainable:
     """The network of a loaded model to train. The model's tensors, which may be mapped from a file, stay as
     they are.
 
@@ -193,7 +213,7 @@ def make_trainable(model: UnitLanguageModel, options: FinetuningOptions, rank: i
     return Trainable(kind(decoder.config, copies), copies)  # type: ignore[arg-type]
 
 
-def _add_low_rank(decoder: Decoder, rank: int, options: FinetuningOptions) -> Trainable:
+def _add_low_rank(decoder: Decoder, rank: int, options: RunOptions) -> Trainable:
     random = torch.Generator().manual_seed(options.seed)
     scale = (options.alpha or 2.0 * rank) / rank
     network, parameters = Decoder(decoder.config, decoder.tensors), dict[str, Tensor]()
@@ -216,8 +236,15 @@ class UnitSentence(NamedTuple):
     """A sentence as a model reads it."""
 
     units: list[int]
-    """Units of start, text and end."""
+    """Units of start, what was said before, text and end."""
     n_words: int
+    first_scored: int
+    """Position of the first unit that is scored."""
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether the sentence has a unit that is scored."""
+        return self.first_scored < len(self.units)
 
 
 class UnitWriter:
@@ -231,55 +258,77 @@ class UnitWriter:
             )
         assert isinstance(model.scorer, DecoderScorer)
         self.divider, self.config = model.divider, config
-        self.first_scored = max(len(config.start), 1)
-        """Position of the first unit that is scored."""
         self.n_positions = model.scorer.decoder.n_positions
 
-    def write(self, words: Words) -> UnitSentence:
-        """The units of a sentence of words, as the model's form of texts has them."""
-        end = [] if self.config.end is None else [self.config.end]
-        return UnitSentence([*self.config.start, *self.divider.divide_text(words), *end], len(words))
+    def write(self, words: Words, history: Words = ()) -> UnitSentence:
+        """The units of a sentence of words, as the model's form of texts has them.
+
+        Args:
+            history: what was said before, see ``prompts.read_before``.
+        """
+        start, end = self.config.start, [] if self.config.end is None else [self.config.end]
+        before, text = (
+            read_before(self.divider, said, self.config.prompt).units
+            for said in (history, (*history, *words))
+        )
+        n_before = len(start) + len(before)
+        return UnitSentence([*start, *text, *end], len(words), max(n_before, 1))
+
+    @property
+    def limit(self) -> int:
+        """Largest number of units of a sentence that are read; longer ones are cut."""
+        return min(MAX_UNITS_READ, self.n_positions)
 
     def fits(self, sentence: UnitSentence) -> bool:
         """Whether a sentence has something to score, and the model can read it as a whole."""
-        return self.first_scored < len(sentence.units) <= min(MAX_UNITS_READ, self.n_positions)
+        return sentence.is_scored and len(sentence.units) <= self.limit
 
     def pad(self, sentences: Sequence[UnitSentence], device: torch.device) -> tuple[Tensor, Tensor]:
         """What the network reads, (B, T), and the unit after each position, (B, T); -1 where none is
         scored."""
-        limit = min(MAX_UNITS_READ, self.n_positions)
-        width = min(max(len(sentence.units) for sentence in sentences), limit) - 1
+        width = min(max(len(sentence.units) for sentence in sentences), self.limit) - 1
         inputs = np.zeros((len(sentences), width), dtype=np.int64)
         targets = np.full((len(sentences), width), -1, dtype=np.int64)
-        for row, (units, _) in enumerate(sentences):
+        for row, (units, _, first) in enumerate(sentences):
             cut = units[: width + 1]
             inputs[row, : len(cut) - 1] = cut[:-1]
-            targets[row, self.first_scored - 1 : len(cut) - 1] = cut[self.first_scored :]
+            targets[row, first - 1 : len(cut) - 1] = cut[first:]
         return torch.from_numpy(inputs).to(device), torch.from_numpy(targets).to(device)
 
 
-def sum_losses(network: UnitNetwork, inputs: Tensor, targets: Tensor) -> float:
-    """Sum of -ln P of the scored units of padded sequences, see ``UnitWriter.pad``."""
+def sum_losses(network: UnitNetwork, inputs: Tensor, targets: Tensor) -> np.ndarray:
+    """Sum of -ln P of the scored units of each padded sequence, (B,) float64, see ``UnitWriter.pad``."""
     with torch.no_grad():
         vectors, wanted = _scored_rows(network, inputs, targets)
         rows = torch.arange(len(wanted), device=wanted.device)
-        return -float(network.log_probs(vectors, rows, wanted).sum())
+        log_probs = network.log_probs(vectors, rows, wanted).cpu().numpy()
+    sequence = np.nonzero(targets.cpu().numpy() >= 0)[0]
+    return np.bincount(sequence, weights=-log_probs, minlength=len(targets))
 
 
-def add_gradients(network: UnitNetwork, inputs: Tensor, targets: Tensor, factor: float) -> float:
-    """Add the gradients of ``factor`` times the sum of -ln P, which is returned.
+def add_gradients(
+    network: UnitNetwork, inputs: Tensor, targets: Tensor, factors: float | np.ndarray
+) -> float:
+    """Add the gradients of the sum of -ln P, which is returned, each sequence times its factor.
 
     Scores of all units are held for some rows at a time only.
+
+    Args:
+        factors: of all sequences, or (B,) of each.
     """
     vectors, wanted = _scored_rows(network, inputs, targets)
     leaf = vectors.detach().requires_grad_()
     n_rows = max(1, SCORES_AT_ONCE // len(network.tensors["embedding.weight"]))
+    by_sequence = torch.as_tensor(np.broadcast_to(factors, len(targets)).copy()).to(vectors)
+    by_unit = by_sequence.unsqueeze(1).expand_as(targets)[targets >= 0]  # (N,)
     total = 0.0
-    for part, units in zip(leaf.split(n_rows), wanted.split(n_rows), strict=True):
-        loss = functional.cross_entropy(network.scores(part), units, reduction="sum")
-        (factor * loss).backward()  # type: ignore[no-untyped-call]
-        total += float(loss.detach())
-    vectors.backward(leaf.grad)  # type: ignore[no-untyped-call]
+    parts = (part.split(n_rows) for part in (leaf, wanted, by_unit))
+    for part, units, weights in zip(*parts, strict=True):
+        losses = functional.cross_entropy(network.scores(part), units, reduction="none")
+        (weights @ losses).backward()  # type: ignore[no-untyped-call]
+        total += float(losses.detach().sum())
+    if leaf.grad is not None:
+        vectors.backward(leaf.grad)  # type: ignore[no-untyped-call]
     return total
 
 
@@ -315,15 +364,15 @@ class Progress:
     """How far a run is."""
 
     step: int = 0
-    words: int = 0
-    """Words that were read, those of replayed sentences included."""
+    n_read: int = 0
+    """Number of words, those of replayed sentences included, or of lists that were read."""
     validated: int = -1
     """Step of the last validation."""
     without_gain: int = 0
     """Consecutive validations without improvement."""
     seconds: float = 0.0
-    perplexities: list[float] = field(default_factory=list)
-    """Perplexity per word of the held-out text at each validation; the first is before training."""
+    figures: list[float] = field(default_factory=list)
+    """Result of each validation; the first is before training. Less is better."""
 
 
 def take_words(sentences: Iterable[Words], most: int) -> Iterator[Words]:
@@ -336,37 +385,54 @@ def take_words(sentences: Iterable[Words], most: int) -> Iterator[Words]:
         yield words
 
 
-def _cut_into_parts(sentences: Sequence[UnitSentence]) -> list[list[UnitSentence]]:
-    """Cut sentences, shorter ones first, into parts of at most ``PART_UNITS``, padding included, or of one
-    sentence."""
-    parts: list[list[UnitSentence]] = []
-    for sentence in sentences:
-        if not parts or (len(parts[-1]) + 1) * len(sentence.units) > PART_UNITS:
+def plan_parts(sentences: Sequence[UnitSentence]) -> list[list[int]]:
+    """Divide sentences, shorter ones first, into parts of at most ``PART_UNITS``, padding included, or of one
+    sentence; return the indices of the sentences of each part."""
+    parts: list[list[int]] = []
+    for index in sorted(range(len(sentences)), key=lambda index: len(sentences[index].units)):
+        if not parts or (len(parts[-1]) + 1) * len(sentences[index].units) > PART_UNITS:
             parts.append([])
-        parts[-1].append(sentence)
+        parts[-1].append(index)
     return parts
 
 
-class Finetuner:
-    """A run.
+def cut_into_parts(sentences: Sequence[UnitSentence]) -> list[list[UnitSentence]]:
+    """The sentences of each part that ``plan_parts`` makes."""
+    return [[sentences[index] for index in part] for part in plan_parts(sentences)]
+
+
+Step = TypeVar("Step")
+
+
+class Run(Generic[Step]):
+    """A run, which takes steps, validates, stops early, keeps the best parameters, and can be resumed.
 
     Args:
+        writer: writes what the model reads.
+        n_planned: number of words or lists to read.
+        identity: options and inputs, which must be the same when the run is resumed.
         state: file for the state of the run; None: it is not saved. If the file exists, the run continues.
 
     Raises:
-        ConfigError: the state is that of a run with other options or texts; or a text has nothing to score.
+        ConfigError: the state is that of a run with other options or inputs.
         BundleError: the state is damaged.
     """
+
+    unit = "words"
+    """What is counted."""
+    figure = "perplexity per word"
+    """What validations measure."""
 
     def __init__(
         self,
         trainable: Trainable,
         writer: UnitWriter,
-        texts: FinetuningTexts,
-        options: FinetuningOptions,
+        options: RunOptions,
+        n_planned: int,
+        identity: Mapping[str, Any],
         state: Path | None = None,
     ) -> None:
-        self.trainable, self.writer, self.texts, self.options = trainable, writer, texts, options
+        self.trainable, self.writer, self.run_options = trainable, writer, options
         self.network, self.state = trainable.network, state
         self.parameters = list(trainable.parameters.values())
         rate = FULL_RATE if trainable.scale is None else LOW_RANK_RATE
@@ -374,40 +440,49 @@ class Finetuner:
         self.optimiser = torch.optim.AdamW(self.parameters, self.peak_rate, (0.9, 0.99), weight_decay=0.0)
         self.progress = Progress()
         self.best = [parameter.detach().clone() for parameter in self.parameters]
-        n_words = options.epochs * sum(map(len, texts.train))
-        self.total_words = min(n_words, options.words)
-        fitting = map(writer.write, take_words(texts.fitting, MAX_FITTING_WORDS))
-        self.fitting = [sentence for sentence in fitting if writer.fits(sentence)]
-        if not self.fitting:
-            raise ConfigError("the held-out text has no sentence that the model can read")
-        if not any(writer.first_scored < len(writer.write(words).units) for words in texts.train):
-            raise ConfigError("the text has no sentence of which the model scores a unit")
-        self.identity = {**asdict(options), "texts": texts.digest()}
+        self.n_planned = n_planned
+        self.identity = {**asdict(options), **identity}
         if state is not None and state.exists():
             self._resume(state)
 
+    def make_steps(self) -> Iterator[Step]:
+        """Endless steps, the same for the same seed."""
+        raise NotImplementedError
+
+    def validate(self, check: Callable[[], object]) -> float:
+        """Measure the network on what is held out; less is better.
+
+        Args:
+            check: called now and then; raises an exception to end the run.
+        """
+        raise NotImplementedError
+
+    def add_step(self, step: Step) -> tuple[float, int]:
+        """Add the gradients of a step; return its loss, and the number of words or lists that were read."""
+        raise NotImplementedError
+
     def run(self, name: str) -> Progress:
-        """Train, and leave the parameters that were best on the held-out text in the network.
+        """Train, and leave the parameters that were best in validations in the network.
 
         SIGTERM and Ctrl-C take effect between two steps, after the state has been saved.
 
         Raises:
             ScoringError: the loss is not finite, or the state cannot be saved.
         """
-        progress, options = self.progress, self.options
+        progress, patience = self.progress, self.run_options.patience
         started = time.monotonic() - progress.seconds
-        steps = self._make_steps()
+        steps = self.make_steps()
         for _ in range(progress.step):
             next(steps)
-        with track(f"training {name}", "words", self.total_words) as task, hold_stops() as stop:
-            task.advance(min(progress.words, self.total_words))
+        with track(f"training {name}", self.unit, self.n_planned) as task, hold_stops() as stop:
+            task.advance(min(progress.n_read, self.n_planned))
             try:
                 while True:
                     if self._is_validation_due():
                         self._validate(stop, task)
                         progress.seconds = time.monotonic() - started
                         self._save()
-                    if progress.words >= self.total_words or progress.without_gain >= options.patience:
+                    if progress.n_read >= self.n_planned or progress.without_gain >= patience:
                         break
                     self._take_step(next(steps), task)
                     progress.seconds = time.monotonic() - started
@@ -420,72 +495,36 @@ class Finetuner:
                 parameter.copy_(best)
         return progress
 
-    def _make_steps(self) -> Iterator[list[list[UnitSentence]]]:
-        """Endless steps of a few parts each, the same for the same seed."""
-        random = np.random.default_rng(self.options.seed)
-        parts: list[list[UnitSentence]] = []
-        for pool in self._make_pools(random):
-            sentences = [
-                one for one in map(self.writer.write, pool) if len(one.units) > self.writer.first_scored
-            ]
-            new = _cut_into_parts(sorted(sentences, key=lambda sentence: len(sentence.units)))
-            parts += [new[number] for number in random.permutation(len(new))]
-            while len(parts) >= PARTS_PER_STEP:
-                yield parts[:PARTS_PER_STEP]
-                del parts[:PARTS_PER_STEP]
-
-    def _make_pools(self, random: np.random.Generator) -> Iterator[list[Words]]:
-        """Endless sentences in random order, ``POOL_SENTENCES`` at a time."""
-        train, replay = self.texts.train, self.texts.replay
-        pool: list[Words] = []
-        while True:
-            for number in random.permutation(len(train)).tolist():
-                pool.append(train[number])
-                if replay and random.random() < REPLAYED / (1 - REPLAYED):
-                    pool.append(replay[int(random.integers(len(replay)))])
-                if len(pool) >= POOL_SENTENCES:
-                    yield pool
-                    pool = []
-            yield pool
-            pool = []
-
     def _is_validation_due(self) -> bool:
         progress = self.progress
-        due = len(progress.perplexities) * self.total_words / VALIDATIONS
-        return progress.validated < progress.step and progress.words >= min(due, self.total_words)
+        due = len(progress.figures) * self.n_planned / VALIDATIONS
+        return progress.validated < progress.step and progress.n_read >= min(due, self.n_planned)
 
     def _validate(self, stop: HeldStop, task: ProgressTask) -> None:
-        """Measure the held-out text, and keep the parameters if they are the best."""
-        log_prob, n_words = 0.0, sum(sentence.n_words for sentence in self.fitting)
-        for part in _cut_into_parts(sorted(self.fitting, key=lambda sentence: len(sentence.units))):
-            log_prob -= sum_losses(self.network, *self.writer.pad(part, self.network.device))
-            stop.check()
-        found, progress = math.exp(min(-log_prob / n_words, 700.0)), self.progress
-        is_best = found < min(progress.perplexities, default=math.inf)
+        """Measure what is held out, and keep the parameters if they are the best."""
+        found, progress = self.validate(stop.check), self.progress
+        is_best = found < min(progress.figures, default=math.inf)
         if is_best:
             self.best = [parameter.detach().clone() for parameter in self.parameters]
         progress.without_gain = 0 if is_best else progress.without_gain + 1
-        progress.perplexities.append(found)
+        progress.figures.append(found)
         progress.validated = progress.step
-        task.set_note(f"perplexity per word {found:.4g}")
+        task.set_note(f"{self.figure} {found:.4g}")
 
-    def _take_step(self, parts: Sequence[Sequence[UnitSentence]], task: ProgressTask) -> None:
+    def _take_step(self, step: Step, task: ProgressTask) -> None:
         progress = self.progress
-        done = progress.words / self.total_words
+        done = progress.n_read / self.n_planned
         rate = min((done + WARMUP / 10) / WARMUP, 1 - (1 - FINAL_RATE) * done)
         for group in self.optimiser.param_groups:
             group["lr"] = self.peak_rate * min(rate, 1.0)
-        padded = [self.writer.pad(part, self.network.device) for part in parts]
-        n_scored = sum(int((targets >= 0).sum()) for _, targets in padded)
         self.optimiser.zero_grad(set_to_none=True)
-        loss = sum(add_gradients(self.network, *part, 1 / n_scored) for part in padded)
+        loss, n_read = self.add_step(step)
         if not math.isfinite(loss):
             raise ScoringError(f"the loss is {loss} at step {progress.step}; choose a lower learning rate")
         torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
         self.optimiser.step()
-        n_words = sum(sentence.n_words for part in parts for sentence in part)
-        progress.step, progress.words = progress.step + 1, progress.words + n_words
-        task.advance(n_words)
+        progress.step, progress.n_read = progress.step + 1, progress.n_read + n_read
+        task.advance(n_read)
 
     def _save(self) -> None:
         if self.state is None:
@@ -515,16 +554,81 @@ class Finetuner:
                     }
 
 
+class Finetuner(Run[list[list[UnitSentence]]]):
+    """A run on text, which minimises its perplexity. A step is a few parts.
+
+    Raises:
+        ConfigError: a text has nothing to score; or as ``Run``.
+        BundleError: as ``Run``.
+    """
+
+    def __init__(
+        self,
+        trainable: Trainable,
+        writer: UnitWriter,
+        texts: FinetuningTexts,
+        options: FinetuningOptions,
+        state: Path | None = None,
+    ) -> None:
+        self.texts = texts
+        fitting = map(writer.write, take_words(texts.fitting, MAX_FITTING_WORDS))
+        self.fitting = [sentence for sentence in fitting if writer.fits(sentence)]
+        if not self.fitting:
+            raise ConfigError("the held-out text has no sentence that the model can read")
+        if not any(writer.write(words).is_scored for words in texts.train):
+            raise ConfigError("the text has no sentence of which the model scores a unit")
+        n_words = min(options.epochs * sum(map(len, texts.train)), options.words)
+        super().__init__(trainable, writer, options, n_words, {"texts": texts.digest()}, state)
+
+    def make_steps(self) -> Iterator[list[list[UnitSentence]]]:
+        random = np.random.default_rng(self.run_options.seed)
+        parts: list[list[UnitSentence]] = []
+        for pool in self._make_pools(random):
+            new = cut_into_parts([one for one in map(self.writer.write, pool) if one.is_scored])
+            parts += [new[number] for number in random.permutation(len(new))]
+            while len(parts) >= PARTS_PER_STEP:
+                yield parts[:PARTS_PER_STEP]
+                del parts[:PARTS_PER_STEP]
+
+    def _make_pools(self, random: np.random.Generator) -> Iterator[list[Words]]:
+        """Endless sentences in random order, ``POOL_SENTENCES`` at a time."""
+        train, replay = self.texts.train, self.texts.replay
+        pool: list[Words] = []
+        while True:
+            for number in random.permutation(len(train)).tolist():
+                pool.append(train[number])
+                if replay and random.random() < REPLAYED / (1 - REPLAYED):
+                    pool.append(replay[int(random.integers(len(replay)))])
+                if len(pool) >= POOL_SENTENCES:
+                    yield pool
+                    pool = []
+            yield pool
+            pool = []
+
+    def validate(self, check: Callable[[], object]) -> float:
+        log_prob, n_words = 0.0, sum(sentence.n_words for sentence in self.fitting)
+        for part in cut_into_parts(self.fitting):
+            log_prob -= float(sum_losses(self.network, *self.writer.pad(part, self.network.device)).sum())
+            check()
+        return math.exp(min(-log_prob / n_words, 700.0))
+
+    def add_step(self, step: Sequence[Sequence[UnitSentence]]) -> tuple[float, int]:
+        padded = [self.writer.pad(part, self.network.device) for part in step]
+        n_scored = sum(int((targets >= 0).sum()) for _, targets in padded)
+        loss = sum(add_gradients(self.network, *part, 1 / n_scored) for part in padded)
+        return loss, sum(sentence.n_words for part in step for sentence in part)
+
+
 @dataclass(frozen=True, slots=True)
 class Finetuned:
     """A model that was trained further."""
 
     folder: Path
-    """Folder for the adapted bundle: that of the model as it was, if training did not improve it."""
-    perplexities: Sequence[float]
-    """Perplexity per word of the held-out text by which training stopped, before and at each validation."""
-    words: int
-    """Number of words that training read."""
+    """Folder of the result: that of the model as it was, unless training improved it and wrote it."""
+    figures: Sequence[float]
+    """Result of each validation; the first is before training. See ``Run.figure``."""
+    n_read: int
+    """Number of words or lists that training read."""
     seconds: float
     rank: int
     """Rank of LoRA; 0: all weights were trained."""
@@ -533,14 +637,14 @@ class Finetuned:
 
     @property
     def is_improved(self) -> bool:
-        return min(self.perplexities) < self.perplexities[0]
+        return min(self.figures) < self.figures[0]
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON data."""
+        """Convert the facts of a run on text to JSON data."""
         return {
             "improved": self.is_improved,
-            "fitting_perplexity_per_word": [round(value, 3) for value in self.perplexities],
-            "words": self.words,
+            "fitting_perplexity_per_word": [round(value, 3) for value in self.figures],
+            "words": self.n_read,
             "seconds": round(self.seconds, 1),
             "rank": self.rank,
             "trained_parameters": self.trained,
@@ -578,33 +682,82 @@ def finetune(
         BundleError: the model or the state is damaged, or scores of the result fail the checks.
         ScoringError: training diverges, or the state cannot be saved.
     """
-    config = read_unit_config(Folder(places.source))
-    model = load_unit_model(places.source, name, places.device, context_cache_bytes=0)
-    writer = UnitWriter(model, config)
-    assert isinstance(model.scorer, DecoderScorer)
-    base = model.scorer.decoder.tensors  # type: ignore[union-attr]
-    rank = choose_rank(model, options)
-    trained = model
-    if rank and options.bfloat16:
-        trained = load_unit_model(places.source, name, places.device, "bfloat16", context_cache_bytes=0)
-    trainable = make_trainable(trained, options, rank)
-    run = Finetuner(trainable, writer, texts, options, places.state)
+    source = SourceModel.load(places.source, name, places.device)
+    rank = choose_rank(source.model, options)
+    trainable = source.make_trainable(options, rank)
+    run = Finetuner(trainable, source.writer, texts, options, places.state)
     progress = run.run(name)
     found = Finetuned(
-        places.source, progress.perplexities, progress.words, progress.seconds, rank,
+        places.source, progress.figures, progress.n_read, progress.seconds, rank,
         sum(parameter.numel() for parameter in run.parameters),
     )  # fmt: skip
     if not found.is_improved:
         return found
-    tensors = {key: tensor.cpu() for key, tensor in trainable.merge(base).items()}
-    foreign = reopen(places.source, config, tensors)
     adaptation = {**asdict(options), **found.to_dict(), **note}
-    source = {**foreign.source, "sha256": foreign.digest(), "adaptation": adaptation}
-    config = replace(config, source=source)
-    merged = make_model(config, tensors, model.divider.tokenizer, context_cache_bytes=0)
-    sentences = [words for words in texts.fitting if fits(merged, words)][:CHOSEN_BY]
-    check_and_write(replace(foreign, source=source), config, merged, sentences, places.output)
+    source.write(trainable, texts.fitting, places.output, adaptation)
     return replace(found, folder=places.output)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceModel:
+    """An imported model that is to be trained further."""
+
+    folder: Path
+    config: UnitConfig
+    model: UnitLanguageModel
+    writer: UnitWriter
+    device: str
+
+    @classmethod
+    def load(cls, folder: Path, name: str, device: str) -> SourceModel:
+        """Load a model from its folder.
+
+        Raises:
+            ConfigError: the model is run by another library.
+            BundleError: the model is damaged.
+        """
+        config = read_unit_config(Folder(folder))
+        model = load_unit_model(folder, name, device, context_cache_bytes=0)
+        return cls(folder, config, model, UnitWriter(model, config), device)
+
+    def make_trainable(self, options: RunOptions, rank: int) -> Trainable:
+        """A network to train; see the function ``make_trainable``."""
+        model = self.model
+        if rank and options.bfloat16:
+            model = load_unit_model(self.folder, model.name, self.device, "bfloat16", context_cache_bytes=0)
+        return make_trainable(model, options, rank)
+
+    def merge(self, trainable: Trainable) -> UnitLanguageModel:
+        """The trained model, on the device of the source."""
+        assert isinstance(self.model.scorer, DecoderScorer)
+        tensors = trainable.merge(self.model.scorer.decoder.tensors)  # type: ignore[union-attr]
+        return self._make(self.config, tensors)
+
+    def _make(self, config: UnitConfig, tensors: Mapping[str, Tensor]) -> UnitLanguageModel:
+        tokenizer = self.model.divider.tokenizer
+        return make_model(config, tensors, tokenizer, self.model.name, context_cache_bytes=0)
+
+    def write(
+        self, trainable: Trainable, texts: Sequence[Words], folder: Path, adaptation: Mapping[str, Any]
+    ) -> None:
+        """Write the trained model as an import writes it, after the same checks.
+
+        Args:
+            texts: words in the model's form of texts, of which some are used for the checks.
+            adaptation: what the configuration records of the training.
+
+        Raises:
+            BundleError: scores of the result fail the checks.
+        """
+        assert isinstance(self.model.scorer, DecoderScorer)
+        base: Mapping[str, Tensor] = self.model.scorer.decoder.tensors  # type: ignore[union-attr]
+        tensors = {key: tensor.cpu() for key, tensor in trainable.merge(base).items()}
+        foreign = reopen(self.folder, self.config, tensors)
+        source = {**foreign.source, "sha256": foreign.digest(), "adaptation": adaptation}
+        config = replace(self.config, source=source)
+        merged = self._make(config, tensors)
+        sentences = [words for words in texts if fits(merged, words)][:CHOSEN_BY]
+        check_and_write(replace(foreign, source=source), config, merged, sentences, folder)
 
 
 def per_word_perplexity(folder: Path, name: str, sentences: Sequence[Words], purpose: str) -> float:

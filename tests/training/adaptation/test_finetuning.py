@@ -21,9 +21,8 @@ from rescorer.trie import build_trie
 from rescorer.types import Weights
 from rescorer.units.automodel import AutoModelConfig
 from rescorer.units.files import UnitConfig, load_unit_model, make_model, read_unit_config
-from rescorer.units.importing import import_model, score_alone
+from rescorer.units.importing import score_alone
 from rescorer.units.recurrent import RecurrentConfig
-from rescorer.units.toolkits import read_source
 from rescorer_training import finetuning
 from rescorer_training.cli import main
 from rescorer_training.finetuning import (
@@ -40,7 +39,7 @@ from rescorer_training.progress import ProgressTask
 from rescorer_training.recipe.bundles import BundleParts, make_bundle
 from tests.support.domain_text import write_domain_text
 from tests.support.tiny_models import write_arpa
-from tests.support.unit_models import LetterTokenizer, unit_model, write_letter_model
+from tests.support.unit_models import LetterTokenizer, unit_model, write_letter_bundle
 
 words = st.sampled_from(["a", "ab", "abc", "b", "on", "abcdefg", "é"])
 sentences = st.lists(st.lists(words, min_size=1, max_size=4).map(tuple), min_size=1, max_size=6)
@@ -58,9 +57,8 @@ def recurrent_model(kind="lstm", end=2):
 
 
 def loss_of(trainable, writer, batch):
-    return sum_losses(
-        trainable.network, *writer.pad([writer.write(words) for words in batch], torch.device("cpu"))
-    )
+    part = writer.pad([writer.write(words) for words in batch], torch.device("cpu"))
+    return sum_losses(trainable.network, *part).sum()
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "lstm", "gru", "elman"])
@@ -131,17 +129,17 @@ def finetune_letters(options=LOW_RANK, state=None, **texts):
 def test_learns_and_leaves_the_best_weights(options):
     run = finetune_letters(options)
     progress = run.run("letters")
-    before, *after = progress.perplexities
+    before, *after = progress.figures
     assert min(after) < 0.8 * before
     run._validate(HeldStop(), ProgressTask())
-    assert progress.perplexities[-1] == pytest.approx(min(after))
+    assert progress.figures[-1] == pytest.approx(min(after))
 
 
 def test_training_stops_when_held_out_text_gets_worse():
     run = finetune_letters(FinetuningOptions(rank=3, words=4000, learning_rate=0.1), fitting=[("é",) * 3])
     progress = run.run("letters")
     assert progress.without_gain == 2
-    assert progress.words < 4000
+    assert progress.n_read < 4000
 
 
 def test_a_stopped_run_continues_exactly(tmp_path, monkeypatch):
@@ -160,7 +158,7 @@ def test_a_stopped_run_continues_exactly(tmp_path, monkeypatch):
     monkeypatch.undo()
     again = finetune_letters(state=state)
     assert again.progress.step == 2
-    assert again.run("letters").perplexities == whole.progress.perplexities
+    assert again.run("letters").figures == whole.progress.figures
     for one, other in zip(again.parameters, whole.parameters, strict=True):
         assert torch.equal(one, other)
     with pytest.raises(ConfigError, match="rank was 3, is 2"):
@@ -211,20 +209,8 @@ def test_refuses_texts_of_which_nothing_is_scored():
 def bundle(tmp_path_factory):
     """A bundle of a model of letters."""
     pytest.importorskip("tokenizers")
-    folder = tmp_path_factory.mktemp("source")
-    source = write_letter_model(folder / "llama")
-    config = json.loads((source / "config.json").read_text())
-    (source / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 200}))
-    (source / "LICENSE").write_text("Do with it what you like.\n")
-    import_model(read_source("hf", source), folder / "units", [("the", "old", "man")])
-    (folder / "valid.txt").write_text("the old man\n")
-    parts = {
-        "ngrams": {}, "networks": {}, "units": {"llm": folder / "units"}, "tests": {},
-        "weights": Weights("default", {"acoustic": 1.0}, {"mixture": 0.1}),
-        "validation": folder / "valid.txt", "normaliser": Normaliser(),
-    }  # fmt: skip
-    make_bundle(BundleParts("toy", 1, **parts), folder / "toy" / "1")
-    return folder / "toy" / "1"
+    weights = Weights("default", {"acoustic": 1.0}, {"mixture": 0.1})
+    return write_letter_bundle(tmp_path_factory.mktemp("source"), weights)
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def describe_models(report: AdaptationReport) -> Iterator[str]:
     for name, model in report.adapted.units.items():
         how = f"LoRA of rank {model.rank}" if model.rank else "all weights"
         yield (
-            f"{name}: {how}, {model.trained:,} trained parameters, read {model.words:,} words in "
+            f"{name}: {how}, {model.trained:,} trained parameters, read {model.n_read:,} words in "
             f"{model.seconds / 60:.1f} min"
             + ("" if model.is_improved else "; left as it was, because held-out text did not improve")
         )
@@ -212,8 +212,8 @@ class UnitTraining:
         from rescorer_training.finetuning import FinetuningOptions  # imports torch
 
         return FinetuningOptions(
-            training.epochs, self.units_words, self.rank, self.alpha, self.units_rate, self.bfloat16,
-            PATIENCE, training.seed,
+            training.epochs, self.rank, self.alpha, self.units_rate, self.bfloat16, PATIENCE, training.seed,
+            self.units_words,
         )  # fmt: skip
 
 

@@ -81,6 +81,10 @@ COMMANDS = {
         "reranking:reranker_command",
         "Train a reranker: a small model that scores hypotheses by features of their whole list.",
     ),
+    "finetune": _command(
+        "reranking:finetune_command",
+        "Train a model in pieces of words further on lists, so that ranking by it makes fewer word errors.",
+    ),
     "lists": _command(
         "reranking:lists_app",
         "Make n-best lists with references, for training where there are few real ones.",

@@ -1,4 +1,4 @@
-"""Commands that train rerankers, and that make the lists to train them on."""
+"""Commands that train rerankers and language models on lists, and that make lists to train on."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rescorer.errors import ConfigError, FormatError, pluralise
 from rescorer.evaluation import list_errors
 from rescorer.evaluation.error_rate import CountingSettings
+from rescorer.evaluation.list_errors import Selection
 from rescorer.evaluation.scored_lists import score_lists
 from rescorer.formats.io.text_io import is_stream, write_text
 from rescorer.formats.jsonlines import writer
 from rescorer.pipeline import Rescorer
+from rescorer.runtime import use_threads
 from rescorer.terminal.evaluation_options import (
     CacheOptions,
     RankedListOptions,
@@ -27,11 +29,12 @@ from rescorer.terminal.evaluation_options import (
     make_list_reader,
 )
 from rescorer.terminal.list_options import ListInputOptions
-from rescorer.terminal.options import BundleOption, DeviceOption, expand_options
+from rescorer.terminal.options import BundleOption, DeviceOption, SelectionOptions, expand_options
 from rescorer.terminal.program import PLAIN_HELP, SOME_REJECTED, Rejections, check_output_path
-from rescorer.terminal.tables import print_out, to_markdown
+from rescorer.terminal.tables import FoldingTable, print_out, to_markdown
 from rescorer.types import NBestList, Weights
-from rescorer_training.cli.options import JsonOption, NormaliserOption, SeedOption, make_table
+from rescorer_training.cli.bundles import keep_states
+from rescorer_training.cli.options import JsonOption, NormaliserOption, SeedOption, ThreadsOption, make_table
 from rescorer_training.corpus import choose_normaliser, count_words
 from rescorer_training.lists import patterns, speech
 from rescorer_training.lists.text import ListImitator
@@ -39,6 +42,9 @@ from rescorer_training.progress import option, track
 from rescorer_training.reranker import training
 from rescorer_training.reranker.arrays import encode_lists
 from rescorer_training.reranker.training import RerankerReport, TrainingLists
+
+if TYPE_CHECKING:
+    from rescorer_training.list_finetuning import ListOptions, ListReport
 
 Section = tuple[str, list[list[str]]]
 """A title, and the rows of a table. The first row has the headings."""
@@ -264,19 +270,204 @@ def score_files(
     first_pass: Weights | None,
     counting: CountingSettings,
     rejected: Rejections,
+    selection: Selection = list_errors.ALL,
 ) -> TrainingLists:
     """Score the lists of files. Lists that cannot be scored are rejected.
 
     Raises:
         FormatError: no list is left.
     """
-    scored, errors = score_lists(rescorer, lists, base, first_pass, counting)
+    scored, errors = score_lists(rescorer, lists, base, first_pass, counting, selection)
     for error in errors:
         rejected.add(error)
     if not scored:
         rejected.report()
         raise FormatError("no list could be used for training", file=", ".join(files))
     return TrainingLists(scored, base, list(rescorer.models))
+
+
+@dataclass(frozen=True, slots=True)
+class ListTraining:
+    """The training of a model in pieces of words on lists."""
+
+    model: str | None = option(None, "Model to train. Default: the only one in pieces of words.")
+    epochs: int = option(4, "Largest number of passes over the lists.", min=1)
+    hypotheses: int = option(
+        10,
+        "Largest number of hypotheses of a list that training reads: those with the highest totals, and the "
+        "one with the fewest errors. The held-out lists are ranked as a whole.",
+        min=2,
+    )
+    likelihood: float = option(
+        0.01,
+        "Weight of the likelihood per piece of the hypothesis with the fewest errors, next to the expected "
+        "number of errors. It keeps the model a language model.",
+        min=0.0,
+    )
+    rank: int | None = option(
+        None,
+        "Rank of the matrices that LoRA trains; 0: all weights are trained. Default: 16, or 0 for recurrent "
+        "networks and decoders of at most 20 million parameters.",
+        min=0,
+    )
+    alpha: float | None = option(
+        None, "LoRA: the change is multiplied by this over the rank. Default: twice the rank."
+    )
+    learning_rate: float | None = option(
+        None, "Peak learning rate. Default: 1e-3 with LoRA, 3e-4 for all weights."
+    )
+    bfloat16: bool = option(
+        False, "LoRA: multiply the weights that stay in bfloat16, for processors that are fast at it."
+    )
+    force: bool = option(False, "Write the bundle even if the gain may be chance.", "--force")
+    resume: bool = option(False, "Continue a command that was stopped.")
+    seed: SeedOption = 1
+    device: DeviceOption = "cpu"
+    threads: ThreadsOption = None
+
+    def to_options(self) -> ListOptions:
+        """Make the options of the runs; raises ConfigError if a value is out of range."""
+        from rescorer_training.list_finetuning import ListOptions  # imports torch
+
+        values = {
+            field.name: getattr(self, field.name) for field in fields(ListOptions) if field.name != "patience"
+        }
+        return ListOptions(**values)
+
+
+BundleOutputOption = Annotated[
+    Path,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="NAME/VERSION",
+        help="Folder of the bundle to write: a copy of --bundle with the trained model.",
+    ),
+]
+
+
+@expand_options
+def finetune_command(
+    files: Annotated[list[str], typer.Argument(metavar="LISTS…", help="N-best lists with references.")],
+    bundle: BundleOption,
+    output: BundleOutputOption,
+    *,
+    training: ListTraining,
+    options: RankedListOptions,
+    selection: SelectionOptions,
+    cache: CacheOptions,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a model in pieces of words further on lists, so that ranking by it makes fewer word errors.
+
+    Example: rescorer-train finetune lists.jsonl --bundle llm/1 --weights tuned.json -o llm/2
+
+    It minimises the expected number of errors under the posteriors of the hypotheses (minimum word error rate
+    training). Weights are not tuned again: training, judgement and the new bundle have the same ones, so
+    tune them before, on other lists. Each fold of the lists is ranked by a model that was trained on the
+    other folds, a fifth of which says when to stop. Only if these held-out lists then have fewer errors, by
+    more than chance, than before and than the first pass, a model is trained on all lists and written.
+    """
+    # deferred, because importing torch takes seconds
+    from rescorer_training import list_finetuning
+    from rescorer_training.adaptation import check_output
+    from rescorer_training.finetuning import SourceModel
+
+    check_output(output)
+    wanted = training.to_options()
+    rescorer = cache.load_rescorer(bundle, training.device)
+    options.text.apply(rescorer.ranker)
+    weights = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
+    name = list_finetuning.choose_model(rescorer.bundle, training.model, weights)
+    if training.threads:
+        use_threads(training.threads)
+    rejected = Rejections()
+    lists = read_files(files, options.reference, options.lists, rejected)
+    options.check_streams(lists, weights, files[0])
+    scored = score_files(
+        files, lists, rescorer, weights, options.parse_first_pass(), options.counting.settings(), rejected,
+        selection.selection(),
+    ).scored  # fmt: skip
+    rejected.report()
+    entry = rescorer.bundle.manifest["models"][name]
+    source = SourceModel.load(rescorer.bundle.files.path / entry["path"], name, training.device)
+    preparer = list_finetuning.ListPreparer(rescorer, source.writer, name, weights, wanted)
+    states = output.with_name(f".{output.name}.finetuning")  # where a stopped command leaves its states
+    with keep_states(states, True, resume=training.resume):
+        run = list_finetuning.ListFinetuning(
+            rescorer, source, preparer.prepare(scored), weights, wanted, states
+        )
+        report, found = run.cross_validate(), None
+        if report.is_better or training.force:
+            found = run.publish(report, output)
+    is_written = found is not None and found.is_improved
+    if as_json:
+        facts = {**report.to_dict(), "written": is_written, "rejected": len(rejected)}
+        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+    else:
+        print_out(make_error_table(report), "", *describe_training(report))
+        if is_written:
+            typer.echo(f"{output}: written, with {name} trained on all lists")
+        elif found is not None:
+            typer.echo(
+                "not written: trained on all lists, the model does not improve those by which it stops"
+            )
+        else:
+            typer.echo("not written (see --force)")
+    if rejected:
+        raise typer.Exit(SOME_REJECTED)
+
+
+def make_error_table(report: ListReport) -> FoldingTable:
+    """Make a table of held-out error rates: of the first pass, and of the model before and after."""
+    from rescorer_training.list_finetuning import SYSTEMS
+
+    title = f"held-out error rates of {report.judgement.n_lists:,} lists, weights {report.weights.name!r}"
+    drawn, expected = report.bootstrap, ("", *(f"{value:.3f}" for value in report.expected))
+    return make_table(
+        ["system", "WER %", "95 %", "saved, points", "p", "expected errors"],
+        (
+            [
+                name,
+                list_errors.format_percent(float(drawn.rates[index])),
+                list_errors.format_interval(drawn.interval(index)),
+                list_errors.format_gain(gain),
+                list_errors.format_p(gain.p_value) if gain.interval.is_finite else "-",
+                expected[index],
+            ]
+            for index, name in enumerate(SYSTEMS)
+            for gain in [drawn.gain(0, index)]
+        ),
+        title,
+    )
+
+
+def describe_training(report: ListReport) -> Iterator[str]:
+    """Yield lines about the judgement, the runs and the lists from which nothing was learnt."""
+    judgement, runs = report.judgement, report.in_folds
+    p_value = (
+        f" ({list_errors.describe_p(judgement.gain.p_value)})" if judgement.gain.interval.is_finite else ""
+    )
+    yield f"{report.explain()}{p_value}"
+    changed = report.bootstrap.gain(1, 2)
+    chance = f", {list_errors.describe_p(changed.p_value)}" if changed.interval.is_finite else ""
+    yield f"after against before: {list_errors.format_gain(changed)} points{chance}"
+    if report.n_seen:
+        yield (
+            f"warning: the weights were tuned on {report.n_seen:,} of these lists, or models trained: error "
+            "rates may be too low"
+        )
+    yield from judgement.caveats()
+    yield f"cross-validation: {report.folds}"
+    how = f"LoRA of rank {runs[0].rank}" if runs[0].rank else "all weights"
+    improved = sum(run.is_improved for run in runs)
+    yield (
+        f"{report.model}: {how}, {runs[0].trained:,} trained parameters, "
+        f"{sum(run.seconds for run in runs) / 60:.1f} min; improved in {improved} of {len(runs)} folds, and "
+        "left as it was in the others"
+    )
+    for reason, count in report.skipped.items():
+        yield f"not trained on: {pluralise(count, 'list')} ({reason})"
 
 
 TextsArgument = Annotated[
