@@ -25,7 +25,15 @@ from rescorer.evaluation.significance import Result, Significance, judge_rows
 from rescorer.evaluation.statistics import Gain
 from rescorer.evaluation.systems import FIRST_PASS, Comparison, build_row
 from rescorer.formats.io.text_io import check_target
-from rescorer.models.bundle import TEXT, WEIGHTS, Bundle, list_model_files, publish, read_bundle
+from rescorer.models.bundle import (
+    TEXT,
+    WEIGHTS,
+    Bundle,
+    list_model_files,
+    list_phrase_files,
+    publish,
+    read_bundle,
+)
 from rescorer.models.language_model import LanguageModel
 from rescorer.models.network_files import LICENCE_FILE, NETWORK_FILES
 from rescorer.models.neural import load_model
@@ -614,7 +622,7 @@ def copy_models(
 
 
 def write_settings(bundle: Bundle, folder: Path, change: Callable[[Weights], Weights]) -> list[str]:
-    """Write the normaliser and the weights sets of the adapted bundle.
+    """Write the normaliser, the lists of phrases and the weights sets of the adapted bundle.
 
     Everything that was learnt with the models of the source is left out: rerankers, sets other than
     ``default`` that use rerankers, confidences, and held-out error rates.
@@ -625,7 +633,9 @@ def write_settings(bundle: Bundle, folder: Path, change: Callable[[Weights], Wei
     Returns:
         The names of the sets from which something was left out.
     """
-    shutil.copyfile(bundle.files.path / TEXT, folder / TEXT)
+    for file in (TEXT, *list_phrase_files(bundle.manifest).values()):
+        (folder / file).parent.mkdir(exist_ok=True)
+        shutil.copyfile(bundle.files.path / file, folder / file)
     (folder / WEIGHTS).mkdir()
     for name, weights in bundle.weights.items():
         if weights.rerankers and name != DEFAULT:

@@ -40,7 +40,7 @@ from rescorer.evaluation.scored_lists import MeasuredList, order_by_decision, sc
 from rescorer.evaluation.statistics import Bootstrap, bootstrap, choose_units
 from rescorer.evaluation.systems import FIRST_PASS
 from rescorer.evaluation.tuning import Judgement, judge
-from rescorer.models.bundle import RERANKERS, TEXT, WEIGHTS, Bundle, publish
+from rescorer.models.bundle import PHRASES, RERANKERS, TEXT, WEIGHTS, Bundle, publish
 from rescorer.pipeline import Rescorer
 from rescorer.ranking import log_posteriors, posteriors
 from rescorer.scoring.options import RescoreOptions
@@ -587,7 +587,7 @@ class ListFinetuning:
 
         def fill(partial: Path) -> dict[str, Any]:
             for file in bundle.manifest["files"]:
-                if file != TEXT and not file.startswith((f"{WEIGHTS}/", f"{RERANKERS}/")):
+                if file != TEXT and not file.startswith((f"{WEIGHTS}/", f"{PHRASES}/", f"{RERANKERS}/")):
                     source = folder / file.removeprefix(prefix) if file.startswith(prefix) else None
                     (partial / file).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(source or bundle.files.path / file, partial / file)

@@ -109,13 +109,15 @@ def republish(bundle, folder, change):
     return folder
 
 
-def test_weights_sets_keep_what_does_not_depend_on_models(adapt, bundle, tmp_path):
+def test_weights_sets_and_phrases_keep_what_does_not_depend_on_models(adapt, bundle, tmp_path):
     def add_weights(partial, _):
         own = {"streams": {"acoustic": 0.5}, "lm": {"mixture": 3.0}, "word": -1.0, "empty": -5.0}
         plain = {"streams": {"acoustic": 1.0}, "lm": {"ngram": 2.0}}
         own |= {"mixture": {"ngram": 0.9, "neural": 0.1}, "tuned_on": ["ab"], "held_out": {"wer": 5.0}}
         for name, values in (("own", own), ("plain", plain)):
             (partial / "weights" / f"{name}.json").write_text(json.dumps(values))
+        (partial / "phrases").mkdir()
+        (partial / "phrases" / "animals.txt").write_text("a zebra\n")
 
     source = republish(bundle, tmp_path / "more" / "1", add_weights)
     _, facts, _ = adapt(source)
@@ -127,6 +129,7 @@ def test_weights_sets_keep_what_does_not_depend_on_models(adapt, bundle, tmp_pat
     assert weights["own"] == replace(old["own"], mixture=weights["own"].mixture, held_out={})
     assert weights["plain"] == old["plain"]
     assert facts["stale_weights"] == ["own"]
+    assert (tmp_path / "new" / "1" / "phrases" / "animals.txt").read_text() == "a zebra\n"
 
 
 def test_ngram_that_cannot_be_read_back_stays_beside(adapt, bundle, monkeypatch):

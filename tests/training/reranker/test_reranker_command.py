@@ -226,6 +226,13 @@ def test_warns_of_base_weights_that_were_tuned_on_the_lists(run, lists_file, ngr
     assert "tuned on 64 of these 64 lists" in run("tune", lists_file, *again, "--weights", tuned)[2]
 
 
+def test_reads_the_rules_by_which_texts_are_compared(run, lists_file, ngram_bundle, tmp_path):
+    code, _, err = train(
+        run, lists_file, ngram_bundle, tmp_path / "m" / "1", "--normaliser", tmp_path / "none.json"
+    )
+    assert (code, "none.json" in err) == (2, True)
+
+
 def test_rejects_lists_that_lack_a_stream_of_others(run, ngram_bundle, tmp_path):
     lists = make_lists()
     for hypothesis in lists[7]["hypotheses"]:

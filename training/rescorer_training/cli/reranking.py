@@ -181,6 +181,7 @@ def reranker_command(
     """
     counting = options.counting.settings()
     rescorer = cache.load_rescorer(bundle, device)
+    options.text.apply(rescorer.ranker)
     training.check_output(wanted.output, rescorer.bundle, wanted.name)
     page_file = wanted.output.with_suffix(".md")
     _make_folder(page_file.parent)
