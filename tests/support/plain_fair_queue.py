@@ -22,7 +22,9 @@ class PlainFairQueue:
         firsts: dict[str, tuple[str, int, int]] = {}
         for entry in self.waiting:
             firsts.setdefault(entry[0], entry)
-        client, number, cost = min(firsts.values(), key=lambda entry: (self.tags[entry[0]], entry[1]))
+        return self.serve(*min(firsts.values(), key=lambda entry: (self.tags[entry[0]], entry[1])))
+
+    def serve(self, client: str, number: int, cost: int) -> tuple[str, int, int]:
         self.waiting.remove((client, number, cost))
         self.virtual_time = max(self.virtual_time, self.tags[client])
         self.tags[client] += cost

@@ -303,18 +303,27 @@ class Batcher:
                 return items
 
     async def _next_overtaking(self) -> list[WorkItem]:
-        """Wait until short items of a light client are next and may overtake a batch, and take them.
+        """Wait until it is the turn of short items of a light client that may overtake a batch; take them.
 
         Other lanes take them too. But when one batch of a heavy client is being scored, the other lane has
         another, which waits for its end.
         """
         while True:
-            kind = self._queue.next_kind() if self._pool.n_overtakable else None
-            if kind is None or kind.is_long or not self._is_light(self._queue.next_client()):
-                self._changed.clear()
-                await self._changed.wait()
-            elif items := self._take(int(self.long_tokens)):
+            if self._pool.n_overtakable and (items := self._take_overtaking()):
                 return items
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _take_overtaking(self) -> list[WorkItem]:
+        budget, kind = int(self.long_tokens), self._queue.next_kind()
+        if kind is not None and not kind.is_long and self._is_light(self._queue.next_client()):
+            return self._take(budget)
+        items = self._queue.take_equal(
+            budget, lambda client, kind: not kind.is_long and self._is_light(client)
+        )
+        for item in items:
+            item.overtakes = True
+        return self._begin(items)
 
     def _is_light(self, client: Hashable, more: float = 0.0) -> bool:
         """Whether a client wants little, compared with the clients that most of the work belongs to.

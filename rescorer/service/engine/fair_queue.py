@@ -14,7 +14,7 @@ import heapq
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -46,6 +46,8 @@ class Work(NamedTuple):
 NO_WORK = Work()
 
 
+MAX_EQUALS = 64
+"""Largest number of clients with equal tags among which one is looked for."""
 MAX_REMEMBERED_CLIENTS = 1024
 """If more clients than this are remembered, those that no longer influence future tags are forgotten."""
 
@@ -161,6 +163,26 @@ class FairQueue(Generic[Item]):
         """Remove and return the next items if they are of this kind and fit into ``budget`` together."""
         return self._take(kind, budget, 0, accepts) if kind == self.next_kind() else []
 
+    def take_equal(self, budget: int, accepts: Callable[[Hashable, Hashable], bool]) -> list[Item]:
+        """Remove and return an item of an accepted client and kind, if it is this client's turn, too.
+
+        Of clients with equal tags, the one that came first is next. This does not wait for those before. At
+        most ``MAX_EQUALS`` clients are looked at.
+
+        Returns:
+            One item of at most the size ``budget``, or none.
+        """
+        firsts = {kind: flow for kind in list(self._heaps) if (flow := self._first_flow(kind))}
+        tag = min((flow.tag for flow in firsts.values()), default=0)
+        for kind in firsts:
+            for flow in itertools.islice(self._find_equals(kind, tag), MAX_EQUALS):
+                entry = next((one for one in flow.entries[kind] if not self._is_finished(one.item)), None)
+                if entry and entry.size <= budget and accepts(flow.client, kind):
+                    while flow.entries[kind][0] is not entry:
+                        self._pop(flow, kind)
+                    return [self._serve(flow, kind)]
+        return []
+
     def next_client(self) -> Hashable:
         """Return the client of the next item; None if nothing is waiting."""
         flow = self._first_flow(self.next_kind())
@@ -233,13 +255,29 @@ class FairQueue(Generic[Item]):
             entry = flow.entries[kind][0]
             if len(items) >= at_least and (entry.size > budget or not accepts(flow.client)):
                 break
-            items.append(entry.item)
-            self._pop(flow, kind)
-            self._virtual_time = max(self._virtual_time, flow.tag)
-            flow.tag += entry.cost
             budget -= entry.size
-            self.taken_cost += entry.cost
+            items.append(self._serve(flow, kind))
         return items
+
+    def _serve(self, flow: Flow[Item], kind: Hashable) -> Item:
+        """Remove and return the first item of a client and kind, at its cost."""
+        entry = flow.entries[kind][0]
+        item = entry.item
+        self._pop(flow, kind)
+        self._virtual_time = max(self._virtual_time, flow.tag)
+        flow.tag += entry.cost
+        self.taken_cost += entry.cost
+        return item
+
+    def _find_equals(self, kind: Hashable, tag: int) -> Iterator[Flow[Item]]:
+        """Yield the flows with a tag, the smallest of all, that have items of a kind."""
+        heap, places = self._heaps[kind], [0]
+        while places:
+            place = places.pop()
+            if place < len(heap) and heap[place][0] <= tag:  # so may be those below it
+                if heap[place][2].tag == tag:
+                    yield heap[place][2]
+                places += 2 * place + 1, 2 * place + 2
 
     def _first_flow(self, kind: Hashable) -> Flow[Item] | None:
         """Return the flow with the smallest tag among those with unfinished items of a kind."""
@@ -352,6 +390,10 @@ class TwoLevelQueue(Generic[Item]):
         costs = self._normal.costs_before(client, work, expected, overtaken)
         urgent = min(self._urgent.waiting_cost, sum(costs.values()) + work.cost)
         return {**costs, URGENT: urgent} if urgent else costs
+
+    def take_equal(self, budget: int, accepts: Callable[[Hashable, Hashable], bool]) -> list[Item]:
+        """Remove and return an item of the next level; see ``FairQueue.take_equal``."""
+        return self._take_by(lambda level: level.take_equal(budget, accepts))
 
     def _take_by(self, take: Callable[[FairQueue[Item]], list[Item]]) -> list[Item]:
         level = self._next_level()

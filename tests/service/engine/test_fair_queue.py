@@ -80,6 +80,41 @@ def test_predicts_what_precedes_new_items(operations, client, costs, equal):
         assert abs(predicted - actual) <= sum(largest.values())
 
 
+@given(operations, st.sets(st.sampled_from("abcd")))
+def test_an_accepted_client_need_not_wait_for_others_with_the_same_tag(operations, accepted):
+    queue: FairQueue[tuple[str, int, int]] = FairQueue()
+    twin = PlainFairQueue()
+    for number, (operation, name, value) in enumerate(operations):
+        entry = (name, number, value)
+        if operation == "put":
+            queue.put(entry, value, client=name)
+            twin.put(*entry)
+        elif operation == "take" and twin.waiting:
+            assert queue.take(1) == [twin.take()]
+    least = min((twin.tags[client] for client, _, _ in twin.waiting), default=0)
+    firsts = {client: (client, *rest) for client, *rest in reversed(twin.waiting)}
+    expected = [one for one in firsts.values() if one[0] in accepted and twin.tags[one[0]] == least]
+    found = queue.take_equal(99, lambda client, kind: client in accepted)
+    assert set(found) <= set(expected)
+    assert len(found) == bool(expected)
+    for entry in found:
+        twin.serve(*entry)
+    while twin.waiting:
+        assert queue.take(1) == [twin.take()]
+    assert queue.take_equal(99, lambda client, kind: True) == queue.take(1) == []
+
+
+def test_an_equal_item_is_taken_only_if_it_fits_and_is_not_finished():
+    finished = {"own 1"}
+    queue: FairQueue[str] = FairQueue(lambda item: item in finished)
+    queue.put("other", 5, client="a")
+    for number in (1, 2):
+        queue.put(f"own {number}", 5, client="b", size=number)
+    assert queue.take_equal(1, lambda client, kind: client == "b") == []
+    assert queue.take_equal(2, lambda client, kind: client == "b") == ["own 2"]
+    assert (queue.take(9), len(queue)) == (["other"], 0)
+
+
 def test_predicts_by_turn_and_not_by_all_that_waits():
     queue: FairQueue[str] = FairQueue()
     for _ in range(200):

@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections import Counter
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -86,6 +87,24 @@ def test_a_newcomer_is_answered_while_the_batches_of_another_client_are_full(ser
         assert not own.done()
         server.scorer.gate.set()
         assert all(call.result().lists for call in (*held, own))
+
+
+def test_a_newcomer_is_answered_while_the_batches_of_many_clients_are_full(server):
+    with ExitStack() as stack:
+        stubs = []
+        for _ in range(8):
+            channel, stub = connect(server)
+            stack.enter_context(channel)
+            stubs.append(stub)
+        *flooding, one, other = stubs
+        held = [stub.Rescore.future(make_request(*[SLOW] * 10)) for stub in flooding]
+        wait_until(lambda: server.in_flight == 60)
+        assert server.scorer.entered.wait(10)
+        for modest in (one, other):  # as early as the flooding clients whose turn it is
+            assert len(modest.Rescore(make_request(QUICK), timeout=10).lists) == 1
+        assert not any(call.done() for call in held)
+        server.scorer.gate.set()
+        assert all(call.result().lists for call in held)
 
 
 @given(
