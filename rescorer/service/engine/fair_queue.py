@@ -163,7 +163,7 @@ class FairQueue(Generic[Item]):
         """Remove and return the next items if they are of this kind and fit into ``budget`` together."""
         return self._take(kind, budget, 0, accepts) if kind == self.next_kind() else []
 
-    def take_equal(self, budget: int, accepts: Callable[[Hashable, Hashable], bool]) -> list[Item]:
+    def take_equal(self, budget: int, accepts: Callable[[Hashable, Any], bool]) -> list[Item]:
         """Remove and return an item of an accepted client and kind, if it is this client's turn, too.
 
         Of clients with equal tags, the one that came first is next. This does not wait for those before. At
@@ -391,7 +391,7 @@ class TwoLevelQueue(Generic[Item]):
         urgent = min(self._urgent.waiting_cost, sum(costs.values()) + work.cost)
         return {**costs, URGENT: urgent} if urgent else costs
 
-    def take_equal(self, budget: int, accepts: Callable[[Hashable, Hashable], bool]) -> list[Item]:
+    def take_equal(self, budget: int, accepts: Callable[[Hashable, Any], bool]) -> list[Item]:
         """Remove and return an item of the next level; see ``FairQueue.take_equal``."""
         return self._take_by(lambda level: level.take_equal(budget, accepts))
 
