@@ -237,9 +237,9 @@ def scale_shares(start: Sequence[float], index: int, share: float) -> tuple[floa
     others = sum(
         weight for place, weight in enumerate(start) if place != index
     )  # 1 - start[index] is rounded
-    scaled = [
-        weight * (1.0 - share) / others if others else (1.0 - share) / (len(start) - 1) for weight in start
-    ]
+    # divided first: tiny weights lose their digits when they are multiplied
+    parts = [weight / others if others else 1.0 / (len(start) - 1) for weight in start]
+    scaled = [part * (1.0 - share) for part in parts]
     scaled[index] = share
     return tuple(round(weight, 12) for weight in scaled)
 
