@@ -170,7 +170,7 @@ def test_processes_end_when_the_supervisor_is_killed(server):
 
 
 def test_sigterm_lets_calls_finish_in_all_front_ends(tmp_path):
-    texts = tuple(Hypothesis(f"the cat sat on the mat number {i} of many") for i in range(400))
+    texts = tuple(Hypothesis(f"the cat sat on the mat number {i} of many") for i in range(200))
     long = [NBestList(f"u{i}", texts, {"acoustic": (-1.0,) * len(texts)}) for i in range(8)]
     # The kernel decides which front end gets a connection: each must have room for all calls.
     room = ("--max-in-flight-tokens", "4000000")
