@@ -172,7 +172,7 @@ class FairQueue(Generic[Item]):
         Returns:
             One item of at most the size ``budget``, or none.
         """
-        firsts = {kind: flow for kind in list(self._heaps) if (flow := self._first_flow(kind))}
+        firsts = self._first_flows()
         tag = min((flow.tag for flow in firsts.values()), default=0)
         for kind in firsts:
             for flow in itertools.islice(self._find_equals(kind, tag), MAX_EQUALS):
@@ -190,7 +190,7 @@ class FairQueue(Generic[Item]):
 
     def next_kind(self) -> Hashable:
         """Return the kind of the next item; None if nothing is waiting."""
-        firsts = {kind: flow for kind in list(self._heaps) if (flow := self._first_flow(kind))}
+        firsts = self._first_flows()
         return min(
             firsts, key=lambda kind: (firsts[kind].tag, firsts[kind].entries[kind][0].number), default=None
         )
@@ -278,6 +278,10 @@ class FairQueue(Generic[Item]):
                 if heap[place][2].tag == tag:
                     yield heap[place][2]
                 places += 2 * place + 1, 2 * place + 2
+
+    def _first_flows(self) -> dict[Hashable, Flow[Item]]:
+        """Return the first flow of each kind that has unfinished items."""
+        return {kind: flow for kind in list(self._heaps) if (flow := self._first_flow(kind))}
 
     def _first_flow(self, kind: Hashable) -> Flow[Item] | None:
         """Return the flow with the smallest tag among those with unfinished items of a kind."""
