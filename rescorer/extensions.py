@@ -197,6 +197,12 @@ class Phrases(Component):
         n_words = sum(n * (len(prepared.words[i]) + 1) for i, n in n_readings.items() if n > 1)
         return n_words + len(prepared.history) * (1 + n_words // MAX_PART_WORDS) if n_words else 0
 
+    def steps_to_rank(self, prepared: PreparedList, weights: Weights) -> int:
+        """Count the hypotheses with phrases, whose scores are corrected one by one."""
+        found: Sequence[Sequence[PhraseMatch]] = prepared.notes.get(self.name, ())
+        n_corrected = sum(map(bool, found))
+        return n_corrected * (STEPS_PER_CORRECTION + STEPS_PER_CORRECTED_MODEL * len(self.bundle.model_kinds))
+
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
         """Add the credits, and change earlier columns so that unknown words of phrases count as known."""
         found: Sequence[Sequence[PhraseMatch]] = scored.prepared.notes.get(self.name, ())
@@ -216,6 +222,12 @@ class Phrases(Component):
                     for name in gains.keys() & columns.keys():
                         columns[name][index] += gains[name]
         columns[PHRASES] = np.array([math.fsum(match.credit for match in matches) for matches in found])
+
+
+STEPS_PER_CORRECTION = 1_600
+"""Steps that take as long as comparing the phrases of one hypothesis with its scores, whatever its length."""
+STEPS_PER_CORRECTED_MODEL = 800
+"""Further steps for each model."""
 
 
 def max_generated_words(words: Sequence[int]) -> int:
