@@ -222,14 +222,14 @@ def test_an_answer_of_a_web_server_that_never_ends_is_bounded(rescore, monkeypat
 
     monkeypatch.setattr(storage_module, "MAX_BODY_BYTES", 100_000)
     monkeypatch.setattr(storage_module, "ANSWER_S", 0.5)
-    storage_module._web_options.cache_clear()
+    storage_module._client_options.cache_clear()
     server = HTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
         code, _, err = rescore(f"http://127.0.0.1:{server.server_port}/in.jsonl")
     finally:
-        storage_module._web_options.cache_clear()
+        storage_module._client_options.cache_clear()
         server.shutdown()
         thread.join()
         server.server_close()
