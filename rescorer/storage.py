@@ -162,7 +162,7 @@ def explain(error: Exception, url: str) -> OSError | None:
     if names & NO_ANSWER:
         reason = _first_line(error)
         if "TimeoutError" in names and protocol_of(url) in WEB:
-            reason = f"it was silent for {SILENCE_S:g} s, or took {ANSWER_S:g} s for one answer"
+            reason = f"it was silent for {SILENCE_S:g} s"
         return OSError(errno.ETIMEDOUT, f"the storage does not answer: {reason}")
     if isinstance(error, KeyError):  # a header or a field that libraries take for granted
         return OSError(errno.EPROTO, f"the storage fails: its answer has no {_first_line(error)}")
@@ -211,7 +211,8 @@ RETRIES = 2
 MAX_BODY_BYTES = 64 << 20
 """Largest body of an answer that is read at once, which is a block or a listing."""
 SILENCE_S, ANSWER_S = 60.0, 300.0
-"""Longest time in which a web server sends nothing, and in which it or S3 sends a whole answer, in seconds."""
+"""Longest time in which a web server sends nothing, and in which it or S3 sends the headers of an answer, or
+its body, in seconds."""
 
 
 class _BoundedBody:
@@ -245,7 +246,7 @@ class _BoundedBody:
 
 @asynccontextmanager
 async def _answering() -> AsyncIterator[None]:
-    """Allow the ``async with`` block ``ANSWER_S``. The error is none of those after which clients try again."""
+    """Allow the ``async with`` block ``ANSWER_S``. Clients do not try again after this error."""
     import asyncio
 
     import aiohttp
@@ -267,17 +268,18 @@ def _client_options(protocol: str) -> dict[str, Any]:
 
         class BoundedResponse(aiohttp.ClientResponse):
             async def start(self, connection: Any) -> aiohttp.ClientResponse:
-                await super().start(connection)
+                async with _answering():
+                    await super().start(connection)
                 self.content = _BoundedBody(self.content)  # type: ignore[assignment]
                 return self
 
-        timeout = aiohttp.ClientTimeout(ANSWER_S, sock_connect=SILENCE_S, sock_read=SILENCE_S)
+        timeout = aiohttp.ClientTimeout(None, sock_connect=SILENCE_S, sock_read=SILENCE_S)
         return {"client_kwargs": {"response_class": BoundedResponse, "timeout": timeout}}
     if protocol in S3:
         import fsspec
         from aiobotocore.httpsession import AIOHTTPSession
 
-        class BoundedSession(AIOHTTPSession):  # type: ignore[misc]
+        class BoundedSession(AIOHTTPSession):
             async def send(self, request: Any) -> Any:
                 is_streamed, request.stream_output = request.stream_output, True
                 async with nullcontext() if request.body else _answering():  # to send may take long

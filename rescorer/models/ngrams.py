@@ -237,16 +237,16 @@ def _place_in_turn(keys_low: np.ndarray, pilots: np.ndarray, is_free: np.ndarray
     fitting, places, slots = _find_fitting(keys_low, pilots, is_free)
     columns = zip(pilots[places].tolist(), fitting.tolist(), *(one.tolist() for one in slots), strict=True)
     found: dict[int, int] = {}
-    free = memoryview(is_free)  # faster for single slots
+    free: memoryview[int] = memoryview(is_free)  # type: ignore[arg-type]  # faster for single slots
     for pilot, wishes in groupby(columns, key=itemgetter(0)):  # ``is_free`` is that of the first pilot
         wanted = {
             bucket: wish
             for _, bucket, *wish in wishes
-            if bucket not in found and all([free[slot] for slot in wish])
+            if bucket not in found and all(free[slot] for slot in wish)
         }
         claims = {slot: bucket for bucket, wish in wanted.items() for slot in wish}
         for bucket, wish in wanted.items():
-            if all([claims[slot] == bucket for slot in wish]):
+            if all(claims[slot] == bucket for slot in wish):
                 found[bucket] = pilot
                 for slot in wish:
                     free[slot] = False
