@@ -243,15 +243,22 @@ def _cast_floats(dtype: torch.dtype, tensors: Mapping[str, torch.Tensor]) -> dic
     }
 
 
+DRAWS = frozenset(
+    {Tensor.normal_, Tensor.uniform_, nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_}
+)
+"""Functions that fill a new tensor with random numbers."""
+
+
 class _NoDraws(TorchFunctionMode):
     """In the ``with`` block, new networks get zeros for random weights, which would take long to draw."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if func in (Tensor.normal_, Tensor.uniform_):
-            return args[0].zero_()
-        return func(*args, **(kwargs or {}))
+        if func not in DRAWS:
+            return func(*args, **(kwargs or {}))
+        with torch.no_grad():
+            return (args[0] if args else (kwargs or {})["tensor"]).zero_()
 
 
 def load_model(folder: Path | Folder) -> tuple[NeuralModel, Vocabulary]:
