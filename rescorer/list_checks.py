@@ -13,6 +13,8 @@ from rescorer.unread_scores import find_unread_fields, name_fields
 
 MAX_PREVIOUS_WORDS = 1000
 """Largest number of words of previous utterances that models and rerankers read: the newest ones."""
+MAX_PREVIOUS_CHARS = 65_536
+"""Largest number of characters of previous utterances that are looked at: the newest ones."""
 CUT_STEP = 16
 """If previous utterances are too long, the oldest are left out: a multiple of this number, if possible. The
 first utterance that is read then stays the same for several requests of a growing conversation, so that
@@ -31,29 +33,38 @@ def normalise_previous(
 ) -> tuple[SpokenWords, ...]:
     """Return the canonical words of the newest utterances, oldest first, at most ``MAX_PREVIOUS_WORDS``.
 
-    Utterances without canonical words are left out. If the newest utterance with words exceeds the limit by
-    itself, its last words are returned.
+    Only the last ``MAX_PREVIOUS_CHARS`` are looked at. Utterances without canonical words are left out. If
+    the newest utterance with words exceeds the limit by itself, its last words are returned.
 
     Args:
         normalise: returns the canonical words of a text, which are those of its tokens one after the other.
     """
     newest: list[SpokenWords] = []
-    n_words, first = 0, len(previous)
-    while first and n_words < MAX_PREVIOUS_WORDS:
-        words = _last_words(previous[first - 1].text, normalise, MAX_PREVIOUS_WORDS - n_words + 1)
+    n_words, first, left = 0, len(previous), MAX_PREVIOUS_CHARS
+    while first and n_words < MAX_PREVIOUS_WORDS and left > 0:
+        text = _last_chars(previous[first - 1].text, left)
+        words = _last_words(text, normalise, MAX_PREVIOUS_WORDS - n_words + 1)
         if n_words + len(words) > MAX_PREVIOUS_WORDS:
             break
         newest.append(SpokenWords(words, previous[first - 1].confidence))
         n_words += len(words)
-        first -= 1
-    if not n_words and first:  # the newest utterance with words is too long
-        words = _last_words(previous[first - 1].text, normalise, MAX_PREVIOUS_WORDS)[-MAX_PREVIOUS_WORDS:]
+        first, left = first - 1, left - len(previous[first - 1].text)
+    if not n_words and first and left > 0:  # the newest utterance with words is too long
+        text = _last_chars(previous[first - 1].text, left)
+        words = _last_words(text, normalise, MAX_PREVIOUS_WORDS)[-MAX_PREVIOUS_WORDS:]
         return (SpokenWords(words, previous[first - 1].confidence),)
     surplus = -first % CUT_STEP  # up to the next place at which a long past may be cut
     kept = newest[: len(newest) - surplus] if surplus < len(newest) else newest
     if not any(spoken.words for spoken in kept):
         kept = newest
     return tuple(spoken for spoken in reversed(kept) if spoken.words)
+
+
+def _last_chars(text: str, n: int) -> str:
+    """Return the last characters of a text, from the beginning of a token on, unless they are all of one."""
+    if len(text) <= n:
+        return text
+    return text[-n:] if len(whole := text[-n - 1 :].split(maxsplit=1)) < 2 else whole[1]
 
 
 def _last_words(text: str, normalise: Callable[[str], Words], enough: int) -> Words:

@@ -10,8 +10,8 @@ import errno
 import glob
 import io
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -162,7 +162,7 @@ def explain(error: Exception, url: str) -> OSError | None:
     if names & NO_ANSWER:
         reason = _first_line(error)
         if "TimeoutError" in names and protocol_of(url) in WEB:
-            reason = f"it was silent for {SILENCE_S:g} s, or took {ANSWER_S:g} s for one answer"
+            reason = f"it was silent for {SILENCE_S:g} s"
         return OSError(errno.ETIMEDOUT, f"the storage does not answer: {reason}")
     if isinstance(error, KeyError):  # a header or a field that libraries take for granted
         return OSError(errno.EPROTO, f"the storage fails: its answer has no {_first_line(error)}")
@@ -209,32 +209,89 @@ RETRIES = 2
 
 
 MAX_BODY_BYTES = 64 << 20
-"""Largest body of a web server's answer that is read at once, which is a block or a listing."""
+"""Largest body of an answer that is read at once, which is a block or a listing."""
 SILENCE_S, ANSWER_S = 60.0, 300.0
-"""Longest time in which a web server sends nothing, and in which it sends a whole answer, in seconds."""
+"""Longest time in which a web server sends nothing, and in which it or S3 sends the headers of an answer, or
+its body, in seconds."""
+
+
+class _BoundedBody:
+    """The body of an answer. To read all of it at once fails if it is too large, or arrives too slowly.
+
+    Args:
+        content: aiohttp's stream of the body.
+    """
+
+    def __init__(self, content: Any) -> None:
+        self._content = content
+
+    async def read(self, n: int = -1) -> bytes:
+        import aiohttp
+
+        if n >= 0:
+            return bytes(await self._content.read(n))
+        body = bytearray()
+        async with _answering():
+            async for part in self._content.iter_any():
+                body += part
+                if len(body) > MAX_BODY_BYTES:
+                    raise aiohttp.ClientError(
+                        f"it sends more than {MAX_BODY_BYTES:,} bytes where a part was asked for"
+                    )
+        return bytes(body)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
+
+@asynccontextmanager
+async def _answering() -> AsyncIterator[None]:
+    """Allow the ``async with`` block ``ANSWER_S``. Clients do not try again after this error."""
+    import asyncio
+
+    import aiohttp
+
+    try:
+        async with asyncio.timeout(ANSWER_S) as timeout:
+            yield
+    except TimeoutError:
+        if not timeout.expired():
+            raise
+        raise aiohttp.ClientError(f"it took more than {ANSWER_S:g} s for one answer") from None
 
 
 @cache
-def _web_options() -> dict[str, Any]:
-    """Options of the client of web servers, whose default is to read bodies into memory without bounds."""
-    import aiohttp
+def _client_options(protocol: str) -> dict[str, Any]:
+    """Options of a client that bound answers; by default, clients read them into memory without bounds."""
+    if protocol in WEB:
+        import aiohttp
 
-    class BoundedResponse(aiohttp.ClientResponse):
-        async def read(self) -> bytes:
-            if self._body is None:
-                body = bytearray()
-                async for part in self.content.iter_any():
-                    body += part
-                    if len(body) > MAX_BODY_BYTES:
-                        self.close()
-                        raise aiohttp.ClientPayloadError(
-                            f"it sends more than {MAX_BODY_BYTES:,} bytes where a part was asked for"
-                        )
-                self._body = bytes(body)
-            return self._body
+        class BoundedResponse(aiohttp.ClientResponse):
+            async def start(self, connection: Any) -> aiohttp.ClientResponse:
+                async with _answering():
+                    await super().start(connection)
+                self.content = _BoundedBody(self.content)  # type: ignore[assignment]
+                return self
 
-    timeout = aiohttp.ClientTimeout(ANSWER_S, sock_connect=SILENCE_S, sock_read=SILENCE_S)
-    return {"client_kwargs": {"response_class": BoundedResponse, "timeout": timeout}}
+        timeout = aiohttp.ClientTimeout(None, sock_connect=SILENCE_S, sock_read=SILENCE_S)
+        return {"client_kwargs": {"response_class": BoundedResponse, "timeout": timeout}}
+    if protocol in S3:
+        import fsspec
+        from aiobotocore.httpsession import AIOHTTPSession
+
+        class BoundedSession(AIOHTTPSession):
+            async def send(self, request: Any) -> Any:
+                is_streamed, request.stream_output = request.stream_output, True
+                async with nullcontext() if request.body else _answering():  # to send may take long
+                    response = await super().send(request)
+                response.raw.content = _BoundedBody(response.raw.content)
+                if not is_streamed:
+                    await response.content
+                return response
+
+        configured = fsspec.config.conf.get(protocol, {}).get("config_kwargs", {})
+        return {"config_kwargs": {"http_session_cls": BoundedSession, **configured}}
+    return {}
 
 
 def open_filesystem(url: str) -> Any:
@@ -250,8 +307,7 @@ def open_filesystem(url: str) -> Any:
     try:
         import fsspec
 
-        options = _web_options() if protocol in WEB else {}
-        filesystem = fsspec.filesystem(protocol, use_listings_cache=False, **options)
+        filesystem = fsspec.filesystem(protocol, use_listings_cache=False, **_client_options(protocol))
     except ImportError as error:
         missing = "pip install gcsfs" if "gcsfs" in str(error) else "pip install 'rescorer[storage]'"
         raise ConfigError(f"{url}: object storage needs another package: {missing}") from None

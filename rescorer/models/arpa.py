@@ -7,6 +7,7 @@ the format before its models, which mentions ``\data\``, ``\1-grams:`` and ``\en
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -160,6 +161,9 @@ class WordIds:
     def add(self, words: Iterable[bytes]) -> np.ndarray:
         """Return the id of each word, (n,) int32; a new word gets the next id."""
         ids, aliases, self._index = self.ids, self._aliases, None
+        words = list(words)
+        if aliases.keys().isdisjoint(words):
+            return np.array([ids.setdefault(word, len(ids)) for word in words], dtype=np.int32)
         return np.array(
             [i if (i := aliases.get(word)) is not None else ids.setdefault(word, len(ids)) for word in words],
             dtype=np.int32,
@@ -275,11 +279,14 @@ def split_lines(text: bytes) -> tuple[TokenBytes, np.ndarray, np.ndarray, np.nda
     """
     text = _tidy(text) if any(space in text for space in RARE_SPACES) else text.strip() + b"\n"
     data = np.frombuffer(text, np.uint8)
-    ends = np.flatnonzero((data == SPACE) | (data == TAB) | (data == NEWLINE))
+    ends = np.flatnonzero(data <= SPACE)
+    spaces = data.take(ends)
+    if not (is_space := (spaces == SPACE) | (spaces == NEWLINE) | (spaces == TAB)).all():
+        ends, spaces = ends[is_space], spaces[is_space]  # other control characters are parts of words
     starts = np.concatenate([[0], ends[:-1] + 1])
     if (starts == ends).any():
         return split_lines(_tidy(text))
-    return TokenBytes(text), starts, ends, np.flatnonzero(data.take(ends) == NEWLINE)
+    return TokenBytes(text), starts, ends, np.flatnonzero(spaces == NEWLINE)
 
 
 def _tidy(text: bytes) -> bytes:
@@ -617,8 +624,10 @@ def _parse_or_explain(stream: BinaryIO, section: _Section, words: WordIds, n_ngr
 def _parse(text: bytes, order: int, words: WordIds) -> ArpaOrder:
     """Parse lines like ``parse_ngrams``, but also raise ValueError for values that no model has."""
     ids, values = parse_ngrams(text, order, words)
-    values[np.isneginf(values)] = LOG10_ZERO
-    if not (np.abs(values) < np.finfo(np.float32).max).all() or (values[:, 0] > 0).any():
+    if values.min() == -math.inf:
+        values[np.isneginf(values)] = LOG10_ZERO
+    largest = np.finfo(np.float32).max
+    if not (values.min() > -largest and values.max() < largest) or values[:, 0].max() > 0:
         raise ValueError("not the logarithm of a probability")
     return ArpaOrder(ids, values)
 
@@ -629,7 +638,7 @@ def _empty(size: int, order: int, dtype: type[np.floating]) -> ArpaOrder:
 
 
 def _check_unigrams(stream: BinaryIO, unigrams: ArpaOrder) -> None:
-    if len(unigrams.ids) != len(np.unique(unigrams.ids)):
+    if np.bincount(unigrams.ids[:, 0], minlength=1).max() > 1:
         raise BundleError(f"{stream.name}: one of its unigrams occurs twice")
 
 

@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from rescorer.errors import BundleError, ConfigError
 from rescorer.formats.io.text_io import replace_file
@@ -242,6 +243,24 @@ def _cast_floats(dtype: torch.dtype, tensors: Mapping[str, torch.Tensor]) -> dic
     }
 
 
+DRAWS = frozenset(
+    {Tensor.normal_, Tensor.uniform_, nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_}
+)
+"""Functions that fill a new tensor with random numbers."""
+
+
+class _NoDraws(TorchFunctionMode):
+    """In the ``with`` block, new networks get zeros for random weights, which would take long to draw."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func not in DRAWS:
+            return func(*args, **(kwargs or {}))
+        with torch.no_grad():
+            return (args[0] if args else (kwargs or {})["tensor"]).zero_()
+
+
 def load_model(folder: Path | Folder) -> tuple[NeuralModel, Vocabulary]:
     """Load a model in float32 and evaluation mode.
 
@@ -253,7 +272,8 @@ def load_model(folder: Path | Folder) -> tuple[NeuralModel, Vocabulary]:
     files = folder if isinstance(folder, Folder) else Folder(folder)
     config = read_config(files)
     vocabulary = read_vocabulary(files, config)
-    model = NeuralModel(config)
+    with _NoDraws():
+        model = NeuralModel(config)
     load_weights(model, files)
     for name, value in model.named_buffers():
         if name in PROBABILITIES and not 0 <= value.min() <= value.max() <= MAX_PROBABILITY:

@@ -24,7 +24,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, repeat
+from itertools import groupby, repeat
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,8 +86,10 @@ MAX_PILOT = 0xFFFF
 MAX_SEED = 0xFF
 KEYS_PER_BUCKET = 4
 KEYS_PER_SLOT = 0.95
-FEW_BUCKETS = 32
+FEW_BUCKETS = 512
 """Once so few buckets are left without a pilot, many pilots are tried at once."""
+MAX_PAIRS = 1 << 16
+"""Largest number of pairs of a bucket and a pilot that are tried at once."""
 
 
 class PerfectHash(NamedTuple):
@@ -171,78 +174,118 @@ def build_perfect_hash(keys: np.ndarray) -> tuple[PerfectHash, np.ndarray]:
 
 
 def _find_pilots(keys: np.ndarray, seed: int) -> np.ndarray:
-    """Find a pilot for each bucket, (2^b,) uint16, beginning with the largest buckets."""
+    """Find a pilot for each bucket, (2^b,) uint16, beginning with the largest buckets.
+
+    Every bucket gets the first pilot that gives all its keys slots that are free and distinct. Of several
+    buckets that want a slot at the same pilot, the last has it, and the others need another pilot.
+    """
     bits, n_slots = count_bucket_bits(len(keys)), count_slots(len(keys))
     buckets, low = divide_hash(keys, seed, bits)
     by_bucket = np.sort((buckets << 32) | low)
     if (by_bucket[1:] == by_bucket[:-1]).any():
         raise SlotsNotFound
-    low = by_bucket & LOW_32
+    low = by_bucket.astype(np.uint32)
     sizes = np.bincount(buckets, minlength=1 << bits)
     first = np.cumsum(sizes) - sizes
     pilots = np.zeros(1 << bits, dtype=np.uint16)
-    is_taken = np.zeros(n_slots, dtype=bool)
-    claims = np.empty(n_slots, dtype=np.int32)  # which pending bucket wants a slot, in the current round
+    is_free, n_free = np.ones(n_slots, dtype=bool), n_slots
+    claims = np.empty(n_slots, dtype=np.int32)  # which pending bucket wants a slot, at the current pilot
     for size in range(int(sizes.max()), 0, -1):
         pending, pilot = np.flatnonzero(sizes == size), 0
         keys_low = low.take(first.take(pending) + np.arange(size)[:, None])
         while len(pending):
-            if len(pending) <= FEW_BUCKETS:
-                pilot = _skip_pilots(keys_low, pilot, is_taken)
             if pilot > MAX_PILOT:
                 raise SlotsNotFound
-            fitting, slots = _find_fitting(keys_low, np.int64(pilot), is_taken)
-            in_order = np.ascontiguousarray(slots.T)
-            claims[in_order] = fitting[:, None]  # of several buckets that want a slot, the last has it
-            won = (claims.take(slots) == fitting).all(axis=0)
-            placed = fitting[won]
-            pilots[pending[placed]] = pilot
-            is_taken[slots[:, won]] = True
+            if len(pending) > FEW_BUCKETS:
+                n_pilots = 1
+                placed = _place_all(keys_low, pilot, is_free, claims)
+                pilots[pending.take(placed)] = pilot
+            else:
+                n_tries = (n_slots / n_free) ** size  # expected for the slots that are free
+                n_pilots = int(min(n_tries, MAX_PAIRS // len(pending), MAX_PILOT + 1 - pilot))
+                found = _place_in_turn(keys_low, np.arange(pilot, pilot + n_pilots), is_free)
+                placed = np.fromiter(found, np.int64)
+                pilots[pending.take(placed)] = np.fromiter(found.values(), np.int64)
+            n_free -= size * len(placed)
             is_pending = np.ones(len(pending), dtype=bool)
             is_pending[placed] = False
-            pending, pilot = pending[is_pending], pilot + 1
+            pending, pilot = pending[is_pending], pilot + n_pilots
             keys_low = keys_low.compress(is_pending, axis=1)
     return pilots
 
 
-def _find_fitting(
-    keys_low: np.ndarray, pilot: np.int64, is_taken: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Find the buckets that a pilot suits, because it gives all their keys free and distinct slots.
+def _place_all(keys_low: np.ndarray, pilot: int, is_free: np.ndarray, claims: np.ndarray) -> np.ndarray:
+    """Give the keys of buckets the slots that a pilot chooses, and mark these as taken.
 
     Args:
         keys_low: (K, B) low bits of the K keys of each of B buckets.
 
     Returns:
-        (F,) indices of these buckets, and (K, F) the slots of their keys.
+        (P,) indices of the buckets whose keys have slots now.
     """
-    fitting, found = np.arange(keys_low.shape[1]), np.empty((0, keys_low.shape[1]), dtype=np.int64)
-    for low in keys_low:  # most buckets fail with their first key
-        slots = choose_slots(low.take(fitting), pilot, len(is_taken))
-        fits = ~is_taken.take(slots) & (slots != found).all(axis=0)
-        fitting, found = fitting[fits], np.vstack([found, slots]).compress(fits, axis=1)
-    return fitting, found
+    fitting, _, slots = _find_fitting(keys_low, np.array([pilot]), is_free)
+    claims[np.stack(slots, axis=1)] = fitting[:, None]
+    won = np.logical_and.reduce([claims.take(one) == fitting for one in slots])
+    for one in slots:
+        is_free[one[won]] = False
+    placed: np.ndarray = fitting[won]
+    return placed
 
 
-def _skip_pilots(keys_low: np.ndarray, pilot: int, is_taken: np.ndarray) -> int:
-    """Find the first pilot, from ``pilot`` on, that suits one of the buckets; ``MAX_PILOT`` + 1 if none does.
+def _place_in_turn(keys_low: np.ndarray, pilots: np.ndarray, is_free: np.ndarray) -> dict[int, int]:
+    """Do the same for several pilots, one after the other; return the pilot of each bucket that is placed."""
+    fitting, places, slots = _find_fitting(keys_low, pilots, is_free)
+    columns = zip(pilots[places].tolist(), fitting.tolist(), *(one.tolist() for one in slots), strict=True)
+    found: dict[int, int] = {}
+    free: memoryview[int] = memoryview(is_free)  # type: ignore[arg-type]  # faster for single slots
+    for pilot, wishes in groupby(columns, key=itemgetter(0)):  # ``is_free`` is that of the first pilot
+        wanted = {
+            bucket: wish
+            for _, bucket, *wish in wishes
+            if bucket not in found and all(free[slot] for slot in wish)
+        }
+        claims = {slot: bucket for bucket, wish in wanted.items() for slot in wish}
+        for bucket, wish in wanted.items():
+            if all(claims[slot] == bucket for slot in wish):
+                found[bucket] = pilot
+                for slot in wish:
+                    free[slot] = False
+    return found
+
+
+def _find_fitting(
+    keys_low: np.ndarray, pilots: np.ndarray, is_free: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Find the buckets that pilots suit, because they give all their keys free and distinct slots.
 
     Args:
-        keys_low: (K, B) low bits of the K keys of each of B buckets.
+        keys_low: (K, B) uint32, low bits of the K keys of each of B buckets.
+        pilots: (P,) ascending.
+
+    Returns:
+        (F,) indices of the buckets and (F,) of the pilots, ordered by pilots, then by buckets; and the slots
+        of the keys, K times (F,).
     """
-    n_pilots = 16
-    while pilot <= MAX_PILOT:
-        pilots = np.arange(pilot, min(pilot + n_pilots, MAX_PILOT + 1))
-        tried = np.broadcast_to(pilots[:, None], (len(pilots), keys_low.shape[1]))
-        slots = [choose_slots(low, tried, len(is_taken)) for low in keys_low]
-        fits = ~np.logical_or.reduce([is_taken.take(one) for one in slots])
-        for one, other in combinations(slots, 2):
-            fits &= one != other
-        suits = fits.any(axis=1)
-        if suits.any():
-            return pilot + int(suits.argmax())
-        pilot, n_pilots = pilot + n_pilots, min(4 * n_pilots, 1024)
-    return MAX_PILOT + 1
+    spreads = ((pilots * PILOT_FACTOR + PILOT_OFFSET) & LOW_32).astype(np.uint32)
+
+    def choose(low: np.ndarray, spread: np.ndarray) -> np.ndarray:  # as ``choose_slots``, in fewer bytes
+        spread = np.multiply(low * spread, np.uint64(len(is_free)), dtype=np.uint64)
+        spread >>= np.uint64(32)
+        return spread.view(np.int64)
+
+    slots = choose(keys_low[0], spreads[:, None]).ravel()  # most buckets fail with their first key
+    fitting = np.flatnonzero(is_free.take(slots))
+    found = [slots.take(fitting)]
+    places, fitting = np.divmod(fitting, keys_low.shape[1])
+    for low in keys_low[1:]:
+        slots = choose(low.take(fitting), spreads.take(places))
+        fits = is_free.take(slots)
+        for other in found:
+            fits &= slots != other
+        kept = np.flatnonzero(fits)
+        fitting, places = fitting.take(kept), places.take(kept)
+        found = [one.take(kept) for one in (*found, slots)]
+    return fitting, places, found
 
 
 LN_10 = math.log(10.0)

@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+import torch
 
 from rescorer import Rescorer
 from rescorer.errors import BundleError, ConfigError
@@ -141,12 +142,15 @@ def test_rejects_an_unavailable_device(folder):
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_loads_the_network_that_was_saved(tmp_path, tied):
-    model, vocabulary = random_network(tied=tied, layers=2)
+@pytest.mark.parametrize("kind", ["lstm", "gru", "elman"])
+def test_loads_the_network_that_was_saved_without_drawing_weights(tmp_path, kind, tied):
+    model, vocabulary = random_network(kind=kind, tied=tied, layers=2)
     save_model(model, vocabulary, tmp_path)
+    random_state = torch.get_rng_state()
     loaded, words = load_model(tmp_path)
     assert words == vocabulary
     assert all((a == b).all() for a, b in zip(model.parameters(), loaded.parameters(), strict=True))
+    assert torch.equal(torch.get_rng_state(), random_state)
 
 
 def test_rejects_a_vocabulary_that_does_not_fit_the_network(tmp_path):

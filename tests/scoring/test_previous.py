@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from rescorer import Hypothesis, InvalidList, NBestList, Rescorer, Utterance, Weights
 from rescorer.formats.jsonlines import read_lists
-from rescorer.list_checks import CUT_STEP, MAX_PREVIOUS_WORDS, join_history, join_words, normalise_previous
+from rescorer.list_checks import (
+    CUT_STEP,
+    MAX_PREVIOUS_CHARS,
+    MAX_PREVIOUS_WORDS,
+    join_history,
+    join_words,
+    normalise_previous,
+)
 from rescorer.models.neural import NeuralLanguageModel
 from rescorer.models.ngram_files import read_ngram
 from rescorer.runtime import ContextWords
@@ -96,6 +103,25 @@ def test_only_the_end_of_a_long_utterance_is_normalised(sizes):
     counted.clear()
     normalise_previous([Utterance("a " * 100_000)], count_words)
     assert sum(counted) <= 2 * MAX_PREVIOUS_WORDS + 1
+
+
+def test_no_more_is_normalised_of_endless_tokens_than_the_newest_characters():
+    """A token of megabytes took half a minute."""
+    counted: list[int] = []
+
+    def normalise(text: str) -> tuple[str, ...]:
+        counted.append(len(text))
+        return tuple(word.lower() for word in text.split())
+
+    assert normalise_previous([Utterance("A" * 4_000_000), Utterance("b c")], normalise)[1].words == (
+        "b",
+        "c",
+    )
+    normalise_previous([Utterance(f"{i} " + "A" * 60_000) for i in range(60)], normalise)
+    assert sum(counted) <= 2 * MAX_PREVIOUS_CHARS + 3
+    half = "A" * (MAX_PREVIOUS_CHARS // 2)
+    ((words, _),) = normalise_previous([Utterance(f"x {half} {half} b")], normalise)
+    assert words == (half.lower(), "b")
 
 
 @given(st.lists(sentences, max_size=4), sentences)

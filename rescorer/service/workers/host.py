@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import errno
 import json
 import os
 import socket
@@ -99,13 +100,13 @@ class LoadedModels:
         use_threads(self._threads)
         try:
             scorer = self._load(folder, self._device)
-        except OSError as error:  # such as EIO; the disk may recover
-            reason = os.strerror(error.errno) if error.errno else "input/output error"
-            raise BundleError(f"{folder}: cannot be read: {reason}") from None
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise BundleError(f"{folder}: needs more memory than there is on {self._device}") from None
+            if not isinstance(error, OSError):
                 raise
-            raise BundleError(f"{folder}: needs more memory than there is on {self._device}") from None
+            reason = os.strerror(error.errno) if error.errno else "input/output error"  # the disk may recover
+            raise BundleError(f"{folder}: cannot be read: {reason}") from None
         score_all(scorer, WARM_UP)
         self._scorers[label] = scorer
         release_freed_memory()
@@ -230,12 +231,18 @@ class ScoringThread:
             turn.result.set_exception(error)
 
 
+NO_MEMORY = "can't allocate memory", "Cannot allocate memory", "failed to map segment"
+"""What torch says if it gets no memory, the system if a file cannot be mapped, and the linker if a library
+cannot be."""
+
+
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether Python, or torch on any device, could not get memory."""
+    """Whether Python, torch on any device, or the system could not get memory."""
     return (
         isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
         or type(error).__name__ == "OutOfMemoryError"
-        or "can't allocate memory" in str(error)
+        or any(text in str(error) for text in NO_MEMORY)
     )
 
 

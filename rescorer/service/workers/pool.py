@@ -559,8 +559,11 @@ class WorkerPool:
 
     @property
     def n_alive(self) -> int:
-        """Number of workers that can score: they have loaded their bundles, and are not stopped."""
-        return sum(worker.alive and worker not in self._stopped_since for worker in self._in_service)
+        """Number of workers that can score: they have loaded bundles, and are not stopped."""
+        return sum(
+            worker.alive and worker not in self._stopped_since and bool(worker.labels or not self._loaded)
+            for worker in self._in_service
+        )
 
     @property
     def ready_in_s(self) -> float:
@@ -766,7 +769,8 @@ class WorkerPool:
 
         If a bundle cannot be loaded, because it is missing on disk, try again until it can be, or until the
         pool unloads it. Meanwhile the worker is not in service, unless no other worker is: then it serves the
-        bundles that it has. A bundle that has killed its worker comes last.
+        bundles that it has, and those that are loaded from now on. A bundle that has killed its worker comes
+        last.
         """
         reported: set[str] = set()
         for delay_s in reload_delays():
@@ -776,7 +780,7 @@ class WorkerPool:
             await self._try_to_load(worker, harmless or lacking, reported)
             if not worker.alive:
                 raise WorkerLost("a worker has died")
-            if worker.labels and not self.n_alive:
+            if (worker.labels or reported) and not self.n_alive:
                 break
             if reported:
                 await asyncio.sleep(delay_s)

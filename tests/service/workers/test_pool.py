@@ -217,6 +217,25 @@ def test_a_missing_bundle_does_not_keep_a_restarted_worker_from_loading_others(m
     asyncio.run(check())
 
 
+def test_a_worker_that_has_lost_all_bundles_loads_new_ones(monkeypatch):
+    """It waited for the lost bundle, and so did every later load: a new version never came into service."""
+    monkeypatch.setattr(pool_module, "RELOAD_DELAY_S", 0.001)
+
+    async def check():
+        pool, worker, lost = await start_pool_with_one_worker()
+        await pool.unload("m/2")
+        worker.missing.add("m/1")
+        async with pool.acquire():
+            worker.alive = False
+        await wait_for(lambda: lost)
+        async with asyncio.timeout(20):
+            await pool.load("m/2", Path("m/2"))
+        assert (pool.n_alive, worker.labels, pool.why_lost("m/2")) == (1, {"m/2"}, "")
+        await pool.stop()
+
+    asyncio.run(check())
+
+
 def test_delays_between_attempts_to_load_grow():
     delays = list(itertools.islice(pool_module.reload_delays(), 2000))
     assert delays == [1, 2, 4, 8, 16, *[30] * 1995]
