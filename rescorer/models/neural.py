@@ -371,10 +371,6 @@ def project_words(network: StepNetwork, ids: Tensor) -> Tensor:
     return inputs
 
 
-BLOCK_NODES = {"cpu": 256, "cuda": 1 << 30}
-"""Largest number of nodes that are advanced at once: on a CPU, so few that the gates stay in its cache."""
-
-
 def read_recurrently(
     network: StepNetwork,
     trie: HypothesisTrie,
@@ -417,22 +413,14 @@ def read_recurrently(
     vectors = torch.empty(trie.n_nodes, network.output_size, device=device)
     vectors[: trie.n_roots], state = after[0], after[1:]
     sizes = np.diff(trie.level_bounds).tolist()
-    block_nodes = BLOCK_NODES[device.type]
     rows_above = to_device(trie.parent_in_level, device).split(sizes)
     words = to_device(place[trie.node_word], device).split(sizes)
     for rows, word, level in zip(rows_above[1:], words[1:], trie.levels(), strict=True):
-        blocks = []
-        for node in range(level.start, level.stop, block_nodes):
-            pause()
-            block = slice(node - level.start, node - level.start + block_nodes)
-            nodes = slice(node, min(node + block_nodes, level.stop))
-            gates = inputs.index_select(0, word[block])  # many times as fast as inputs[...]
-            if added is not None:
-                gates += added.at_level(nodes)
-            before = tuple(part.index_select(0, rows[block]) for part in state)
-            vectors[nodes], after = network.step(gates, before)
-            blocks.append(after)
-        state = blocks[0] if len(blocks) == 1 else tuple(map(torch.cat, zip(*blocks, strict=True)))
+        pause()
+        gates = inputs.index_select(0, word)  # many times as fast as inputs[...]
+        if added is not None:
+            gates += added.at_level(level)
+        vectors[level], state = network.step(gates, tuple(part.index_select(0, rows) for part in state))
     return vectors
 
 
