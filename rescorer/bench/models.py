@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import math
 import os
+import resource
+import shlex
+import statistics
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, quote
 from rescorer.models import ngrams
 from rescorer.models.bundle import Bundle, ModelKind
 from rescorer.models.kernels import linear
@@ -240,6 +244,59 @@ def measure_plain_model(
         if clock() - start >= seconds:
             break
     return words / (clock() - start)
+
+
+TEXTS = "{texts}"
+"""Stands in the command of a peer for the file of sentences."""
+MAX_PEER_MESSAGE = 500  # bytes of a failing peer's standard error that are shown
+
+
+def measure_peer_command(
+    command: str, sentences: Sequence[Words], folder: Path, runs: int = 1, processor_time: bool = False
+) -> float:
+    """Measure the words per second of another program that scores the sentences, counting ``</s>`` as a word.
+
+    The time is that of the whole program, including its start. Its output is discarded.
+
+    Args:
+        command: a command without a shell's syntax. It reads the sentences, one per line, from standard
+            input, or from the file whose path replaces ``{texts}``.
+        folder: where that file is written.
+        runs: number of runs, of which the median counts.
+        processor_time: measure the processor time of the program instead of elapsed time.
+
+    Raises:
+        ConfigError: the command cannot be parsed or started, or fails.
+    """
+    texts, messages = folder / "texts.txt", folder / "messages.txt"
+    texts.write_text("".join(" ".join(sentence) + "\n" for sentence in sentences), encoding="utf-8")
+    try:
+        words = [word.replace(TEXTS, str(texts)) for word in shlex.split(command)]
+    except ValueError as error:
+        raise ConfigError(f"--peer-command {quote(command)}: {error}") from None
+    if not words:
+        raise ConfigError("--peer-command is empty; expected a program and its arguments")
+    times = []
+    for _ in range(runs):
+        start = _child_seconds() if processor_time else time.perf_counter()
+        try:
+            with texts.open("rb") as stdin, messages.open("wb") as stderr:
+                code = subprocess.run(
+                    words, stdin=stdin, stdout=subprocess.DEVNULL, stderr=stderr, check=False
+                ).returncode
+        except OSError as error:
+            raise ConfigError(f"--peer-command: cannot start {quote(words[0])}: {error.strerror}") from None
+        times.append((_child_seconds() if processor_time else time.perf_counter()) - start)
+        if code:
+            end = messages.read_bytes()[-MAX_PEER_MESSAGE:].decode(errors="replace").strip()
+            raise ConfigError(f"--peer-command ended with exit code {code}; its last messages: {quote(end)}")
+    return sum(len(sentence) + 1 for sentence in sentences) / max(statistics.median(times), 1e-9)
+
+
+def _child_seconds() -> float:
+    """Processor time of all child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 ORDER = 4

@@ -26,6 +26,7 @@ from rescorer.bench.models import (
     make_plain_model,
     measure_gemm_rate,
     measure_ngrams,
+    measure_peer_command,
     measure_plain_model,
 )
 from rescorer.errors import ConfigError, InputError
@@ -247,6 +248,8 @@ class BenchOptions:
     """Number of measured runs. The report has the median of each phase."""
     peer_seconds: float = 5.0
     """Seconds after which the plain PyTorch scorer starts no further batch; 0 skips this scorer."""
+    peer_command: str | None = None
+    """Another program to time on the same sentences; see ``measure_peer_command``."""
     processor_time: bool = False
     """Measure processor time instead of elapsed time, because other work on the machine does not change it;
     needs a single thread."""
@@ -298,6 +301,8 @@ class BenchReport:
     """The rate at which the machine computes the median matrix product."""
     plain_words_per_second: float | None
     """Speed of the plain PyTorch scorer."""
+    peer_words_per_second: float | None
+    """Speed of the peer's command, including its start."""
     ngram_words_per_second: float | None
     """Speed of the first n-gram alone on the CPU; see ``NgramSpeeds`` for this and the next three."""
     ngram_device_words_per_second: float | None
@@ -363,6 +368,7 @@ def run_benchmark(
         floor_gflops=flops(workload.network + workload.output) / 1e9 if rate else None,
         gemm_gflops_per_second=rate / 1e9 if rate else None,
         plain_words_per_second=plain,
+        peer_words_per_second=measure_peer(rescorer, lists, folder, options),
         ngram_words_per_second=ngrams.ngram if ngrams else None,
         ngram_device_words_per_second=ngrams.on_device if ngrams else None,
         kenlm_loop_words_per_second=ngrams.kenlm_loop if ngrams else None,
@@ -489,6 +495,19 @@ def measure_baselines(
     model = make_plain_model(network.model.config)
     plain = measure_plain_model(model, sentences, network.words, network.device, options.peer_seconds, clock)
     return plain, ngrams
+
+
+def measure_peer(
+    rescorer: Rescorer, lists: list[NBestList], folder: Path, options: BenchOptions
+) -> float | None:
+    """Measure the peer's command on the normalised sentences of the lists; None without a command."""
+    if options.peer_command is None:
+        return None
+    normalise = rescorer.bundle.normaliser.normalise
+    sentences = [normalise(hypothesis.text) for nbest in lists for hypothesis in nbest.hypotheses]
+    return measure_peer_command(
+        options.peer_command, sentences, folder, options.repetitions, options.processor_time
+    )
 
 
 def measure_single_list_ms(rescorer: Rescorer, lists: list[NBestList], options: BenchOptions) -> float | None:

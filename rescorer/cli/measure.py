@@ -71,6 +71,12 @@ class MeasurementOptions(SelectionOptions):
     warm_up: int = option(1, "Number of warm-up runs, which are not measured.")
     repetitions: int = option(3, "Number of measured runs; the median is reported.")
     peer_seconds: float = option(5.0, "Seconds to run the plain PyTorch scorer; 0 skips it.")
+    peer_command: str | None = option(
+        None,
+        "Command of another program to time as often: it reads the sentences, one per line and normalised, "
+        "from standard input or from the file {texts}. Its start counts; its output is discarded.",
+        metavar="COMMAND",
+    )
     processor_time: bool = option(False, "Measure CPU time, for busy machines; needs --threads 1.")
 
 
@@ -170,6 +176,12 @@ def describe_comparisons(report: BenchReport) -> list[str]:
         lines.append(
             f"plain PyTorch {report.plain_network}, full softmax, padded: "
             f"{report.plain_words_per_second:,.0f} words/s; end to end is {ratio:.1f} times as fast"
+        )
+    if report.peer_words_per_second:
+        ratio = report.speed("end to end").words_per_second / report.peer_words_per_second
+        lines.append(
+            f"peer, with its start: {report.peer_words_per_second:,.0f} words/s; "
+            f"end to end is {ratio:.2f} times as fast"
         )
     if report.in_processes:
         speed, plain = report.in_processes, report.plain_words_per_second

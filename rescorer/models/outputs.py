@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rescorer.models.kernels import linear
+from rescorer.models.kernels import COARSE_STEPS, MIN_SLICE_ROWS, linear, padded_row_count
 from rescorer.runtime import pause
 
 
@@ -84,15 +85,6 @@ def row_blocks(rows: Tensor, n_rows: int, size: int) -> Iterator[tuple[slice, Te
             pause()
             begin, edges = number * size, by_row[first:last]
             yield slice(begin, begin + size), edges, rows[edges] - begin
-
-
-def equal_runs(values: Tensor) -> Iterator[tuple[int, int, int]]:
-    """Yield (value, begin, end) of each run of equal values."""
-    distinct, counts = torch.unique_consecutive(values, return_counts=True)
-    end = 0
-    for value, count in zip(distinct.tolist(), counts.tolist(), strict=True):
-        begin, end = end, end + count
-        yield value, begin, end
 
 
 def cross_entropies_and_gradients(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -351,6 +343,61 @@ def within_class_log_probs(
     return torch.empty_like(sorted_out).index_copy_(0, by_row, sorted_out)
 
 
+MAX_STEP_SCORES = 1 << 17
+"""Number of scores of one class that are computed at once on a CPU: half a megabyte, which fits into the
+cache of a core."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassProducts:
+    """The products within classes on a CPU: one or several per class, each with distinct rows."""
+
+    edges: np.ndarray
+    """(E,) int64 edges by class, then by row."""
+    first_scores: np.ndarray
+    """(E,) int64 place of each edge's row in the scores of its product, which are flat."""
+    rows: np.ndarray
+    """(≥ P,) int64 row of each pair of a class and a row, followed by any rows, which pad the last
+    product."""
+    steps: list[tuple[int, int, int, slice]]
+    """Of each product: class, first pair, number of pairs including padding, and its part of ``edges``."""
+
+
+def plan_products(classes: np.ndarray, rows: np.ndarray, n_rows: int, sizes: np.ndarray) -> ClassProducts:
+    """Plan the products of the pairs of the class and the row of each edge.
+
+    Args:
+        classes, rows: (E,) int64.
+        sizes: (C,) number of words in each class.
+    """
+    n_edges = len(rows)
+    keys = np.sort((classes * n_rows + rows) * n_edges + np.arange(n_edges))  # many times as fast as argsort
+    pair_keys = keys // max(1, n_edges)
+    edges = keys - pair_keys * n_edges
+    is_first = np.diff(pair_keys, prepend=-1) != 0  # edge of its pair
+    pair_of_edge = np.cumsum(is_first) - 1
+    first_edges = np.flatnonzero(is_first)
+    class_of_pair = pair_keys[first_edges] // max(1, n_rows)
+    row_of_pair = pair_keys[first_edges] - class_of_pair * n_rows
+    begins = np.flatnonzero(np.diff(class_of_pair, prepend=-1))  # first pair of each class
+    present = class_of_pair[begins]
+    limits = np.maximum(MIN_BLOCK_ROWS, MAX_STEP_SCORES // sizes[present])
+    counts = np.diff(begins, append=len(row_of_pair))
+    in_class = np.arange(len(row_of_pair)) - np.repeat(begins, counts)
+    first_scores = (in_class % np.repeat(limits, counts) * sizes[class_of_pair])[pair_of_edge]
+    bounds = [*first_edges.tolist(), n_edges]
+    steps, padding = [], 0
+    for c, size, begin, count, limit in zip(
+        *(values.tolist() for values in (present, sizes[present], begins, counts, limits)), strict=True
+    ):
+        for first in range(begin, begin + count if size > 1 else begin, limit):
+            n = min(limit, begin + count - first)
+            padded = padded_row_count(n, COARSE_STEPS) if n >= MIN_SLICE_ROWS else n
+            steps.append((c, first, padded, slice(bounds[first], bounds[first + n])))
+            padding = max(padding, first + padded - len(row_of_pair))
+    return ClassProducts(edges, first_scores, np.append(row_of_pair, np.zeros(padding, np.int64)), steps)
+
+
 BLOCK_ROWS = {"cpu": 8192, "cuda": 262_144}
 """Number of rows whose class scores are held at once: with 256 classes, 8 MB on a CPU and 256 MB on a GPU."""
 
@@ -419,6 +466,7 @@ class ClassFactoredSoftmax(nn.Module):
         out += self._within_class_log_probs(hidden, rows, words, classes)
         return out
 
+    @torch.no_grad()
     def _within_class_log_probs(self, hidden: Tensor, rows: Tensor, words: Tensor, classes: Tensor) -> Tensor:
         """ln P(words[e] | its class, hidden[rows[e]]), (E,). On CPUs, each class is one product."""
         if hidden.device.type != "cpu":
@@ -427,22 +475,19 @@ class ClassFactoredSoftmax(nn.Module):
             return within_class_log_probs(
                 chunks, targets, self.layout, self.ranges, self.word_weight, self.word_bias
             )
-        by_pair = torch.argsort(classes * len(hidden) + rows)  # edges by class, then row
-        classes, rows = classes[by_pair], rows[by_pair]
-        targets = words[by_pair] - self.first_word[classes]
+        sizes = self.ranges[:, 1][self.position]
+        products = plan_products(classes.numpy(), rows.numpy(), len(hidden), sizes.numpy())
+        by_pair = torch.from_numpy(products.edges)
+        targets = (words - self.first_word[classes]).index_select(0, by_pair)
+        places = torch.from_numpy(products.first_scores).add_(targets)
+        row_of_pair = torch.from_numpy(products.rows)
         sorted_out = self.word_bias.new_zeros(len(words))  # stays 0 for words that are alone in their class
-        for c, first_edge, last_edge in equal_runs(classes):
+        for c, pairs, n_rows, edges in products.steps:
+            pause()
             first, last = self.class_bounds[c], self.class_bounds[c + 1]
-            if last - first == 1:
-                continue
-            step = max(MIN_BLOCK_ROWS, BLOCK_SCORES["cpu"] // (last - first))
-            for begin, end in pairwise([*range(first_edge, last_edge, step), last_edge]):
-                pause()
-                distinct, positions = torch.unique_consecutive(rows[begin:end], return_inverse=True)
-                vectors = hidden.index_select(0, distinct)
-                logits = linear(vectors, self.word_weight[first:last], self.word_bias[first:last])
-                log_probs = functional.log_softmax(logits, dim=1)
-                sorted_out[begin:end] = log_probs[positions, targets[begin:end]]
+            vectors = hidden.index_select(0, row_of_pair[pairs : pairs + n_rows])
+            logits = linear(vectors, self.word_weight[first:last], self.word_bias[first:last])
+            torch.take(functional.log_softmax(logits, dim=1), places[edges], out=sorted_out[edges])
         return torch.empty_like(sorted_out).index_copy_(0, by_pair, sorted_out)
 
     @torch.no_grad()

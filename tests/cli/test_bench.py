@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shlex
+import sys
 
 import pytest
 import torch
@@ -15,6 +18,7 @@ from rescorer.bench.models import (
     build_rescorer,
     estimate_arpa,
     flops,
+    measure_peer_command,
     median_product,
     score_padded_batch,
 )
@@ -42,6 +46,36 @@ def bench(*arguments: str) -> str:
     result = CliRunner().invoke(app, ["bench", *TINY, *arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
+
+
+PEER = "import sys; lines = [*(open(sys.argv[1]) if sys.argv[1:] else sys.stdin)]; sys.exit(len(lines) != 15)"
+
+
+@pytest.mark.parametrize("texts", ["", " {texts}"])
+@pytest.mark.parametrize("clock", [[], ["--processor-time"]])
+def test_times_another_program_on_the_same_sentences(texts, clock, tmp_path):
+    """The program fails if it does not get one line per hypothesis."""
+    peer = ["--peer-command", shlex.join([sys.executable, "-c", PEER]) + texts, *clock]
+    shown = bench("--synthetic", "3x5x4", *peer, "--json", str(tmp_path / "b.json"))
+    assert "peer, with its start:" in shown
+    assert json.loads((tmp_path / "b.json").read_text())["peer_words_per_second"] > 0
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("no-such-program", "cannot start 'no-such-program'"),
+        ("'", "No closing quotation"),
+        ("", "empty; expected a program and its arguments"),
+        (
+            f"{sys.executable} -c 'import sys; sys.exit(\"no model\")'",
+            "exit code 1; its last messages: 'no model'",
+        ),
+    ],
+)
+def test_says_why_another_program_cannot_be_timed(command, message, tmp_path):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        measure_peer_command(command, [("a", "cat")], tmp_path)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -72,8 +72,8 @@ def test_probabilities_sum_to_one(kind, tied):
 
 
 @every_layer
-@given(words_and_rows, st.sampled_from([2, 1 << 20]))
-def test_log_probs_equal_the_distribution(kind, tied, edges, block_scores):
+@given(words_and_rows, st.sampled_from([2, 1 << 20]), st.sampled_from([1, 192]))
+def test_log_probs_equal_the_distribution(kind, tied, edges, block_scores, padded_from):
     layer = make(kind, tied)
     hidden = torch.randn(9, SIZE, dtype=torch.float64)
     words, rows = (
@@ -82,6 +82,8 @@ def test_log_probs_equal_the_distribution(kind, tied, edges, block_scores):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(outputs, "MIN_BLOCK_ROWS", 1)
         patch.setitem(outputs.BLOCK_SCORES, "cpu", block_scores)
+        patch.setattr(outputs, "MAX_STEP_SCORES", block_scores)
+        patch.setattr(outputs, "MIN_SLICE_ROWS", padded_from)
         found = layer.log_probs(hidden, rows, words)
     torch.testing.assert_close(found, layer.distribution(hidden)[rows, words])
 
