@@ -138,7 +138,7 @@ class BenchmarkOptions:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected at least 1")
         if self.size % 2 and "transformer" in (self.models or ()):
             raise ConfigError(
-                f"--size is {self.size}; expected an even number for the transformer, or other models (--model)"
+                f"--size is {self.size}; expected an even number for the transformer, or another --model"
             )
         n_threads = self.threads or torch.get_num_threads()
         if self.processor_time and n_threads > 1:

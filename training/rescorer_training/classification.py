@@ -40,8 +40,8 @@ from rescorer.safe_input import Folder
 from rescorer.text import Normaliser
 from rescorer_training import corpus, pipes
 from rescorer_training.batches import LabelledSentences, Sentences, cut_into_batches, label
-from rescorer_training.neural.build import set_window_defaults
-from rescorer_training.neural.checkpoint import ProcessGroup
+from rescorer_training.neural.build import name_activation, set_defaults_of_kind
+from rescorer_training.neural.checkpoint import STATE_FILE, ProcessGroup
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
 from rescorer_training.neural.prepare import Monitor, choose_vocabulary, encode_numbered, print_status
 from rescorer_training.neural.train import Trainer, TrainingRun, compute_fingerprint
@@ -81,6 +81,7 @@ class ClassifierOptions:
         metavar="mean|last",
     )
     activation: str | None = share_option(NetworkOptions, "activation")
+    gru_reset: str | None = share_option(NetworkOptions, "gru_reset")
     window: int | None = share_option(NetworkOptions, "window")
     heads: int | None = share_option(NetworkOptions, "heads")
     residual: bool | None = share_option(NetworkOptions, "residual")
@@ -230,7 +231,7 @@ def make_config(
     settings = {
         name: value for name, value in asdict(options).items() if value is not None and name not in other
     }
-    set_window_defaults(settings)
+    set_defaults_of_kind(settings)
     network = NetworkConfig(vocabulary_size=vocabulary_size, output="full", tied=False, **settings)
     return ClassifierConfig(network, labels, options.bidirectional, options.pooling)
 
@@ -678,6 +679,7 @@ def train(
         ScoringError: training diverged, or a checkpoint cannot be written.
     """
     device = ProcessGroup().prepare(run, options.seed)
+    network = name_activation(network, inputs.folder / STATE_FILE if run.resume else None)
     model = make_classifier(text, network).to(device)
     identity = inputs.identity() | {
         "network": asdict(network),

@@ -71,7 +71,7 @@ def test_learns_the_classes(run, texts):
     assert [prediction.label for prediction in found] == ["sea", "farm", "town"]
 
 
-@pytest.mark.parametrize("kind", ["gru", "elman", "lbl", "feedforward", "transformer"])
+@pytest.mark.parametrize("kind", ["gru", "elman", "lbl", "nlbl", "feedforward", "transformer"])
 def test_other_networks_learn_the_classes(tmp_path, texts, kind):
     network = replace(NETWORK, kind=kind, heads=2 if kind == "transformer" else None, pooling="mean")
     facts = run_training(tmp_path / kind, texts, network)
