@@ -341,7 +341,9 @@ def measure_mixtures(run: RecipeRun) -> Iterator[MeasuredModel]:
 
 def describe_ngram(options: NGramOptions) -> str:
     """Describe an n-gram model in a few words, for the report."""
-    method = {"kneser-ney": "Kneser-Ney", "katz": "Katz", "witten-bell": "Witten-Bell"}[options.smoothing]
+    method = {"kneser-ney": "Kneser-Ney", "katz": "Katz", "witten-bell": "Witten-Bell", "none": "unsmoothed"}[
+        options.smoothing
+    ]
     parts = [method, f"order {options.order}"]
     parts += [f"{options.classes} Brown classes"] * bool(options.classes)
     parts += [f"classes of {options.class_file}"] * bool(options.class_file)
