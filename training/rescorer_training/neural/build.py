@@ -13,8 +13,8 @@ from torch import Tensor
 
 from rescorer.errors import ConfigError
 from rescorer.models.contexts import TagFilter, TopicReader
-from rescorer.models.network_files import KINDS, WINDOWED_KINDS, NetworkConfig
-from rescorer.models.neural import NeuralModel, load_model
+from rescorer.models.network_files import KINDS, WINDOWED_KINDS, NetworkConfig, Vocabulary
+from rescorer.models.neural import NeuralModel, SequenceModel, load_model
 from rescorer.models.outputs import FullSoftmax
 from rescorer.models.tree_softmax import TreeSoftmax
 from rescorer_training.classes.brown import find_nested_classes
@@ -214,11 +214,48 @@ def _check_options(options: NetworkOptions) -> None:
             raise ConfigError("--overlap needs --tree learned; give both")
         if not 0 <= options.overlap < 0.5:
             raise ConfigError(f"overlap is {options.overlap}; expected 0 ≤ overlap < 0.5")
-    if options.freeze_embeddings and not options.embeddings:
-        raise ConfigError("--freeze-embeddings needs the vectors of --embeddings; give both")
+    _check_embedding_options(options)
     parse_depths(options.class_inputs)
     if options.shuffle_topics and not options.topics:
         raise ConfigError("--shuffle-topics needs the topics of --topics; give both")
+
+
+def _check_embedding_options(options: Any) -> None:
+    """Raise ConfigError if options for given embeddings are unknown, or if there are no such embeddings."""
+    if options.unknown_rows not in (None, "random", "zero"):
+        raise ConfigError(f"unknown_rows is {options.unknown_rows!r}; expected random or zero")
+    given = {
+        "--freeze-embeddings": options.freeze_embeddings,
+        "--unknown-rows": options.unknown_rows,
+        "--keep-embeddings": options.rescale_embeddings is False,
+    }
+    for name, value in given.items():
+        if value and not options.embeddings:
+            raise ConfigError(f"{name} needs the vectors of --embeddings; give both")
+
+
+def load_embeddings(model: SequenceModel, vocabulary: Vocabulary, options: Any) -> None:
+    """Start the embeddings of a network from a file of word vectors, if the options name one.
+
+    Args:
+        options: ``NetworkOptions`` or ``ClassifierOptions``.
+
+    Raises:
+        ConfigError: options contradict each other.
+        FormatError: the file is invalid or has no known word.
+    """
+    _check_embedding_options(options)
+    if not options.embeddings:
+        return
+    coverage = initialise_embedding(
+        model,
+        vocabulary,
+        Path(options.embeddings),
+        bool(options.freeze_embeddings),
+        rescale=options.rescale_embeddings is not False,
+        zero_others=options.unknown_rows == "zero",
+    )
+    print_status(f"{options.embeddings}: {coverage}")
 
 
 def make_network(
@@ -260,9 +297,7 @@ def make_network(
     if isinstance(model.output, TreeSoftmax):
         model.output.set_tree(children, places)
     model.output.start_from_unigrams(torch.from_numpy(counts))
-    if options.embeddings:
-        file, frozen = Path(options.embeddings), bool(options.freeze_embeddings)
-        print_status(f"{file}: {initialise_embedding(model, text.vocabulary, file, frozen)}")
+    load_embeddings(model, text.vocabulary, options)
     if options.class_inputs:
         add_class_inputs(model, _load(folder / CLASS_INPUTS_FILE))
     if config.topics:

@@ -202,6 +202,17 @@ class NetworkOptions:
     freeze_embeddings: bool | None = option(
         None, "Keep the embedding fixed during training.", "--freeze-embeddings/--tune-embeddings"
     )
+    unknown_rows: str | None = option(
+        None,
+        "With --embeddings: start the embeddings of words without a vector at random (default), or at zero.",
+        metavar="random|zero",
+    )
+    rescale_embeddings: bool | None = option(
+        None,
+        "With --embeddings: multiply all vectors by one factor, so that they are as large as random ones "
+        "(default), or take them as they are.",
+        "--rescale-embeddings/--keep-embeddings",
+    )
     class_inputs: str | None = option(
         None,
         "Depths of classes in the tree of Brown clusters, such as 4,8,16; a vector of each class is added to "
