@@ -188,8 +188,8 @@ def predict_command(
     """
     folder = resolve_model_folder(run)
     model, vocabulary = classification.load_classifier(folder)
-    lines = (line for _, line in text_io.read_lines_strict(text))
-    lines = join_paragraphs(lines) if paragraphs else lines
+    read = (line for _, line in text_io.read_lines_strict(text))
+    lines = join_paragraphs(read) if paragraphs else read
     if not as_json:
         typer.echo("\t".join(["class", *model.config.labels]))
     normaliser = choose_normaliser(None, [folder])
