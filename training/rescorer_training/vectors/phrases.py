@@ -57,7 +57,7 @@ def find_phrases(read: Callable[[], Iterable[Sequence[str]]], options: PhraseOpt
     The score of a pair is (c(ab) - min_count) · N / (c(a) · c(b)), for a text of N words.
 
     Args:
-        read: returns the sentences of the text, anew for each pass.
+        read: function that returns the sentences of the text; it is called for each pass.
     """
     found: Phrases = []
     for _ in range(options.passes):
