@@ -27,6 +27,7 @@ from rescorer.jobs.files import RejectsFile, format_reject
 from rescorer.jobs.plan import read_plan
 from rescorer.jobs.shards import Status, clean, merge, read_status, verify
 from rescorer.jobs.store import Store, open_store
+from rescorer.models.arpa import LOG_ZERO
 from rescorer.models.bundle import newest_version, read_bundle, seal
 from rescorer.pipeline import Rescorer
 from rescorer.storage import as_local, is_url
@@ -267,9 +268,14 @@ def render_score(score: TextScore, with_words: bool) -> FoldingTable:
     if with_words:
         for i, word in enumerate((*score.words, "</s>")):
             mark = " (unknown)" if i < len(score.unknown) and score.unknown[i] else ""
-            table.add_row(word + mark, *(f"{values[i]:.4f}" for values in score.log_probs.values()))
-    table.add_row("sum", *(f"{math.fsum(values):.4f}" for values in score.log_probs.values()))
+            table.add_row(word + mark, *(format_log_prob(values[i]) for values in score.log_probs.values()))
+    table.add_row("sum", *(format_log_prob(*values) for values in score.log_probs.values()))
     return table
+
+
+def format_log_prob(*values: float) -> str:
+    """Format a sum of values of ln P; ``-inf`` if one of them stands for the probability 0."""
+    return "-inf" if min(values) <= LOG_ZERO else f"{math.fsum(values):.4f}"
 
 
 def render_totals(totals: TextTotals) -> FoldingTable:

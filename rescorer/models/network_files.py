@@ -112,10 +112,12 @@ class Vocabulary:
 
 KINDS = ("lstm", "gru", "elman", "feedforward", "lbl", "transformer")
 """Kinds of network, in this order: long short-term memory, gated recurrent unit, Elman's recurrent network,
-Bengio's feed-forward network, log-bilinear model, transformer decoder."""
+Bengio's feed-forward network, log-bilinear model (nonlinear unless its activation is linear), transformer
+decoder."""
 WINDOWED_KINDS = ("feedforward", "lbl")  # kinds that see a fixed number of preceding words
 OUTPUTS = ("classes", "full", "tree")
 ACTIVATIONS = ("tanh", "sigmoid", "relu", "linear")
+GRU_RESETS = ("after", "before")
 
 MAXIMA = {
     "vocabulary_size": 10_000_000,
@@ -136,7 +138,7 @@ SMALLEST_VOCABULARY = 3
 MAX_PLACES = 64  # largest number of leaves of one word in a tree
 _TYPES = {
     "class_sizes": "a list of integers",
-    **dict.fromkeys(("kind", "output", "activation"), "a string"),
+    **dict.fromkeys(("kind", "output", "activation", "gru_reset"), "a string"),
     **dict.fromkeys(("tied", "residual", "carried", "locked_dropout", "backward"), "true or false"),
     **dict.fromkeys(("dropout", "weight_dropout", "embedding_dropout", "topic_decay"), "a number"),
 }
@@ -210,6 +212,9 @@ class NetworkConfig:
     """
     pos_tags: int = 0
     """Number K of induced parts of speech, whose probabilities are read with each word; 0 for none."""
+    gru_reset: str = "after"
+    """Whether a GRU's reset gate r applies after the product, r · (W h + b), as in cuDNN, or before it,
+    W (r · h), as Cho et al. (2014) have it."""
 
     def __post_init__(self) -> None:
         for problem in chain(self._find_wrong_values(), self._find_contradictions()):
@@ -221,7 +226,8 @@ class NetworkConfig:
             value, expected = getattr(self, option.name), _TYPES.get(option.name, "an integer")
             if not _FITS[expected](value):
                 yield f"{option.name} is {ascii(value)[:100]}; expected {expected}"
-        for name, known in (("kind", KINDS), ("output", OUTPUTS), ("activation", ACTIVATIONS)):
+        choices = {"kind": KINDS, "output": OUTPUTS, "activation": ACTIVATIONS, "gru_reset": GRU_RESETS}
+        for name, known in choices.items():
             if getattr(self, name) not in known:
                 yield f"unknown {name} {getattr(self, name)[:100]!r}; expected one of {', '.join(known)}"
         maxima = MAXIMA | ({"window": MAX_ATTENTION_WINDOW} if self.kind == "transformer" else {})
@@ -275,6 +281,8 @@ class NetworkConfig:
             yield f"window is {self.window} for {self.kind}; expected {expected}"
         if self.kind == "lbl" and self.layers > 1:
             yield f"layers is {self.layers} for lbl; expected 1 (feedforward may have more)"
+        if self.gru_reset != "after" and self.kind != "gru":
+            yield f"gru_reset is {self.gru_reset!r} for {self.kind}; expected 'after': it has no such gate"
         if self.weight_dropout and has_window:
             yield f"weight_dropout is {self.weight_dropout} for {self.kind}; expected 0"
         if self.embedding_dropout and self.kind in WINDOWED_KINDS:

@@ -340,7 +340,7 @@ class LstmRecurrence(Function):
 
 
 class GruRecurrence(Function):
-    """Gated recurrent unit (Cho et al. 2014); as in cuDNN, the reset gate applies after the product:
+    """Gated recurrent unit whose reset gate applies after the product, as in cuDNN and ``nn.GRU``:
 
     r, z = σ(g + W h + b), n = tanh(g_n + r · (W_n h + b_n)), h' = (1 - z) n + z h.
     """
@@ -399,6 +399,61 @@ class GruRecurrence(Function):
         gates_grad = product_grad
         torch.mul(full_grad, new_derivative, out=gates_grad[:, :, 2 * hidden.shape[2] :])
         return gates_grad, grad.to(start.dtype), weight_grad, bias_grad
+
+
+class GruResetFirstRecurrence(Function):
+    """Gated recurrent unit whose reset gate applies before the product (Cho et al. 2014, equation 8):
+
+    r, z = σ(g + W h), n = tanh(g_n + W_n (r · h)), h' = (1 - z) n + z h.
+    """
+
+    @staticmethod
+    def forward(ctx, gates, start, weight):  # type: ignore[no-untyped-def]
+        """gates: (T, B, 3H) including the biases; start: (B, H); weight: (3H, H) → (T, B, H)."""
+        size = start.shape[1]
+        weight, before = weight.to(gates.dtype), start.to(gates.dtype)
+        both_transposed, new_transposed = weight[: 2 * size].t(), weight[2 * size :].t()
+        activated = torch.empty_like(gates)  # r, z and n, (T, B, 3H)
+        kept = gates.new_empty(*gates.shape[:2], size)  # r · h_{t-1}
+        hidden = torch.empty_like(kept)
+        for t in range(len(gates)):
+            reset_update = torch.addmm(gates[t, :, : 2 * size], before, both_transposed).sigmoid_()
+            activated[t, :, : 2 * size] = reset_update
+            reset, update = reset_update.split(size, dim=1)
+            torch.mul(reset, before, out=kept[t])
+            new = torch.addmm(gates[t, :, 2 * size :], kept[t], new_transposed).tanh_()
+            activated[t, :, 2 * size :] = new
+            before = torch.lerp(new, before, update, out=hidden[t])
+        ctx.save_for_backward(activated, kept, hidden, start, weight)
+        return hidden
+
+    @staticmethod
+    def backward(ctx, hidden_grad):  # type: ignore[no-untyped-def]
+        activated, kept, hidden, start, weight = ctx.saved_tensors
+        size = hidden.shape[2]
+        reset, update, new = activated.chunk(3, dim=2)
+        previous = torch.cat([start.to(hidden.dtype).unsqueeze(0), hidden[:-1]])
+        reset_derivative = previous * reset * (1 - reset)  # of r · h_{t-1} with respect to the product of r
+        update_derivative = (previous - new) * update * (1 - update)  # of h_t, to the product of z
+        new_derivative = (1 - update) * (1 - new * new)  # of h_t, to the product of n
+        gates_grad = torch.empty_like(activated)
+        both, last = weight[: 2 * size], weight[2 * size :]
+        grad = hidden_grad[-1]
+        for t in range(len(hidden) - 1, -1, -1):
+            delta = gates_grad[t]
+            torch.mul(grad, update_derivative[t], out=delta[:, size : 2 * size])
+            torch.mul(grad, new_derivative[t], out=delta[:, 2 * size :])
+            kept_grad = delta[:, 2 * size :] @ last
+            torch.mul(kept_grad, reset_derivative[t], out=delta[:, :size])
+            below = delta[:, : 2 * size] @ both
+            below.addcmul_(kept_grad, reset[t]).addcmul_(grad, update[t])
+            grad = hidden_grad[t - 1] + below if t else below
+        deltas = gates_grad.flatten(0, 1)
+        weight_grad = torch.cat([
+            deltas[:, : 2 * size].t() @ previous.flatten(0, 1),
+            deltas[:, 2 * size :].t() @ kept.flatten(0, 1),
+        ])  # fmt: skip
+        return gates_grad, grad.to(start.dtype), weight_grad.to(start.dtype)
 
 
 def _weight_gradient(gates_grad: Tensor, hidden: Tensor, start: Tensor) -> Tensor:
@@ -520,29 +575,46 @@ class LstmLayers(RecurrentLayers):
 
 
 class GruLayers(RecurrentLayers):
-    """Layers of ``GruRecurrence``; as in ``nn.GRU``, the reset gate applies after the product."""
+    """Layers of ``GruRecurrence``, or of ``GruResetFirstRecurrence``, which cuDNN lacks."""
 
     n_gates = 3
 
+    def __init__(self, config: NetworkConfig) -> None:
+        self.resets_first = config.gru_reset == "before"
+        super().__init__(config)
+
     def input_bias(self, layer: int) -> Tensor:
+        if self.resets_first:
+            return super().input_bias(layer)
         # The recurrent bias is added inside the recurrence, because the reset gate applies to it.
         return self.parameter("bias_ih", layer)
 
     def run_sequence(self, layer, below, state):  # type: ignore[no-untyped-def]
-        if below.is_cuda:
+        if below.is_cuda and not self.resets_first:
             return _run_cudnn(torch.gru, self, layer, below, state)
-        weight, bias = self.recurrent_weight(layer), self.parameter("bias_hh", layer)
-        hidden = GruRecurrence.apply(self.input_gates(layer, below), state[0], weight, bias)
+        gates, weight = self.input_gates(layer, below), self.recurrent_weight(layer)
+        if self.resets_first:
+            hidden = GruResetFirstRecurrence.apply(gates, state[0], weight)
+        else:
+            hidden = GruRecurrence.apply(gates, state[0], weight, self.parameter("bias_hh", layer))
         return hidden, (hidden[-1],)
 
     def step(self, layer, gates, state):  # type: ignore[no-untyped-def]
         (hidden,) = state  # (N, H)
+        if self.resets_first:
+            return self._step_reset_first(layer, gates, hidden)
         recurrent = self.recurrent_gates(layer, hidden, self.parameter("bias_hh", layer))  # (N, 3H)
         if recurrent.is_cuda:
             return torch.ops.aten._thnn_fused_gru_cell(gates, recurrent, hidden)[:1]
         both = 2 * self.hidden_size
         reset, update = recurrent[:, :both].add_(gates[:, :both]).sigmoid_().chunk(2, dim=1)
         new = tanh_(recurrent[:, both:].mul_(reset).add_(gates[:, both:]))
+        return (torch.lerp(new, hidden, update),)
+
+    def _step_reset_first(self, layer: int, gates: Tensor, hidden: Tensor) -> tuple[Tensor]:
+        weight, both = self.parameter("weight_hh", layer), 2 * self.hidden_size
+        reset, update = linear(hidden, weight[:both]).add_(gates[:, :both]).sigmoid_().chunk(2, dim=1)
+        new = tanh_(linear(reset.mul_(hidden), weight[both:]).add_(gates[:, both:]))
         return (torch.lerp(new, hidden, update),)
 
 

@@ -38,6 +38,7 @@ OVERWRITE = {
     ("lists text", "-o"): "FILE --like FILE -o FILE",
     ("lists speech", "-o"): "FILE -o FILE",
     ("vectors train", "-o"): "FILE -o FILE --run new",
+    ("vectors phrases", "-o"): "FILE -o FILE",
     ("vectors glove", "-o"): "FILE -o FILE --run new",
     ("vectors lsa", "-o"): "FILE -o FILE",
     ("vectors svd", "-o"): "FILE -o FILE",

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rescorer.models.networks import ElmanRecurrence, GruRecurrence, LstmRecurrence
+from rescorer.models.networks import (
+    ElmanRecurrence,
+    GruRecurrence,
+    GruResetFirstRecurrence,
+    LstmRecurrence,
+)
 from tests.support.tiny_models import stable_network
 
 
@@ -76,6 +81,21 @@ def test_gru_equals_torch_gru_with_gradients(length):
 
     inputs = random_doubles((length, 3, 15), (3, 5), (15, 5), (15,))
     assert_same_gradients(GruRecurrence.apply, slow, inputs)
+
+
+@pytest.mark.parametrize("length", [1, 2, 6])
+def test_gru_that_resets_first_equals_autograd(length):
+    def slow(gates, hidden, weight):
+        out = []
+        for gates_t in gates:
+            r, z = torch.sigmoid(gates_t[:, :10] + hidden @ weight[:10].t()).chunk(2, dim=1)
+            new = torch.tanh(gates_t[:, 10:] + (r * hidden) @ weight[10:].t())
+            hidden = z * hidden + (1 - z) * new
+            out.append(hidden)
+        return torch.stack(out)
+
+    inputs = random_doubles((length, 3, 15), (3, 5), (15, 5))
+    assert_same_gradients(GruResetFirstRecurrence.apply, slow, inputs)
 
 
 def test_a_single_position_does_not_change_the_bias():

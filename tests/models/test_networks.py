@@ -23,6 +23,7 @@ KINDS = [
     {"kind": "lstm"},
     {"kind": "lstm", "softmaxes": 3},
     {"kind": "gru"},
+    {"kind": "gru", "gru_reset": "before"},
     *({"kind": "elman", "activation": name} for name in ("tanh", "sigmoid", "relu", "linear")),
     *({"kind": "feedforward", "activation": name, "window": 3} for name in ("tanh", "sigmoid", "relu")),
     *({"kind": "lbl", "activation": name, "window": 4} for name in ("linear", "tanh", "relu")),
@@ -217,6 +218,8 @@ def test_weight_dropout_does_not_change_the_parameters():
         ({"kind": "lbl", "window": 3, "layers": 2}, "layers is 2 for lbl; expected 1"),
         ({"kind": "lbl"}, "window is 0 for lbl"),
         ({"kind": "gru", "window": 3}, "window is 3 for gru"),
+        ({"kind": "gru", "gru_reset": "never"}, "unknown gru_reset 'never'; expected one of after, before"),
+        ({"gru_reset": "before"}, "gru_reset is 'before' for lstm; expected 'after'"),
         ({"kind": "lbl", "window": 3, "weight_dropout": 0.1}, "weight_dropout is 0.1 for lbl"),
         ({"kind": "lbl", "window": 3, "embedding_dropout": 0.1}, "embedding_dropout is 0.1 for lbl"),
         (

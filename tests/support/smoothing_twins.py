@@ -34,7 +34,7 @@ class SmoothingTwin:
                 for n in range(min(self.order, 1 + len(history))):
                     self.counts[history[len(history) - n :]][padded[i]] += 1
         methods = {"kneser-ney": self.kneser_ney, "katz": self.katz, "witten-bell": self.witten_bell}
-        methods = {"kneser-ney": self.kneser_ney, "katz": self.katz, "witten-bell": self.witten_bell}
+        methods["none"] = self.relative_frequency
         self.prob = cache(methods[method])
         self.adjusted = {context: self._adjust(context) for context in self.counts}
 
@@ -96,3 +96,15 @@ class SmoothingTwin:
             return kept[word] / total
         unseen = [self.lower(context, other) for other in self.vocabulary - kept.keys()]
         return (1 - sum(kept.values()) / total) * self.lower(context, word) / sum(unseen)
+
+    def relative_frequency(self, context: Context, word: str) -> float:
+        if context not in self.counts:
+            return self.lower(context, word)
+        counts = self.counts[context]
+        kept = {other: count for other, count in counts.items() if self.keeps(context, other)}
+        if word in kept:
+            return kept[word] / counts.total()
+        if not (left := 1 - sum(kept.values()) / counts.total()):
+            return 0.0
+        unseen = sum(self.lower(context, other) for other in self.vocabulary - kept.keys())
+        return left * self.lower(context, word) / unseen

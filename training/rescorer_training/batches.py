@@ -255,10 +255,12 @@ class TaggedSentences(Sentences):
 
 
 LONGEST = 200
-"""Longer sentences are truncated to this number of words, in training and in use."""
+"""Longer sentences are truncated to this number of words by default, in training and in use."""
 
 
-def label(ids: np.ndarray, labels: np.ndarray, vocabulary: Vocabulary) -> LabelledSentences:
+def label(
+    ids: np.ndarray, labels: np.ndarray, vocabulary: Vocabulary, longest: int = LONGEST
+) -> LabelledSentences:
     """Give each sentence of a flat text its label.
 
     Args:
@@ -266,7 +268,7 @@ def label(ids: np.ndarray, labels: np.ndarray, vocabulary: Vocabulary) -> Labell
         labels: (S,) number of the label of each sentence.
     """
     return LabelledSentences.from_ids(
-        ids, start_id=vocabulary.start, end_id=vocabulary.end, max_words=LONGEST, labels=labels
+        ids, start_id=vocabulary.start, end_id=vocabulary.end, max_words=longest, labels=labels
     )
 
 

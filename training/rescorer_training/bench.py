@@ -7,6 +7,7 @@ is the time that its matrix products alone take.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -96,6 +97,7 @@ MODELS = {
 }
 """Network and output layer of each model. ``-nce`` means training by noise-contrastive estimation."""
 TRANSFORMER_LAYERS, TRANSFORMER_HEADS, TRANSFORMER_WINDOW = 4, 4, 128
+"""The number of heads is a maximum: each needs an even share of the size."""
 MAX_SENTENCE_WORDS = 200
 N_ZIPF_SENTENCES, MEAN_ZIPF_WORDS = 20_000, 21
 
@@ -112,7 +114,7 @@ class BenchmarkOptions:
 
     models: list[str] | None = option(None, "Model to measure; repeat for more. Default: all.", "--model")
     vocabulary_size: int = option(10_000, "Number of words in the vocabulary, the most frequent ones.")
-    size: int = option(200, "Size of word vectors and hidden states.")
+    size: int = option(200, "Size of word vectors and hidden states; a transformer needs an even one.")
     n_classes: int = option(100, "Number of output classes.", "--classes")
     window: int = option(4, "Number of context words of feed-forward and log-bilinear models.")
     noise_samples: int = option(512, "Noise words per batch for noise-contrastive estimation.")
@@ -134,6 +136,10 @@ class BenchmarkOptions:
         for name in ("size", "n_classes", "window", "noise_samples", "batch_words", "rounds"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected at least 1")
+        if self.size % 2 and "transformer" in (self.models or ()):
+            raise ConfigError(
+                f"--size is {self.size}; expected an even number for the transformer, or another --model"
+            )
         n_threads = self.threads or torch.get_num_threads()
         if self.processor_time and n_threads > 1:
             raise ConfigError(f"processor time needs a single thread, got {n_threads}; add --threads 1")
@@ -309,7 +315,7 @@ def make_config(name: str, counts: np.ndarray, options: BenchmarkOptions) -> Net
         activation="linear" if kind == "lbl" else "tanh",
         window=windows.get(kind, 0),
         layers=TRANSFORMER_LAYERS if kind == "transformer" else 1,
-        heads=TRANSFORMER_HEADS if kind == "transformer" else 1,
+        heads=math.gcd(TRANSFORMER_HEADS, options.size // 2) if kind == "transformer" else 1,
     )
 
 

@@ -39,18 +39,18 @@ from rescorer.models.outputs import FullSoftmax
 from rescorer.safe_input import Folder
 from rescorer.text import Normaliser
 from rescorer_training import corpus, pipes
-from rescorer_training.batches import LabelledSentences, Sentences, cut_into_batches, label
-from rescorer_training.neural.build import set_window_defaults
-from rescorer_training.neural.checkpoint import ProcessGroup
+from rescorer_training.batches import LONGEST, LabelledSentences, Sentences, cut_into_batches, label
+from rescorer_training.neural.build import load_embeddings, name_activation, set_defaults_of_kind
+from rescorer_training.neural.checkpoint import STATE_FILE, ProcessGroup
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
 from rescorer_training.neural.prepare import Monitor, choose_vocabulary, encode_numbered, print_status
 from rescorer_training.neural.train import Trainer, TrainingRun, compute_fingerprint
 from rescorer_training.progress import option
-from rescorer_training.vectors.runs import initialise_embedding
 
 POOLINGS = ("mean", "last", "none")
 MAX_LABELS = 10_000
 MAX_LABEL_LENGTH = 200
+MAX_LONGEST = 100_000
 NETWORK_PREFIX, REVERSE_PREFIX = "network.", "reverse."
 
 
@@ -81,11 +81,19 @@ class ClassifierOptions:
         metavar="mean|last",
     )
     activation: str | None = share_option(NetworkOptions, "activation")
+    gru_reset: str | None = share_option(NetworkOptions, "gru_reset")
     window: int | None = share_option(NetworkOptions, "window")
     heads: int | None = share_option(NetworkOptions, "heads")
     residual: bool | None = share_option(NetworkOptions, "residual")
     embeddings: str | None = share_option(NetworkOptions, "embeddings")
     freeze_embeddings: bool | None = share_option(NetworkOptions, "freeze_embeddings")
+    unknown_rows: str | None = share_option(NetworkOptions, "unknown_rows")
+    rescale_embeddings: bool | None = share_option(NetworkOptions, "rescale_embeddings")
+    longest: int | None = option(
+        None,
+        f"Number of words per text, with its end; longer ones are cut, with a warning; default {LONGEST}.",
+        min=1,
+    )
     dropout: float = share_option(NetworkOptions, "dropout")
     locked_dropout: bool | None = share_option(NetworkOptions, "locked_dropout")
     weight_dropout: float | None = share_option(NetworkOptions, "weight_dropout")
@@ -132,12 +140,16 @@ class ClassifierConfig:
     bidirectional: bool = False
     pooling: str = "mean"
     """``mean`` or ``last``, a vector and a label per sentence; or ``none``, a label per word."""
+    longest: int = LONGEST
+    """Number of words, with the end of the text, to which longer texts are cut."""
 
     def __post_init__(self) -> None:
         if self.pooling not in POOLINGS:
             raise BundleError(f"pooling is {self.pooling!r:.100}; expected one of {', '.join(POOLINGS)}")
         if type(self.bidirectional) is not bool:
             raise BundleError(f"bidirectional is {self.bidirectional!r:.100}; expected true or false")
+        if type(self.longest) is not int or not 1 <= self.longest <= MAX_LONGEST:
+            raise BundleError(f"longest is {self.longest!r:.100}; expected 1 to {MAX_LONGEST:,} words")
         network = self.network
         is_language_model = network.tied or network.carried or network.backward or network.n_features
         if network.output != "full" or is_language_model:
@@ -207,7 +219,7 @@ class ClassifierConfig:
             BundleError: a setting is unknown, missing or out of range.
         """
         expected = [known.name for known in fields(cls)]
-        if set(values) != set(expected):
+        if {*values, "longest"} != set(expected):  # which was added later
             raise BundleError(
                 f"not the configuration of a classifier: the settings are {str(sorted(values))[:200]}; "
                 f"expected {', '.join(expected)}"
@@ -226,13 +238,12 @@ def make_config(
     Raises:
         BundleError: options are out of range or do not fit the kind of network.
     """
-    other = ("bidirectional", "pooling", "embeddings", "freeze_embeddings")
-    settings = {
-        name: value for name, value in asdict(options).items() if value is not None and name not in other
-    }
-    set_window_defaults(settings)
+    known = {item.name for item in fields(NetworkConfig)}
+    settings = {name: value for name, value in asdict(options).items() if value is not None and name in known}
+    set_defaults_of_kind(settings)
     network = NetworkConfig(vocabulary_size=vocabulary_size, output="full", tied=False, **settings)
-    return ClassifierConfig(network, labels, options.bidirectional, options.pooling)
+    longest = LONGEST if options.longest is None else options.longest
+    return ClassifierConfig(network, labels, options.bidirectional, options.pooling, longest)
 
 
 class Classifier(SequenceModel):
@@ -467,6 +478,8 @@ def prepare_text(
     *,
     vocabulary_size: int = 50_000,
     validation_share: float = 0.1,
+    longest: int = LONGEST,
+    paragraphs: bool = False,
 ) -> LabelledText:
     """Encode the texts of all classes into ``folder``.
 
@@ -476,6 +489,8 @@ def prepare_text(
             used for validation instead of training.
         vocabulary_size: number of words to know, the most frequent ones of the training sentences.
         validation_share: share of each training text for validation, if there are no validation texts.
+        longest: number of words to which longer sentences are cut, with their end.
+        paragraphs: see ``corpus.read_sentences``.
 
     Raises:
         ConfigError: the classes of training and validation texts differ, or the share is out of range.
@@ -488,7 +503,9 @@ def prepare_text(
     if not 0 < validation_share < 1:
         raise ConfigError(f"validation share is {validation_share}; expected a number between 0 and 1")
     paths = [*texts.values(), *(validation[name] for name in texts if validation)]
-    words, n_sentences = corpus.number_words(paths, normaliser, folder / TEXT_FILE, "reading text")
+    words, n_sentences = corpus.number_words(
+        paths, normaliser, folder / TEXT_FILE, "reading text", paragraphs=paragraphs
+    )
     if validation:
         n_train, split = n_sentences[: len(texts)], "texts of their own"
     else:
@@ -499,7 +516,13 @@ def prepare_text(
                 file=str(paths[n_train.index(0)]),
             )
         split = f"the last {100 * validation_share:g} % of the sentences of each class"
-    facts = {"labels": list(texts), "n_sentences": n_sentences, "n_train": n_train, "split": split}
+    facts = {
+        "labels": list(texts),
+        "n_sentences": n_sentences,
+        "n_train": n_train,
+        "split": split,
+        "longest": longest,
+    }
     counts = _count_training_words(folder, n_sentences, n_train, len(words))
     known = {word: n for word, n in zip(words, counts.tolist(), strict=True) if n >= MIN_COUNT}
     vocabulary = choose_vocabulary(known, None, vocabulary_size)
@@ -533,7 +556,10 @@ def load_prepared(folder: Path) -> LabelledText:
     vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
     labels, n_sentences, n_train = tuple(facts["labels"]), facts["n_sentences"], facts["n_train"]
     text_labels = np.arange(len(n_sentences)) % len(labels)
-    text = label(corpus.read_encoded(folder / TEXT_FILE), np.repeat(text_labels, n_sentences), vocabulary)
+    text = label(
+        corpus.read_encoded(folder / TEXT_FILE), np.repeat(text_labels, n_sentences), vocabulary,
+        facts.get("longest", LONGEST),
+    )  # fmt: skip
     starts = np.cumsum([0, *n_sentences])
     train = [np.arange(first, first + n) for first, n in zip(starts, n_train, strict=False)]
     is_train = np.zeros(len(text.starts), dtype=bool)
@@ -544,36 +570,61 @@ def load_prepared(folder: Path) -> LabelledText:
     )  # fmt: skip
 
 
+def describe_cuts(n_cut: int, n_texts: int, longest: int) -> str:
+    """Return a warning if texts were cut, or nothing."""
+    if not n_cut:
+        return ""
+    return (
+        f"WARNING: {n_cut:,} of {n_texts:,} texts have more than {longest} words, with their end, and are "
+        "cut; a classifier reads more with classify train --longest"
+    )
+
+
 def encode_sentences(
-    sentences: Sequence[Sequence[str]], labels: Sequence[int], vocabulary: Vocabulary
+    sentences: Sequence[Sequence[str]],
+    labels: Sequence[int],
+    vocabulary: Vocabulary,
+    longest: int = LONGEST,
 ) -> LabelledSentences:
     """Encode sentences of normalised words with the vocabulary of a classifier. Sentences may be empty."""
     rows = [np.append(vocabulary.encode(words), vocabulary.end) for words in sentences]
     ids = np.concatenate(rows) if rows else np.empty(0, dtype=np.int64)
-    return label(ids, np.asarray(labels, dtype=np.int64), vocabulary)
+    return label(ids, np.asarray(labels, dtype=np.int64), vocabulary, longest)
 
 
 def read_labelled(
-    texts: Mapping[str, Path], labels: Sequence[str], normaliser: Normaliser, vocabulary: Vocabulary
+    texts: Mapping[str, Path],
+    config: ClassifierConfig,
+    normaliser: Normaliser,
+    vocabulary: Vocabulary,
+    *,
+    paragraphs: bool = False,
 ) -> LabelledSentences:
     """Read test texts, one per class. Lines without words are skipped.
+
+    Args:
+        paragraphs: see ``corpus.read_sentences``.
 
     Raises:
         ConfigError: a class is unknown to the classifier.
         FormatError: a text cannot be read or has no words.
     """
+    labels = config.labels
     unknown = [name for name in texts if name not in labels]
     if unknown:
         raise ConfigError(f"the classifier has no class {unknown[0]!r}; it has {', '.join(labels)}")
     sentences: list[tuple[str, ...]] = []
     numbers: list[int] = []
     for name, path in texts.items():
-        found = list(corpus.read_sentences([path], normaliser, "reading text"))
+        found = list(corpus.read_sentences([path], normaliser, "reading text", paragraphs=paragraphs))
         if not found:
             raise FormatError(f"no words in the text of class {name!r}", file=str(path))
         sentences += found
         numbers += [labels.index(name)] * len(found)
-    return encode_sentences(sentences, numbers, vocabulary)
+    text = encode_sentences(sentences, numbers, vocabulary, config.longest)
+    if cuts := describe_cuts(text.n_truncated, len(sentences), config.longest):
+        print_status(cuts)
+    return text
 
 
 BATCH_WORDS = 8192
@@ -613,16 +664,19 @@ class Prediction:
 def predict_lines(
     model: Classifier, vocabulary: Vocabulary, normaliser: Normaliser, lines: Iterable[str]
 ) -> Iterator[Prediction]:
-    """Yield one prediction per line, even for lines without words."""
-    labels = model.config.labels
+    """Yield one prediction per line, also without words; at the end, warn of texts that were cut."""
+    labels, longest, n_lines, n_cut = model.config.labels, model.config.longest, 0, 0
     remaining = iter(lines)
     while chunk := list(islice(remaining, LINES_PER_BATCH)):
         sentences = [normaliser.normalise(line) for line in chunk]
-        probs = predict(model, encode_sentences(sentences, [0] * len(sentences), vocabulary))
+        probs = predict(model, encode_sentences(sentences, [0] * len(sentences), vocabulary, longest))
+        n_lines, n_cut = n_lines + len(chunk), n_cut + sum(len(words) >= longest for words in sentences)
         for words, row in zip(sentences, probs.tolist(), strict=True):
             n_unknown = sum(not vocabulary.is_known(word) for word in words)
             best = labels[int(np.argmax(row))]
             yield Prediction(best, dict(zip(labels, row, strict=True)), len(words), n_unknown)
+    if cuts := describe_cuts(n_cut, n_lines, longest):
+        print_status(cuts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -654,13 +708,8 @@ def make_classifier(text: LabelledText, options: ClassifierOptions) -> Classifie
     """
     if options.pooling == "none":
         raise ConfigError("pooling is 'none', which is for labels of words; expected mean or last")
-    if options.freeze_embeddings and not options.embeddings:
-        raise ConfigError("--freeze-embeddings needs the vectors of --embeddings; give both")
     model = Classifier(make_config(options, len(text.vocabulary), text.labels))
-    if options.embeddings:
-        file = Path(options.embeddings)
-        coverage = initialise_embedding(model, text.vocabulary, file, bool(options.freeze_embeddings))
-        print_status(f"{file}: {coverage}")
+    load_embeddings(model, text.vocabulary, options)
     return model
 
 
@@ -678,6 +727,7 @@ def train(
         ScoringError: training diverged, or a checkpoint cannot be written.
     """
     device = ProcessGroup().prepare(run, options.seed)
+    network = name_activation(network, inputs.folder / STATE_FILE if run.resume else None)
     model = make_classifier(text, network).to(device)
     identity = inputs.identity() | {
         "network": asdict(network),
@@ -690,6 +740,9 @@ def train(
     if run.resume:
         trainer.resume()
     print_status(describe_run(model, text))
+    n_texts = len(text.train.starts) + len(text.validation.starts)
+    if cuts := describe_cuts(text.train.n_truncated, n_texts, model.config.longest):
+        print_status(cuts)
     trainer.train(text.train, text.validation)
     return write_facts(trainer, inputs, text, network)
 

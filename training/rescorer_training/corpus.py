@@ -177,28 +177,42 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def read_sentences(
-    paths: Sequence[Path], normaliser: Normaliser, progress: str = "", *, backward: bool = False
+    paths: Sequence[Path],
+    normaliser: Normaliser,
+    progress: str = "",
+    *,
+    backward: bool = False,
+    paragraphs: bool = False,
 ) -> Iterator[tuple[str, ...]]:
     """Yield the normalised words of each sentence.
 
     Args:
         backward: reverse the words of each sentence.
+        paragraphs: take a paragraph, which empty lines divide from others, for a sentence, instead of a line.
 
     Raises:
         FormatError: a file cannot be read; see ``read_lines``.
     """
-    for _, _, words in _normalise_lines(paths, normaliser, progress):
+    for _, _, words in _normalise_lines(paths, normaliser, progress, paragraphs=paragraphs):
         if words:
             yield words[::-1] if backward else words
 
 
+def join_paragraphs(lines: Iterable[str]) -> Iterator[str]:
+    """Join the lines of each paragraph; empty lines divide paragraphs."""
+    for has_words, group in itertools.groupby(lines, key=lambda line: bool(line.strip())):
+        if has_words:
+            yield " ".join(group)
+
+
 def _normalise_lines(
-    paths: Sequence[Path], normaliser: Normaliser, progress: str
+    paths: Sequence[Path], normaliser: Normaliser, progress: str, *, paragraphs: bool = False
 ) -> Iterator[tuple[int, str, tuple[str, ...]]]:
     """Yield each line: its number in its text, the line itself, and its normalised words."""
     with track(progress, "lines") as task:
         for path in paths:
-            for number, line in enumerate(read_lines(path), start=1):
+            lines = join_paragraphs(read_lines(path)) if paragraphs else read_lines(path)
+            for number, line in enumerate(lines, start=1):
                 if number % LINES_PER_REPORT == 0:
                     task.advance(LINES_PER_REPORT)
                 yield number, line, normaliser.normalise(line)
@@ -284,6 +298,7 @@ def number_words(
     progress: str = "reading",
     *,
     backward: bool = False,
+    paragraphs: bool = False,
 ) -> tuple[list[str], list[int]]:
     """Number words from 1 in order of first occurrence, and write the text to ``output`` as these numbers.
 
@@ -291,7 +306,7 @@ def number_words(
     words, choose a vocabulary and renumber the text (``renumber``) without reading the text again.
 
     Args:
-        backward: see ``read_sentences``.
+        backward, paragraphs: see ``read_sentences``.
 
     Returns:
         The words, where word number n has the index n - 1; and the number of sentences in each file.
@@ -304,7 +319,9 @@ def number_words(
 
     def number_sentences() -> Iterator[Iterable[int]]:
         for index, path in enumerate(paths):
-            for words in read_sentences([path], normaliser, progress, backward=backward):
+            for words in read_sentences(
+                [path], normaliser, progress, backward=backward, paragraphs=paragraphs
+            ):
                 n_sentences[index] += 1
                 yield itertools.chain(map(numbers.__getitem__, words), (SENTENCE_END,))
             if not n_sentences[index]:

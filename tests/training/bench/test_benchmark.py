@@ -18,6 +18,7 @@ from rescorer_training.bench import (
     BenchmarkOptions,
     list_network_products,
     list_output_products,
+    make_config,
     make_zipf_text,
 )
 from rescorer_training.cli import app
@@ -52,7 +53,16 @@ def test_prints_a_table_for_a_text_file(tmp_path):
     assert [line.split()[0] for line in lines[1:]] == ["plain", "lstm", "9"]  # six words, </s>, <unk> and <s>
 
 
+@pytest.mark.parametrize(("size", "heads"), [(200, 4), (100, 2), (6, 1)])
+def test_heads_of_the_transformer_fit_any_even_size(size, heads):
+    config = make_config("transformer", np.ones(300), BenchmarkOptions(size=size))
+    assert (config.hidden_size, config.heads) == (size, heads)
+
+
 def test_rejects_invalid_options(monkeypatch):
+    with pytest.raises(ConfigError, match=r"--size is 101; expected an even number for the transformer"):
+        BenchmarkOptions(size=101)
+    assert BenchmarkOptions(size=101, models=["lstm"]).size == 101
     with pytest.raises(ConfigError, match="unknown model perceptron; expected some of lstm"):
         BenchmarkOptions(models=("perceptron",))
     with pytest.raises(ConfigError, match="rounds is 0"):

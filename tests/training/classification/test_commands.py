@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 
 import pytest
 
+from rescorer.errors import BundleError
+from rescorer_training.classification import load_classifier
 from rescorer_training.cli import main
 from tests.support.toy_classifiers import write_texts
 
@@ -111,3 +115,45 @@ def test_refuses_a_language_model(tmp_path, folder, monkeypatch, capsys):
     (tmp_path / "config.json").write_text(json.dumps({"vocabulary_size": 3}))
     assert call(monkeypatch, "predict", tmp_path, folder / "sea.txt") == 2
     assert "not the configuration of a classifier" in capsys.readouterr().err
+
+
+def test_documents_have_line_ends_inside_and_are_cut_with_a_warning(folder, tmp_path, monkeypatch, capsys):
+    texts = []
+    for name in ("sea", "farm"):
+        lines = (folder / f"{name}.txt").read_text().splitlines()[:60]
+        documents = ["\n".join(lines[i : i + 4]) for i in range(0, len(lines), 4)]
+        (tmp_path / name).write_text("\n\n \n".join(documents) + "\n")
+        texts.append(f"{name}={tmp_path / name}")
+    run = tmp_path / "run"
+    options = [*SMALL, "--epochs", "1", "--paragraphs", "--longest", "5"]
+    assert call(monkeypatch, "train", *texts, "-o", run, *options, "--json") == 0
+    captured = capsys.readouterr()
+    facts = json.loads(captured.out)
+    assert facts["training_sentences"] + facts["validation_sentences"] == 30
+    warning = "of 30 texts have more than 5 words, with their end, and are cut"
+    assert re.search(rf"WARNING: \d+ {warning}", captured.err)
+    assert json.loads((run / "best" / "config.json").read_text())["longest"] == 5
+    assert call(monkeypatch, "evaluate", run, *texts, "--paragraphs", "--json") == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)[str(run)]["sentences"] == 30
+    assert warning in captured.err
+    probabilities = []
+    for words in ("the ship\nand the sea\n\n", "the ship\nand the sea and the farm\n"):
+        (tmp_path / "text").write_text(words)
+        assert call(monkeypatch, "predict", run, tmp_path / "text", "--paragraphs", "--json") == 0
+        captured = capsys.readouterr()
+        probabilities.append(json.loads(captured.out)["probabilities"])
+    assert probabilities[0] == probabilities[1]
+    assert "1 of 1 texts have more than 5 words" in captured.err
+
+
+def test_configurations_without_the_longest_text_have_200_words(folder, tmp_path):
+    shutil.copytree(folder / "run" / "best", tmp_path / "old")
+    file = tmp_path / "old" / "config.json"
+    values = json.loads(file.read_text())
+    assert values.pop("longest") == 200
+    file.write_text(json.dumps(values))
+    assert load_classifier(tmp_path / "old")[0].config.longest == 200
+    file.write_text(json.dumps(values | {"longest": 0}))
+    with pytest.raises(BundleError, match=r"longest is 0; expected 1 to 100,000 words"):
+        load_classifier(tmp_path / "old")

@@ -71,7 +71,7 @@ def test_learns_the_classes(run, texts):
     assert [prediction.label for prediction in found] == ["sea", "farm", "town"]
 
 
-@pytest.mark.parametrize("kind", ["gru", "elman", "lbl", "feedforward", "transformer"])
+@pytest.mark.parametrize("kind", ["gru", "elman", "lbl", "nlbl", "feedforward", "transformer"])
 def test_other_networks_learn_the_classes(tmp_path, texts, kind):
     network = replace(NETWORK, kind=kind, heads=2 if kind == "transformer" else None, pooling="mean")
     facts = run_training(tmp_path / kind, texts, network)
@@ -124,9 +124,9 @@ def test_a_class_without_sentences_is_named(tmp_path, texts):
 
 
 def test_refuses_test_texts_of_other_classes(run, texts):
-    _, vocabulary = load_classifier(run / "best")
+    model, vocabulary = load_classifier(run / "best")
     with pytest.raises(ConfigError, match="no class 'sky'; it has sea, farm, town"):
-        read_labelled({"sky": texts["sea"]}, tuple(WORDS), Normaliser(), vocabulary)
+        read_labelled({"sky": texts["sea"]}, model.config, Normaliser(), vocabulary)
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, texts, run, monkeypatch):

@@ -251,6 +251,8 @@ def test_unknown_units_are_refused(units):
     [
         (NetworkOptions("feedforward"), "see a few units only"),
         (NetworkOptions("lbl"), "see a few units only"),
+        (NetworkOptions("nlbl"), "see a few units only"),
+        (NetworkOptions("gru", gru_reset="before"), "--gru-reset of a network over units is after"),
         (NetworkOptions(output="tree"), "full softmax"),
         (NetworkOptions(carried=True), "leave them out"),
         (NetworkOptions("elman", activation="sigmoid"), "tanh or relu"),

@@ -88,3 +88,12 @@ def test_discounts_fewer_counts_of_small_texts_with_a_warning(counts, n_discount
     with caplog.at_level(logging.WARNING):
         assert len(estimate_good_turing(np.array(counts), 3)) == n_discounts
     assert message in caplog.text
+
+
+def test_relative_frequencies_of_the_example_in_the_documentation():
+    houses = [line.split() for line in ("there is a big house", "i buy a house", "they buy the new house")]
+    model = train(houses, NGramOptions(2, smoothing="none"))
+    for sentence, expected in (("they buy a big house", 1 / 12), ("they buy a new house", 0.0)):
+        words = sentence.split()
+        chain = [model.next_log_probs(tuple(words[:i]), [word])[0] for i, word in enumerate([*words, "</s>"])]
+        assert np.exp(sum(chain)) == pytest.approx(expected, abs=1e-6)

@@ -10,7 +10,10 @@ import torch
 
 from rescorer.errors import ConfigError, FormatError
 from rescorer.models.neural import load_model
+from rescorer_training.classification import ClassifierOptions
 from rescorer_training.cli import main
+from rescorer_training.neural.build import load_embeddings
+from rescorer_training.neural.options import NetworkOptions
 from rescorer_training.vectors.files import VectorFormat, WordVectors, read_vectors, write_vectors
 from rescorer_training.vectors.runs import initialise_embedding
 from tests.conftest import DATA
@@ -37,6 +40,32 @@ def test_initialises_known_words_only(tmp_path, header, tied):
     assert torch.equal(weight[others], before[others])
     assert weight.requires_grad
     assert (model.output.word_weight.data_ptr() == weight.data_ptr()) is tied
+
+
+def test_a_lookup_table_has_the_vectors_of_the_file_and_zeros(tmp_path):
+    model, vocabulary = random_network(tied=False)
+    (tmp_path / "v").write_text(CAT + DOG)
+    initialise_embedding(model, vocabulary, tmp_path / "v", frozen=True, rescale=False, zero_others=True)
+    expected = np.zeros((len(vocabulary), 6), dtype=np.float32)
+    expected[vocabulary.ids["cat"]] = [1, 0, 0, 0, 0, 0]
+    expected[vocabulary.ids["dog"]] = [0, -2, 0, 0, 0.5, 0]
+    rows = torch.tensor([[2, 7, 3, 1], [0, 4, 5, 10]])  # (N, T)
+    assert model.network.embedding(rows).shape == (2, 4, 6)
+    np.testing.assert_array_equal(model.network.embedding(rows), expected[rows.numpy()])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"unknown_rows": "zero"}, "--unknown-rows needs the vectors of --embeddings"),
+        ({"rescale_embeddings": False}, "--keep-embeddings needs the vectors of --embeddings"),
+        ({"unknown_rows": "ones", "embeddings": "v"}, "unknown_rows is 'ones'; expected random or zero"),
+    ],
+)
+@pytest.mark.parametrize("options", [NetworkOptions, ClassifierOptions])
+def test_options_for_given_embeddings_are_checked(options, given, message):
+    with pytest.raises(ConfigError, match=message):
+        load_embeddings(*random_network(), options(**given))
 
 
 def test_reads_every_format_alike(tmp_path):

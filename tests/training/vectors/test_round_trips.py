@@ -102,7 +102,7 @@ def test_reads_other_encodings(tmp_path, format):
     write_vectors(tmp_path / "v", WordVectors(("–", "a"), np.ones((2, 2), np.float32)), format)
     content = (tmp_path / "v").read_bytes()
     (tmp_path / "v").write_bytes(content.replace("–".encode(), b"\x96"))
-    advice = "if the file has another encoding, give --encoding, or first convert it: rescorer-train vectors"
+    advice = "if the file has another encoding, name it to make a copy in UTF-8: rescorer-train vectors"
     with pytest.raises(FormatError, match=f"UTF-8.*; {advice} convert") as caught:
         read_vectors(tmp_path / "v")
     assert caught.value.file == str(tmp_path / "v")

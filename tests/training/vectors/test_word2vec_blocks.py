@@ -14,6 +14,7 @@ from rescorer_training.vectors import word2vec
 from rescorer_training.vectors.word2vec import (
     Block,
     Chunks,
+    FullSoftmax,
     HierarchicalSoftmax,
     NegativeSampling,
     NoiseSampler,
@@ -50,17 +51,19 @@ class Problem:
         self.noise = random.integers(N_WORDS, size=(n_chunks, NOISE_WORDS))
         self.noise_weight = NEGATIVES / NOISE_WORDS
 
-    def train(self, layer: str, cbow: bool) -> tuple[np.ndarray, np.ndarray]:
+    def train(self, layer: str, cbow: bool, divided: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """The vectors after one step of the package."""
         inputs, outputs = (torch.tensor(m, dtype=torch.float32) for m in (self.inputs, self.outputs))
         output: Any
         if layer == "negative":
             output = NegativeSampling(outputs, FixedNoise(self.noise), NEGATIVES, NOISE_WORDS)
             output.noise_weight = self.noise_weight
+        elif layer == "full":
+            output = FullSoftmax(outputs)
         else:
             output = HierarchicalSoftmax(outputs, COUNTS)
         block = Block(torch.from_numpy(self.words), self.chunks, torch.from_numpy(self.mask).float())
-        train_block(inputs, output, block, RATE, torch.Generator(), cbow=cbow)
+        train_block(inputs, output, block, RATE, torch.Generator(), cbow=cbow, divided=divided)
         return inputs.numpy(), outputs.numpy()
 
     def windows(self, layer: str) -> list[tuple[list[int], list[Target]]]:
@@ -160,3 +163,59 @@ def test_the_steps_of_looked_up_nodes_are_bounded_like_those_of_frequent_ones(
     monkeypatch.setattr(word2vec, "N_TOP_NODES", 1)
     for vectors, expected_vectors in zip(problem.train("hierarchical", cbow), expected, strict=True):
         np.testing.assert_allclose(vectors, expected_vectors, atol=1e-6)
+
+
+def softmax_gradients(inputs: np.ndarray, outputs: np.ndarray, context: list[int], word: int):
+    """The gradients of E = -ln P(word | h), h the mean of the context, as Rong (2014) derives them.
+
+    Returns:
+        dE/dh = EH, of which each of the C vectors of the context has a C-th part, and dE/dW'.
+    """
+    h = inputs[context].mean(axis=0)
+    u = outputs[:-1] @ h
+    y = np.exp(u) / np.exp(u).sum()
+    e = y - np.eye(N_WORDS)[word]
+    return e @ outputs[:-1], np.outer(e, h)
+
+
+@pytest.mark.parametrize("model", ["skip-gram", "undivided", "divided"])
+@given(n_chunks=st.integers(1, 3), seed=st.integers(0, 10**6))
+@settings(max_examples=15, deadline=None)
+def test_a_full_softmax_takes_the_derived_steps(model: str, n_chunks: int, seed: int) -> None:
+    problem = Problem(n_chunks, seed)
+    expected_inputs, expected_outputs = problem.inputs.copy(), problem.outputs.copy()
+    for context, targets in problem.windows("negative"):
+        word = targets[0][0]
+        for words in [[one] for one in context] if model == "skip-gram" else [context] if context else []:
+            hidden, outputs = softmax_gradients(problem.inputs, problem.outputs, words, word)
+            expected_outputs[:-1] -= RATE * outputs
+            for one in words:
+                expected_inputs[one] -= RATE * hidden / (1 if model == "undivided" else len(words))
+    inputs, outputs = problem.train("full", model != "skip-gram", model == "divided")
+    np.testing.assert_allclose(inputs, expected_inputs, atol=2e-5)
+    np.testing.assert_allclose(outputs, expected_outputs, atol=2e-5)
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=10, deadline=None)
+def test_the_derived_gradients_are_those_of_differences(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    inputs, outputs = random.normal(size=(2, N_WORDS + 1, DIMENSIONS))
+    context, word = random.permutation(N_WORDS)[:3].tolist(), int(random.integers(N_WORDS))
+
+    def loss() -> float:
+        u = outputs[:-1] @ inputs[context].mean(axis=0)
+        return float(np.log(np.exp(u).sum()) - u[word])
+
+    hidden, of_outputs = softmax_gradients(inputs, outputs, context, word)
+    for matrix, row, column, expected in (
+        (inputs, context[0], 2, hidden[2] / 3),
+        (outputs, word, 1, of_outputs[word, 1]),
+        (outputs, (word + 1) % N_WORDS, 0, of_outputs[(word + 1) % N_WORDS, 0]),
+    ):
+        losses = []
+        for change in (1e-5, -2e-5):
+            matrix[row, column] += change
+            losses.append(loss())
+        assert (losses[0] - losses[1]) / 2e-5 == pytest.approx(expected, abs=1e-6)
+        matrix[row, column] += 1e-5

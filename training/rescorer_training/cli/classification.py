@@ -28,7 +28,7 @@ from rescorer_training.cli.options import (
     parse_pairs,
     train_in,
 )
-from rescorer_training.corpus import choose_normaliser
+from rescorer_training.corpus import choose_normaliser, join_paragraphs
 from rescorer_training.evaluation.perplexity import resolve_model_folder
 from rescorer_training.neural.checkpoint import STATE_FILE, start_folder
 from rescorer_training.neural.options import RunOptions
@@ -52,6 +52,13 @@ def parse_texts(values: list[str]) -> dict[str, Path]:
 
 
 NAIVE_BAYES = "naive Bayes"
+ParagraphsOption = Annotated[
+    bool,
+    typer.Option(
+        "--paragraphs/--lines",
+        help="Texts are paragraphs, with line ends inside and empty lines between them; or lines (default).",
+    ),
+]
 
 
 def evaluate_command(
@@ -64,6 +71,7 @@ def evaluate_command(
         list[Path] | None,
         typer.Option(help="Folder of another run with the same classes to compare with; may be repeated."),
     ] = None,
+    paragraphs: ParagraphsOption = False,
     normaliser: NormaliserOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -79,7 +87,7 @@ def evaluate_command(
     runs = [run, *(against or [])]
     common = choose_normaliser(normaliser, map(resolve_model_folder, runs))  # for the same sentences
     for folder in runs:
-        systems |= _measure(folder, by_class, common, with_baseline=folder == run)
+        systems |= _measure(folder, by_class, common, with_baseline=folder == run, paragraphs=paragraphs)
     measured, *others = systems
     tests = {name: mcnemar(systems[name].is_correct, systems[measured].is_correct) for name in others}
     if as_json:
@@ -96,12 +104,17 @@ def evaluate_command(
 
 
 def _measure(
-    run: Path, by_class: dict[str, Path], normaliser: Normaliser, *, with_baseline: bool
+    run: Path,
+    by_class: dict[str, Path],
+    normaliser: Normaliser,
+    *,
+    with_baseline: bool,
+    paragraphs: bool,
 ) -> dict[str, Accuracy]:
     """Measure the classifier of a run; with ``with_baseline``, also naive Bayes of its training text."""
     model, vocabulary = classification.load_classifier(resolve_model_folder(run))
     labels = model.config.labels
-    text = classification.read_labelled(by_class, labels, normaliser, vocabulary)
+    text = classification.read_labelled(by_class, model.config, normaliser, vocabulary, paragraphs=paragraphs)
     measured = {str(run): classification.measure(text, labels, classification.predict(model, text))}
     if with_baseline and (run / classification.SPLIT_FILE).exists():
         trained = classification.load_prepared(run)
@@ -163,6 +176,7 @@ def predict_command(
     text: Annotated[
         str, typer.Argument(help="Text with one sentence per line, gzip or plain; - reads standard input.")
     ] = "-",
+    paragraphs: ParagraphsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write the class of each sentence, and the probability of every class, one line per line of text.
@@ -174,7 +188,8 @@ def predict_command(
     """
     folder = resolve_model_folder(run)
     model, vocabulary = classification.load_classifier(folder)
-    lines = (line for _, line in text_io.read_lines_strict(text))
+    read = (line for _, line in text_io.read_lines_strict(text))
+    lines = join_paragraphs(read) if paragraphs else read
     if not as_json:
         typer.echo("\t".join(["class", *model.config.labels]))
     normaliser = choose_normaliser(None, [folder])
@@ -206,6 +221,7 @@ class LabelledTextOptions:
     vocabulary_size: int = option(
         50_000, "Number of words to know, the most frequent ones; words that occur only once are unknown."
     )
+    paragraphs: ParagraphsOption = False
     normaliser: NormaliserOption = None
 
 
@@ -248,6 +264,8 @@ def train_command(
             text = classification.prepare_text(
                 output_folder, by_class, validation, inputs.normaliser,
                 vocabulary_size=preparation.vocabulary_size, validation_share=preparation.validation_share,
+                longest=classification.LONGEST if network.longest is None else network.longest,
+                paragraphs=preparation.paragraphs,
             )  # fmt: skip
         facts = classification.train(inputs, text, network, options, run)
     if as_json:

@@ -207,8 +207,9 @@ class EstimatedModel:
     smoothing: str = option(
         "kneser-ney",
         "kneser-ney: interpolated, with modified discounts, the best for most texts. katz: "
-        "back-off with Good-Turing discounts. witten-bell: interpolated, by counts of distinct words.",
-        metavar="kneser-ney|katz|witten-bell",
+        "back-off with Good-Turing discounts. witten-bell: interpolated, by counts of distinct words. none: "
+        "relative frequencies, for teaching; words that never followed a context have probability 0.",
+        metavar="kneser-ney|katz|witten-bell|none",
     )
     classes: int = option(
         0,

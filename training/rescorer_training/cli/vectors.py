@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rescorer.errors import ConfigError, FormatError
+from rescorer.errors import ConfigError, FormatError, pluralise
 from rescorer.formats.io import text_io
 from rescorer.formats.io.folders import list_files
 from rescorer.formats.io.text_io import check_not_input, check_target, is_stream
@@ -33,10 +33,13 @@ from rescorer_training.cli.options import (
     make_table,
     train_in,
 )
-from rescorer_training.corpus import choose_normaliser
+from rescorer_training.corpus import choose_normaliser, read_sentences
 from rescorer_training.evaluation.perplexity import resolve_model_folder
+from rescorer_training.ngram.backoff_model import open_output
+from rescorer_training.ngram.estimate import staged_output
+from rescorer_training.pipes import keep_pipes
 from rescorer_training.progress import option
-from rescorer_training.vectors import counts, glove, judgement, plots, runs, word2vec
+from rescorer_training.vectors import counts, glove, judgement, phrases, plots, runs, word2vec
 from rescorer_training.vectors.files import Encoding, VectorFormat, WordVectors, read_vectors, write_vectors
 
 
@@ -590,6 +593,55 @@ def train_command(
         typer.echo(json.dumps(report))
 
 
+@expand_options
+def phrases_command(
+    texts: TextsArgument,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--output", help="Text to write, with phrases as words; gzip if the name ends in .gz."
+        ),
+    ],
+    *,
+    found: Annotated[Path | None, typer.Option(help="File to write the phrases to.")] = None,
+    known: Annotated[
+        Path | None, typer.Option(help="File of phrases to join, from --found, instead of finding some.")
+    ] = None,
+    normaliser: NormaliserOption = None,
+    options: phrases.PhraseOptions,
+) -> None:
+    """Find pairs of words that belong together, and write the text with such phrases as single words.
+
+    A pair ab scores (count(ab) - min count) · words / (count(a) · count(b)), as in word2phrase. Vectors and
+    n-grams are trained from the text with --normaliser raw, since its words are normalised already.
+
+    Example: rescorer-train vectors phrases books.txt.gz -o joined.txt.gz --found phrases.tsv
+    """
+    for name, file in (("-o", output), ("--found", found)):
+        if file is not None:
+            prepare_output(file, name)
+    chosen = choose_normaliser(normaliser)
+    with keep_pipes():
+        joined = (
+            phrases.read_phrases(known)
+            if known
+            else phrases.find_phrases(lambda: read_sentences(texts, chosen, "finding phrases"), options)
+        )
+        with (
+            staged_output(output) as file,
+            text_io.explain_write_errors(file),
+            text_io.replace_file(file) as partial,
+            open_output(partial) as stream,
+        ):
+            for line in phrases.join_sentences(read_sentences(texts, chosen, "joining phrases"), joined):
+                stream.write(line.encode())
+    if found is not None:
+        phrases.write_phrases(found, joined)
+    best = ", ".join("_".join(pair) for pairs in joined for pair in list(pairs)[:3])
+    with print_results_apart(output):
+        typer.echo(f"{pluralise(sum(map(len, joined)), 'phrase')}{f', such as {best}' if best else ''}")
+
+
 vectors_app = typer.Typer(
     **PLAIN_HELP,
     help="Train, measure and look at word vectors.\n\n"
@@ -601,6 +653,7 @@ vectors_app.command("svd")(svd_command)
 vectors_app.command("lsa")(lsa_command)
 vectors_app.command("export")(export_command)
 vectors_app.command("train")(train_command)
+vectors_app.command("phrases")(phrases_command)
 vectors_app.command("convert")(convert_command)
 vectors_app.command("neighbours")(neighbours_command)
 vectors_app.command("analogy")(analogy_command)

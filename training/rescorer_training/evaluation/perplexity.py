@@ -16,12 +16,12 @@ import numpy as np
 
 from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
 from rescorer.evaluation.scored_lists import to_perplexity
-from rescorer.models.arpa import LOG10_ZERO
+from rescorer.models.arpa import LOG_ZERO
 from rescorer.models.bundle import read_bundle
 from rescorer.models.language_model import LanguageModel, OpenVocabularyModel, mix, score_with_words
 from rescorer.models.network_files import TOKENIZER_FILE
 from rescorer.models.ngram_files import contains_words, read_ngram, read_words
-from rescorer.models.ngrams import LN_10, NgramModel, align_vocabularies
+from rescorer.models.ngrams import NgramModel, align_vocabularies
 from rescorer.pipeline import MAX_BATCH_WORDS, load_bundle_models, load_network
 from rescorer.safe_input import Folder
 from rescorer.scoring.batch import plan_batches
@@ -319,8 +319,6 @@ def _score_with_model(
     return log_probs
 
 
-LOG_ZERO = (LOG10_ZERO + 1) * LN_10
-"""Tokens with at most this ln P count as impossible. ARPA files write -99 for log10 0."""
 BOTH_DIRECTIONS = "both directions"
 """Name of the pseudo-perplexity exp(-Σ_s ½(ln P_forward(s) + ln P_backward(s)) / T) of T tokens.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from rescorer.errors import ConfigError
 from rescorer.models.contexts import TagFilter, TopicReader
-from rescorer.models.network_files import WINDOWED_KINDS, NetworkConfig
-from rescorer.models.neural import NeuralModel, load_model
+from rescorer.models.network_files import KINDS, WINDOWED_KINDS, NetworkConfig, Vocabulary
+from rescorer.models.neural import NeuralModel, SequenceModel, load_model
 from rescorer.models.outputs import FullSoftmax
 from rescorer.models.tree_softmax import TreeSoftmax
 from rescorer_training.classes.brown import find_nested_classes
@@ -25,7 +25,7 @@ from rescorer_training.classes.partition import (
     make_embedding_classes,
 )
 from rescorer_training.features import add_class_inputs, fit_tags, fit_word_topics, write_sentence_topics
-from rescorer_training.neural import optimisation
+from rescorer_training.neural import checkpoint, optimisation
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.neural.prepare import (
     TRAIN_TOPICS_FILE,
@@ -158,6 +158,8 @@ CLASSES_FILE = "classes.json"
 CLASS_POWERS = {"sqrt": 0.5, "mass": 1.0}
 CLASS_METHODS = (*CLASS_POWERS, "brown", "kmeans")
 TREES = ("huffman", "learned")
+DEFAULT_ACTIVATIONS = {"lbl": "linear", "nlbl": "tanh"}
+"""Default activations of log-bilinear models. In files, both are of the kind ``lbl``."""
 DEFAULT_WINDOW = 4
 """Default number of context words of networks without recurrence, the same as in a 5-gram model."""
 DEFAULT_ATTENTION_WINDOW = 128
@@ -195,7 +197,11 @@ def order_by_classes(folder: Path, text: PreparedText, options: NetworkOptions) 
 
 def _check_options(options: NetworkOptions) -> None:
     """Raise ConfigError if network options are unknown or contradict each other."""
-    choices = (("class_by", options.class_by, CLASS_METHODS), ("tree", options.tree, TREES))
+    choices = (
+        ("kind", options.kind, (*KINDS, "nlbl")),
+        ("class_by", options.class_by, CLASS_METHODS),
+        ("tree", options.tree, TREES),
+    )
     for name, value, known in choices:
         if value not in (None, *known):
             raise ConfigError(f"{name} is {value!r}; expected one of {', '.join(known)}")
@@ -208,11 +214,48 @@ def _check_options(options: NetworkOptions) -> None:
             raise ConfigError("--overlap needs --tree learned; give both")
         if not 0 <= options.overlap < 0.5:
             raise ConfigError(f"overlap is {options.overlap}; expected 0 ≤ overlap < 0.5")
-    if options.freeze_embeddings and not options.embeddings:
-        raise ConfigError("--freeze-embeddings needs the vectors of --embeddings; give both")
+    _check_embedding_options(options)
     parse_depths(options.class_inputs)
     if options.shuffle_topics and not options.topics:
         raise ConfigError("--shuffle-topics needs the topics of --topics; give both")
+
+
+def _check_embedding_options(options: Any) -> None:
+    """Raise ConfigError if options for given embeddings are unknown, or if there are no such embeddings."""
+    if options.unknown_rows not in (None, "random", "zero"):
+        raise ConfigError(f"unknown_rows is {options.unknown_rows!r}; expected random or zero")
+    given = {
+        "--freeze-embeddings": options.freeze_embeddings,
+        "--unknown-rows": options.unknown_rows,
+        "--keep-embeddings": options.rescale_embeddings is False,
+    }
+    for name, value in given.items():
+        if value and not options.embeddings:
+            raise ConfigError(f"{name} needs the vectors of --embeddings; give both")
+
+
+def load_embeddings(model: SequenceModel, vocabulary: Vocabulary, options: Any) -> None:
+    """Start the embeddings of a network from a file of word vectors, if the options name one.
+
+    Args:
+        options: ``NetworkOptions`` or ``ClassifierOptions``.
+
+    Raises:
+        ConfigError: options contradict each other.
+        FormatError: the file is invalid or has no known word.
+    """
+    _check_embedding_options(options)
+    if not options.embeddings:
+        return
+    coverage = initialise_embedding(
+        model,
+        vocabulary,
+        Path(options.embeddings),
+        bool(options.freeze_embeddings),
+        rescale=options.rescale_embeddings is not False,
+        zero_others=options.unknown_rows == "zero",
+    )
+    print_status(f"{options.embeddings}: {coverage}")
 
 
 def make_network(
@@ -254,9 +297,7 @@ def make_network(
     if isinstance(model.output, TreeSoftmax):
         model.output.set_tree(children, places)
     model.output.start_from_unigrams(torch.from_numpy(counts))
-    if options.embeddings:
-        file, frozen = Path(options.embeddings), bool(options.freeze_embeddings)
-        print_status(f"{file}: {initialise_embedding(model, text.vocabulary, file, frozen)}")
+    load_embeddings(model, text.vocabulary, options)
     if options.class_inputs:
         add_class_inputs(model, _load(folder / CLASS_INPUTS_FILE))
     if config.topics:
@@ -315,7 +356,7 @@ def _make_config(
     known = {item.name for item in fields(NetworkConfig)}  # the other options only say how it is built
     settings = {name: value for name, value in _given(options).items() if name in known}
     settings.setdefault("output", "classes" if objective == "ml" else "full")
-    set_window_defaults(settings)
+    set_defaults_of_kind(settings)
     if settings.get("topics"):
         settings.setdefault("topic_decay", DEFAULT_TOPIC_DECAY)
     return NetworkConfig(
@@ -326,13 +367,45 @@ def _make_config(
     )
 
 
-def set_window_defaults(settings: dict[str, Any]) -> None:
-    """Add the default window and number of heads to ``settings``, if the network's kind has these."""
+def set_defaults_of_kind(settings: dict[str, Any]) -> None:
+    """Name the kind as files do, and add the default activation, window and number of heads that it has."""
+    kind = settings.get("kind")
+    if kind in DEFAULT_ACTIVATIONS:
+        settings |= {"kind": "lbl", "activation": _choose_activation(kind, settings.get("activation"))}
     if settings.get("kind") in WINDOWED_KINDS:
         settings.setdefault("window", DEFAULT_WINDOW)
-    if settings.get("kind") == "transformer":
+    if kind == "transformer":
         settings.setdefault("window", DEFAULT_ATTENTION_WINDOW)
         settings.setdefault("heads", DEFAULT_HEADS)
+
+
+def _choose_activation(kind: str, activation: str | None) -> str:
+    if kind == "nlbl" and activation == "linear":
+        raise ConfigError("activation is linear for nlbl, the nonlinear model; choose the network lbl")
+    return activation or DEFAULT_ACTIVATIONS[kind]
+
+
+AnyOptions = TypeVar("AnyOptions", bound=Any)
+
+
+def name_activation(options: AnyOptions, state: Path | None = None) -> AnyOptions:
+    """Return options in which a log-bilinear network has the kind and activation that its files will have.
+
+    Args:
+        options: ``NetworkOptions`` or ``ClassifierOptions``.
+        state: state of a run to be resumed, which keeps its activation unless the options name another one;
+            None for a new run.
+
+    Raises:
+        ConfigError: the network is a nonlinear log-bilinear model, but its activation is linear.
+    """
+    if options.kind not in DEFAULT_ACTIVATIONS:
+        return options
+    activation = options.activation
+    if activation is None and options.kind == "lbl" and state is not None and state.exists():
+        saved = checkpoint.read_run_options(state)["network"]
+        activation = saved["activation"] if saved["kind"] == "lbl" else None
+    return replace(options, kind="lbl", activation=_choose_activation(options.kind, activation))
 
 
 def _get_class_sizes(folder: Path | None, counts: np.ndarray, options: NetworkOptions) -> tuple[int, ...]:

@@ -36,6 +36,7 @@ from rescorer_training.neural.options import RunOptions
 from rescorer_training.state_files import (
     check_options,
     describe_write_error,
+    read_options,
     read_state_file,
     write_state_file,
 )
@@ -292,6 +293,26 @@ def save_best(folder: Path, model: SequenceModel, vocabulary: Vocabulary, step: 
         shutil.rmtree(partial, ignore_errors=True)
 
 
+FORMER_LBL_ACTIVATION = "tanh"
+
+
+def read_run_options(state: Path) -> dict[str, Any]:
+    """Read the options of the state of a run. The activation of a log-bilinear network is always named.
+
+    Raises:
+        BundleError: the file is damaged.
+    """
+    return _name_former_activation(read_options(state))
+
+
+def _name_former_activation(options: dict[str, Any]) -> dict[str, Any]:
+    """Add the activation to options that were saved before 0.2, if it was the default."""
+    network = options.get("network")
+    if network and network.get("kind") == "lbl" and network.get("activation") is None:
+        return options | {"network": network | {"activation": FORMER_LBL_ACTIVATION}}
+    return options
+
+
 def load_state(
     folder: Path, model: SequenceModel, optimiser: torch.optim.Optimizer, average: WeightAverage,
     options: Mapping[str, Any], rank: int = 0,
@@ -306,7 +327,7 @@ def load_state(
     if not path.exists():
         raise ConfigError(f"{folder} has no training state to resume; start without --resume")
     metadata, tensors = read_state_file(path)
-    check_options(path, json.loads(metadata["options"]), options)
+    check_options(path, _name_former_activation(json.loads(metadata["options"])), options)
     parameters = _select(tensors, "model.")
     if model.config.tied_copy:
         parameters[model.config.tied_copy] = parameters["network.embedding.weight"]

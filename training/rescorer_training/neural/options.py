@@ -121,22 +121,30 @@ class NetworkOptions:
 
     kind: str | None = option(
         None,
-        "Type of network; default lstm.",
+        "Type of network: long short-term memory (default), gated recurrent unit, simple recurrent network "
+        "(Elman), feed-forward network (Bengio's NNLM), log-bilinear model, nonlinear log-bilinear model, or "
+        "transformer.",
         "--network",
-        metavar="lstm|gru|elman|feedforward|lbl|transformer",
+        metavar="lstm|gru|elman|feedforward|lbl|nlbl|transformer",
     )
     embedding_size: int | None = option(None, "Size of the word embeddings; default 200.", "--embedding")
     hidden_size: int | None = option(None, "Size of the hidden state; default 200.", "--hidden")
     layers: int | None = option(None, "Number of layers; default 1.")
     activation: str | None = option(
         None,
-        "Activation of elman, feedforward and lbl networks; default tanh.",
+        "Activation of elman, feedforward and nlbl networks, default tanh; and of lbl, default linear.",
         metavar="tanh|sigmoid|relu|linear",
+    )
+    gru_reset: str | None = option(
+        None,
+        "Reset gate of gru networks: after the product with the recurrent weights (default), as in cuDNN, or "
+        "before it, as in the papers.",
+        metavar="after|before",
     )
     window: int | None = option(
         None,
-        "Number of context words of feedforward and lbl networks, default 4; or of words to which each layer "
-        "of a transformer attends, default 128.",
+        "Number of context words of feedforward, lbl and nlbl networks, default 4; or of words to which each "
+        "layer of a transformer attends, default 128.",
     )
     heads: int | None = option(
         None, "Number of attention heads of a transformer, each with an even share of --hidden; default 4."
@@ -193,6 +201,17 @@ class NetworkOptions:
     )
     freeze_embeddings: bool | None = option(
         None, "Keep the embedding fixed during training.", "--freeze-embeddings/--tune-embeddings"
+    )
+    unknown_rows: str | None = option(
+        None,
+        "With --embeddings: start the embeddings of words without a vector at random (default), or at zero.",
+        metavar="random|zero",
+    )
+    rescale_embeddings: bool | None = option(
+        None,
+        "With --embeddings: multiply all vectors by one factor, so that they are as large as random ones "
+        "(default), or take them as they are.",
+        "--rescale-embeddings/--keep-embeddings",
     )
     class_inputs: str | None = option(
         None,

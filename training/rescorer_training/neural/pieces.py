@@ -78,8 +78,8 @@ def check_pieces(options: NetworkOptions, units: str | None = None) -> None:
     if units:
         UnitKind.parse(units)
     reasons = {
-        "--network feedforward and lbl see a few units only, which is less than as many words; choose lstm, "
-        "gru, elman or transformer": options.kind in WINDOWED_KINDS,
+        "--network feedforward, lbl and nlbl see a few units only, which is less than as many words; choose "
+        "lstm, gru, elman or transformer": options.kind in (*WINDOWED_KINDS, "nlbl"),
         "the output layer is a full softmax over the units, which are few; leave out --output-layer, --tree, "
         "--classes, --class-by and --softmaxes": (
             options.output not in (None, "full")
@@ -90,6 +90,7 @@ def check_pieces(options: NetworkOptions, units: str | None = None) -> None:
             (options.backward, options.carried, options.residual, options.topics, options.pos_tags)
         )
         or bool(options.class_inputs or options.embeddings),
+        "--gru-reset of a network over units is after": options.gru_reset not in (None, "after"),
         "--activation of a network over units is tanh or relu": options.activation
         not in (None, "tanh", "relu"),
     }

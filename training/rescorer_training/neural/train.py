@@ -404,6 +404,7 @@ def train(
         ConfigError: the device is not available, or the run does not match the one to resume.
     """
     device = processes.prepare(run, options.seed)
+    network = build.name_activation(network, inputs.folder / checkpoint.STATE_FILE if run.resume else None)
     model = build.make_network(
         inputs.folder, inputs.start_from, text, network, options.objective, resumed=run.resume
     )

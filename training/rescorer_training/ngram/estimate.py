@@ -36,6 +36,7 @@ from rescorer_training.ngram.smoothing import (
     build_model,
     check_cutoffs,
     count_ngrams,
+    keep_relative_frequencies,
     smooth_katz,
     smooth_kneser_ney,
     smooth_witten_bell,
@@ -328,7 +329,12 @@ def read_class_file(path: Path, words: Sequence[str]) -> np.ndarray:
 
 MAX_DROPPED_SHOWN = 5
 """Number of kinds of dropped marks that a summary names."""
-SMOOTHINGS = {"kneser-ney": smooth_kneser_ney, "katz": smooth_katz, "witten-bell": smooth_witten_bell}
+SMOOTHINGS = {
+    "kneser-ney": smooth_kneser_ney,
+    "katz": smooth_katz,
+    "witten-bell": smooth_witten_bell,
+    "none": keep_relative_frequencies,
+}
 """Smoothing methods by name."""
 UNKNOWN_ID, START_ID, END_ID = range(len(SPECIAL_WORDS))
 
@@ -351,7 +357,7 @@ class NGramOptions:
     then pruned, as by lmplz with ``--limit_vocab_file``, and ``<unk>`` gets the probability of a word that
     never occurs.
     """
-    smoothing: Literal["kneser-ney", "katz", "witten-bell"] = "kneser-ney"
+    smoothing: Literal["kneser-ney", "katz", "witten-bell", "none"] = "kneser-ney"
     classes: int = 0
     """Number of classes to learn for a model of n-grams of classes; 0 for n-grams of words."""
     class_file: Path | None = None
@@ -396,7 +402,7 @@ class OrderSummary:
     """Discounts, depending on the smoothing method.
 
     Kneser-Ney subtracts them from adjusted counts 1, 2 and 3 or more; Katz's method multiplies counts 1, 2, …
-    by them; Witten-Bell has none."""
+    by them; the others have none."""
 
 
 @dataclass(frozen=True, slots=True)

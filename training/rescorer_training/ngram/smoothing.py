@@ -16,7 +16,8 @@ the same kind of model, in which n-grams have a probability and contexts a back-
   language modeling");
 - interpolated Witten-Bell (Witten & Bell 1991; Chen & Goodman 1999, section 2.6): a context h that occurred
   c(h) times, before T(h) distinct words, leaves T(h) / (c(h) + T(h)) of its mass to the shorter context,
-  because every distinct word was new once.
+  because every distinct word was new once;
+- none, for teaching: relative frequencies, of which most are 0.
 
 Counts can be cut off as in Heafield et al. (2013), "Scalable modified Kneser-Ney language model estimation":
 an n-gram is pruned by its raw count, discounts are estimated from all n-grams, and the mass of a pruned
@@ -364,8 +365,9 @@ MAX_DISCOUNTED = 5
 class KatzSplit(MassSplit):
     """Multiplies small counts by discounts.
 
-    If this leaves nothing to the shorter context, because all words of a context are frequent, the context
-    gets one more occurrence, which goes to the shorter context (Doug Paul's remedy, as in SRILM).
+    If this leaves nothing to the shorter context, because no count of a context has a discount, the context
+    gets one more occurrence, which goes to the shorter context (Doug Paul's remedy, as in SRILM): each of its
+    N occurrences then counts N / (N + 1).
     """
 
     __slots__ = ()
@@ -392,8 +394,8 @@ def estimate_good_turing(counts: np.ndarray, n: int) -> tuple[float, ...]:
         d_r = (r*/r - a) / (1 - a),  r* = (r + 1) n_{r+1} / n_r,  a = (k + 1) n_{k+1} / n_1
 
     where n_r n-grams occur r times, and k is 5. In small or unusual texts, some of these discounts may not
-    lie between 0 and 1. Then k is the largest number below 5 for which all do; without one, nothing is
-    discounted. A warning names order n.
+    lie between 0 and 1. Then k is the largest number below 5 for which all do; without one, no count has a
+    discount, and each context is given one more occurrence (see ``KatzSplit``). A warning names order n.
     """
     of_count = np.bincount(np.minimum(counts, MAX_DISCOUNTED + 2), minlength=MAX_DISCOUNTED + 3).tolist()
     for k in range(MAX_DISCOUNTED, 1, -1):
@@ -406,7 +408,11 @@ def estimate_good_turing(counts: np.ndarray, n: int) -> tuple[float, ...]:
             if k < MAX_DISCOUNTED:
                 logger.warning("order %d: Good-Turing discounts only of counts up to %d", n, k)
             return discounts
-    logger.warning("order %d: the counts allow no Good-Turing discounts; nothing is discounted", n)
+    logger.warning(
+        "order %d: the counts allow no Good-Turing discounts; instead, a context that occurred N times "
+        "counts N + 1, and 1 of these is left to words that did not follow it",
+        n,
+    )
     return ()
 
 
@@ -463,6 +469,17 @@ def estimate_discounts(adjusted: np.ndarray, n: int) -> tuple[float, float, floa
         reason = f"the estimates {one:.3f}, {two:.3f}, {three:.3f} are out of range"
     logger.warning("order %d: %s; using discounts %s instead", n, reason, FALLBACK_DISCOUNTS)
     return FALLBACK_DISCOUNTS
+
+
+def keep_relative_frequencies(counts: Sequence[NGramCounts], start_id: int) -> Smoothing:
+    """Smooth nothing, for teaching: the probability of a word is its share of the words after a context.
+
+    These are the maximum likelihood estimates. A word that never followed a context that occurred has the
+    probability 0. After a context that never occurred, the shorter context decides.
+    """
+    raw = [count_raw(table, start_id) for table in counts]
+    splits = [MassSplit(of_order, of_order.astype(float), np.zeros(len(of_order))) for of_order in raw]
+    return Smoothing(splits, interpolated=False)
 
 
 class WittenBellSplit(MassSplit):

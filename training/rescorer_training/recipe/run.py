@@ -47,8 +47,8 @@ from rescorer_training.evaluation.perplexity import (
     score_tokens,
 )
 from rescorer_training.neural import train
-from rescorer_training.neural.build import check_network
-from rescorer_training.neural.checkpoint import STATE_FILE, quantise
+from rescorer_training.neural.build import check_network, name_activation
+from rescorer_training.neural.checkpoint import STATE_FILE, quantise, read_run_options
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
 from rescorer_training.neural.pieces import check_pieces
 from rescorer_training.neural.prepare import RunInputs, choose_vocabulary, load_prepared, print_status
@@ -66,7 +66,7 @@ from rescorer_training.recipe.report import (
     describe_machine,
     write_report,
 )
-from rescorer_training.state_files import describe_changes, lock_folder, read_options
+from rescorer_training.state_files import describe_changes, lock_folder
 from rescorer_training.vectors import word2vec
 from rescorer_training.vectors.files import VectorFormat, write_vectors
 from rescorer_training.vectors.runs import VECTORS_STATE_FILE
@@ -341,7 +341,9 @@ def measure_mixtures(run: RecipeRun) -> Iterator[MeasuredModel]:
 
 def describe_ngram(options: NGramOptions) -> str:
     """Describe an n-gram model in a few words, for the report."""
-    method = {"kneser-ney": "Kneser-Ney", "katz": "Katz", "witten-bell": "Witten-Bell"}[options.smoothing]
+    method = {"kneser-ney": "Kneser-Ney", "katz": "Katz", "witten-bell": "Witten-Bell", "none": "unsmoothed"}[
+        options.smoothing
+    ]
     parts = [method, f"order {options.order}"]
     parts += [f"{options.classes} Brown classes"] * bool(options.classes)
     parts += [f"classes of {options.class_file}"] * bool(options.class_file)
@@ -529,9 +531,10 @@ def check_unchanged(inputs: RunInputs, network: NetworkOptions, options: Trainin
     state = inputs.folder / STATE_FILE
     if not state.exists():
         return
+    network = name_activation(network, state)
     now = {**asdict(options), **inputs.identity(), "network": asdict(network)}
     now = json.loads(json.dumps(now))
-    if changes := describe_changes(read_options(state), now, FOUND_ELSEWHERE, known_to_both=True):
+    if changes := describe_changes(read_run_options(state), now, FOUND_ELSEWHERE, known_to_both=True):
         raise ConfigError(
             f"{inputs.folder} was trained by another recipe or on another text: {changes}; remove the folder "
             "to train the network again, or choose another --output"

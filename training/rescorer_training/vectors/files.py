@@ -438,7 +438,7 @@ def write_vectors(path: Path, vectors: WordVectors, format: VectorFormat) -> Non
 
 
 OTHER_ENCODING = (
-    "if the file has another encoding, give --encoding, or first convert it: "
+    "if the file has another encoding, name it to make a copy in UTF-8: "
     "rescorer-train vectors convert FILE OUTPUT --to glove --encoding cp1252"
 )
 HEAD_BYTES = 1 << 20

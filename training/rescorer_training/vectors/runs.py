@@ -366,15 +366,22 @@ def read_known_vectors(
 
 
 def initialise_embedding(
-    model: SequenceModel, vocabulary: Vocabulary, path: Path, frozen: bool = False
+    model: SequenceModel,
+    vocabulary: Vocabulary,
+    path: Path,
+    frozen: bool = False,
+    *,
+    rescale: bool = True,
+    zero_others: bool = False,
 ) -> Coverage:
-    """Set the embeddings of words that have a vector in a file. Other words keep their embeddings.
-
-    All vectors are multiplied by the same factor, so that their root mean square equals that of the existing
-    embedding. Directions and relative lengths do not change.
+    """Set the embeddings of words that have a vector in a file.
 
     Args:
         frozen: exclude the whole embedding from training, also words without a vector.
+        rescale: multiply all vectors by the same factor, so that their root mean square equals that of the
+            existing embedding. Directions and relative lengths do not change.
+        zero_others: set the embeddings of all other words, ``<s>``, ``</s>`` and ``<unk>`` included, to zero.
+            By default, they do not change.
 
     Raises:
         FormatError: the file is invalid, has no known word, or its vectors do not have the size of the
@@ -390,7 +397,9 @@ def initialise_embedding(
     ids, vectors = read_known_vectors(path, vocabulary, weight.shape[1])
     size = math.sqrt(np.mean(np.square(vectors, dtype=np.float64)))
     with torch.no_grad():
-        scale = float(weight.square().mean().sqrt()) / size if size else 1.0
+        scale = float(weight.square().mean().sqrt()) / size if size and rescale else 1.0
+        if zero_others:
+            weight.zero_()
         rows = torch.from_numpy(ids).to(weight.device)
         weight[rows] = torch.from_numpy(vectors * np.float32(scale)).to(weight)
     weight.requires_grad_(not frozen)

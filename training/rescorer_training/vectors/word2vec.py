@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 
 MODELS = ("skip-gram", "cbow")
-OUTPUT_LAYERS = ("negative", "hierarchical")
+OUTPUT_LAYERS = ("negative", "hierarchical", "full")
+CBOW_STEPS = ("undivided", "divided")
+MAX_FULL_WORDS = 20_000
+"""Largest vocabulary of a full softmax, which scores every word for each context word."""
 DEFAULT_LEARNING_RATES = {"skip-gram": 0.025, "cbow": 0.05}
 """Default learning rates of the original program."""
 MAX_WINDOW = 50
@@ -55,9 +58,16 @@ class Word2VecOptions:
     )
     output_layer: str = option(
         "negative",
-        "Tell words from random noise words (negative), or decide at every node of a Huffman tree "
-        "(hierarchical).",
-        metavar="negative|hierarchical",
+        "Tell words from random noise words (negative), decide at every node of a Huffman tree "
+        "(hierarchical), or choose among all words (full): the softmax that the others approximate, for "
+        "small vocabularies.",
+        metavar="negative|hierarchical|full",
+    )
+    cbow_step: str | None = option(
+        None,
+        "With cbow, of the step for the mean of C vectors: add all of it to each of these vectors "
+        "(undivided, the default), as in the original program, or a C-th (divided), as the gradient has it.",
+        metavar="undivided|divided",
     )
     dimensions: int = option(100, "Number of values per vector.")
     window: int = option(
@@ -89,7 +99,15 @@ class Word2VecOptions:
         _check(self.model in MODELS, f"model {self.model!r}: expected skip-gram or cbow")
         _check(
             self.output_layer in OUTPUT_LAYERS,
-            f"output layer {self.output_layer!r}: expected negative or hierarchical",
+            f"output layer {self.output_layer!r}: expected one of {', '.join(OUTPUT_LAYERS)}",
+        )
+        _check(
+            self.cbow_step in (None, *CBOW_STEPS),
+            f"cbow step {self.cbow_step!r}: expected undivided or divided",
+        )
+        _check(
+            self.cbow_step is None or self.model == "cbow",
+            f"cbow step {self.cbow_step}: expected none for {self.model}, whose steps are of single words",
         )
         for name in ("min_count", "epochs", "block_words"):
             value = getattr(self, name)
@@ -401,21 +419,60 @@ class NegativeSampling:
         return query_steps
 
 
-OutputLayer = HierarchicalSoftmax | NegativeSampling
+class FullSoftmax:
+    """Output layer that maximises Σ ln P(w | q) by its exact gradient, P(w | q) = exp q·v_w / Σ_u exp q·v_u.
+
+    With y = P(· | q), the one-hot t of the word, and e = y - t, the gradient of -ln P(w | q) is e_j q for
+    v_j, and Σ_j e_j v_j for the query (Rong 2014, arXiv 1411.2738).
+
+    Args:
+        vectors: (V + 1, D) output vectors, changed in place; the last row is for padding.
+    """
+
+    def __init__(self, vectors: Tensor) -> None:
+        self.vectors = vectors
+
+    def train(
+        self, queries: Tensor, chunks: Chunks, pairs: Tensor, centres: Tensor, rate: float,
+        random: torch.Generator,
+    ) -> Tensor:  # fmt: skip
+        """Take one gradient step; return the step for the queries. See ``NegativeSampling.train``."""
+        n, width, stride = pairs.shape
+        vectors = self.vectors[:-1]
+        targets = pairs.new_zeros(n, width, len(self.vectors))
+        targets.scatter_add_(2, centres[:, None].expand(n, width, stride), pairs)
+        errors = targets[:, :, :-1].reshape(n * width, -1)  # Σ t, without padding
+        unfolded = chunks.unfold(queries).reshape(n * width, -1)
+        errors -= errors.sum(1, keepdim=True) * (unfolded @ vectors.T).softmax(1)
+        errors *= rate
+        query_steps = errors @ vectors
+        vectors += errors.T @ unfolded
+        return chunks.fold(query_steps.view(n, width, -1))
+
+
+OutputLayer = HierarchicalSoftmax | NegativeSampling | FullSoftmax
 """Layer that predicts centre words from queries; see ``NegativeSampling.train``."""
 
 
 def train_block(
-    vectors: Tensor, output: OutputLayer, block: Block, rate: float, random: torch.Generator, *, cbow: bool
+    vectors: Tensor,
+    output: OutputLayer,
+    block: Block,
+    rate: float,
+    random: torch.Generator,
+    *,
+    cbow: bool,
+    divided: bool = False,
 ) -> None:
     """Take one gradient step with the words of a block.
 
     All gradients are computed with the vectors before the block, and then added up. A query is the vector of
-    a context word (skip-gram) or the mean of the vectors in the window (CBOW). As in the original program,
-    the step for a mean is added to every vector of the window, without dividing it among them.
+    a context word (skip-gram) or the mean of the vectors in the window (CBOW).
 
     Args:
         vectors: (V + 1, D) input vectors, which are changed in place. The last row is for padding.
+        divided: divide the step for a mean among the vectors of the window, as the gradient has it. As in the
+            original program, all of it is added to each vector by default.
     """
     rows = vectors.index_select(0, block.words)
     contexts, mask = block.contexts, block.mask
@@ -428,7 +485,8 @@ def train_block(
     means = torch.bmm(mask, contexts.unfold(rows)).div_(sizes.clamp(min=1))
     pairs = (sizes > 0) * torch.eye(contexts.stride)
     steps = output.train(means.view(chunks.n_rows, -1), chunks, pairs, block.centres, rate, random)
-    spread = torch.bmm(mask.transpose(1, 2), chunks.unfold(steps))
+    shares = mask / sizes.clamp(min=1) if divided else mask
+    spread = torch.bmm(shares.transpose(1, 2), chunks.unfold(steps))
     add_rows(vectors, block.words, contexts.fold(spread))
 
 
@@ -501,7 +559,8 @@ class NeighbourModel:
         if self.options.output_layer == "hierarchical":
             decisions = np.concatenate([_log_sigmoid(scores), _log_sigmoid(-scores)], axis=1)
             return np.asarray((self._paths @ decisions.T).T)
-        scores += self.options.noise_exponent * np.log(self.counts)
+        if self.options.output_layer == "negative":
+            scores += self.options.noise_exponent * np.log(self.counts)
         scores -= scores.max(axis=1, keepdims=True)
         return np.asarray(scores - np.log(np.exp(scores).sum(axis=1, keepdims=True)))
 
@@ -545,7 +604,7 @@ def _log_sigmoid(values: np.ndarray) -> np.ndarray:
 
 PART_IDS = 20_000
 """Number of ids per part of the text. Each thread trains on one part after another."""
-CHUNK_WORDS = {"negative": 16, "hierarchical": 8}
+CHUNK_WORDS = {"negative": 16, "hierarchical": 8, "full": 8}
 """Number of neighbouring centre words per matrix product, by output layer.
 
 Larger chunks need fewer products, but compute more scores between words that are not in the same window."""
@@ -585,7 +644,13 @@ class Word2VecTrainer(runs.PartTrainer):
         random, rate = torch.Generator().manual_seed(int(seed[0])), self.learning_rate(part)
         for block in self.windows.draw_blocks(self._ids(part), random):
             train_block(
-                self.state.inputs, self.output, block, rate, random, cbow=self.options.model == "cbow"
+                self.state.inputs,
+                self.output,
+                block,
+                rate,
+                random,
+                cbow=self.options.model == "cbow",
+                divided=self.options.cbow_step == "divided",
             )
         return 0.0
 
@@ -614,6 +679,8 @@ def make_output_layer(counts: np.ndarray, options: Word2VecOptions, state: Train
     """Return the output layer that the options name, which trains the output vectors of the state."""
     if options.output_layer == "hierarchical":
         return HierarchicalSoftmax(state.outputs, counts)
+    if options.output_layer == "full":
+        return FullSoftmax(state.outputs)
     noise = NoiseSampler(counts, options.noise_exponent)
     return NegativeSampling(state.outputs, noise, options.negatives, max(NOISE_WORDS, options.negatives))
 
@@ -643,6 +710,11 @@ def start_run(texts: Sequence[Path], normaliser: Normaliser, folder: Path, optio
         ScoringError: the disk is full.
     """
     text = runs.start_text(texts, normaliser, folder, options.min_count)
+    if options.output_layer == "full" and len(text.words) > MAX_FULL_WORDS:
+        raise ConfigError(
+            f"the vocabulary has {len(text.words):,} words; expected at most {MAX_FULL_WORDS:,} for "
+            "--output-layer full: give a higher --min-count, or choose negative or hierarchical"
+        )
     save_state(folder, initialise_state(len(text.words), options), options)
 
 
