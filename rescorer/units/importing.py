@@ -294,9 +294,15 @@ def _score_after(
     return UnitLanguageModel(scorer, model.divider, model.name, prompt=prompt)
 
 
-def score_sentences(model: UnitLanguageModel, sentences: Sequence[Words]) -> tuple[float, int]:
-    """ln P of all sentences, and their number of words."""
-    trie = build_trie(sentences)
+def score_sentences(
+    model: UnitLanguageModel, sentences: Sequence[Words], histories: Sequence[Words] | None = None
+) -> tuple[float, int]:
+    """ln P of all sentences, and their number of words.
+
+    Args:
+        histories: what was said before each sentence; None: nothing.
+    """
+    trie = build_trie(sentences, histories)
     return float(model.score(trie).sum_paths(trie).sum()), sum(map(len, sentences))
 
 

@@ -31,6 +31,7 @@ from rescorer.units.files import UnitConfig, load_unit_model, make_model
 from rescorer.units.importing import check_precisions, import_model, read_huggingface, score_alone
 from rescorer.units.prompts import Prompt
 from rescorer.units.tokens import JsonTokenizer
+from rescorer.weights import weights_to_dict
 from rescorer_training.evaluation.perplexity import fit_mixture, load_models, perplexity, score_tokens
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
 from rescorer_training.recipe.bundles import BundleParts, make_bundle
@@ -306,6 +307,48 @@ def test_servers_and_kept_scores_mix_the_same(bundle, tmp_path):
             assert one.components == pytest.approx(other.components, abs=1e-4)
     values, _ = mix_alone(Rescorer.load(bundle), "the cat")
     assert text.log_probs["mixture"] == pytest.approx(tuple(values), abs=1e-4)
+
+
+def test_explain_and_score_agree_on_the_words_of_a_mixture(imported, arpa, tmp_path):
+    folder = publish(tmp_path, imported[0], ngrams={"ngram": arpa}, weights=MIXED)
+    lists = write(tmp_path / "lists.jsonl", record("l", "the cat sat", "a zebra sat"))
+    (tmp_path / "text").write_text("the cat sat\na zebra sat\n")
+    call = CliRunner().invoke
+    explained = call(app, ["explain", str(lists), "l", "--bundle", str(folder), "--json"])
+    scored = call(app, ["score", str(tmp_path / "text"), "--bundle", str(folder), "--words", "--json"])
+    assert (explained.exit_code, scored.exit_code) == (0, 0), (explained.stderr, scored.stderr)
+    best = {one["text"]: one["components"]["mixture"] for one in json.loads(explained.stdout)[0]["best"]}
+    for found in map(json.loads, scored.stdout.splitlines()[:2]):
+        values = {name: np.exp(column) for name, column in found["word_log_probs"].items()}
+        np.testing.assert_allclose(values["mixture"], 0.4 * values["ngram"] + 0.6 * values["llm"], rtol=1e-4)
+        assert sum(found["word_log_probs"]["mixture"]) == pytest.approx(best[found["text"]], abs=1e-5)
+
+
+def test_two_processes_write_the_same_bytes(bundle, tmp_path):
+    texts = ("the cat sat", "a zebra sat", "the dog ran on", "a dog sat on the cat")
+    lines = (record(f"l{number}", *texts[number % 3 :], texts[0]) for number in range(30))
+    lists, weights = write(tmp_path / "lists.jsonl", *lines), tmp_path / "mixed.json"
+    weights.write_text(json.dumps(weights_to_dict(MIXED)))
+    found = []
+    for workers in (1, 2):
+        output = tmp_path / f"{workers}.jsonl"
+        options = (
+            "-o",
+            output,
+            "--bundle",
+            bundle,
+            "--weights",
+            weights,
+            "--batch-words",
+            50,
+            "--workers",
+            workers,
+        )
+        done = CliRunner().invoke(app, ["rescore", str(lists), *map(str, options), "--quiet"])
+        assert done.exit_code == 0, done.stderr
+        found.append(output.read_bytes())
+    assert found[0] == found[1]
+    assert found[0].count(b'"mixture"') >= 30
 
 
 def test_bundles_fit_its_share_with_the_others(imported, arpa, tmp_path):

@@ -367,10 +367,9 @@ def adapt_units(
         state = adaptation.states / f"{name}.safetensors" if adaptation.states else None
         places = FinetuningPlaces(source, folder / name, state, inputs.run.device)
         replay = adaptation.replay
+        share = 1.0 if options.before else options.words / text.n_words  # sentences before others are kept
         texts = FinetuningTexts(
-            sample_words(
-                read_form(source, text.train, bundle.normaliser), options.words / text.n_words, options.seed
-            ),
+            sample_words(read_form(source, text.train, bundle.normaliser), share, options.seed),
             list(read_form(source, text.fitting, bundle.normaliser)),
             list(take_words(read_form(source, replay, bundle.normaliser), options.words)) if replay else [],
         )
@@ -721,7 +720,7 @@ def adapt_bundle(
         (folder / "units").mkdir()
         units = adapt_units(bundle, inputs, units_by, text, folder / "units")
         adapted = AdaptedModels(bundle.label, text, options.seed, ngram, networks, units)
-        return publish_adapted(inputs, bundle, models, adapted, texts)
+        return publish_adapted(inputs, bundle, models, adapted, texts, units_by.options.before)
 
 
 def check_output(output: Path) -> None:
@@ -758,9 +757,13 @@ def read_judged_texts(inputs: AdaptationInputs, text: DomainText, bundle: Bundle
 
 
 def measure_units(
-    bundle: Bundle, inputs: AdaptationInputs, adapted: AdaptedModels
+    bundle: Bundle, inputs: AdaptationInputs, adapted: AdaptedModels, before_each: int
 ) -> dict[str, dict[str, Change]]:
-    """Perplexities per word of models in pieces of words, by the name of the model and that of the text."""
+    """Perplexities per word of models in pieces of words, by the name of the model and that of the text.
+
+    Args:
+        before_each: see ``FinetuningOptions.before``.
+    """
     files = {"domain": adapted.text.judging} | ({"general": inputs.general} if inputs.general else {})
     found: dict[str, dict[str, Change]] = {}
     for name, model in adapted.units.items():
@@ -768,10 +771,13 @@ def measure_units(
         found[name] = {}
         for text, file in files.items():
             sentences = list(take_words(read_form(source, file, bundle.normaliser), MAX_JUDGED_WORDS))
-            before = per_word_perplexity(source, name, sentences, f"{text} text, {name} {BEFORE}")
+            before = per_word_perplexity(
+                source, name, sentences, f"{text} text, {name} {BEFORE}", before_each
+            )
             after = before
             if model.is_improved:
-                after = per_word_perplexity(model.folder, name, sentences, f"{text} text, {name} {AFTER}")
+                purpose = f"{text} text, {name} {AFTER}"
+                after = per_word_perplexity(model.folder, name, sentences, purpose, before_each)
             found[name][text] = Change(before, after)
     return found
 
@@ -782,12 +788,14 @@ def publish_adapted(
     before: Mapping[str, LanguageModel],
     adapted: AdaptedModels,
     texts: Mapping[str, JudgedText],
+    before_each: int,
 ) -> AdaptationReport:
     """Fit λ on held-out text, measure, and publish the bundle.
 
     Args:
         before: models of ``bundle``.
         texts: texts to measure perplexities on, by name.
+        before_each: see ``FinetuningOptions.before``.
     """
     reports: list[AdaptationReport] = []
 
@@ -806,7 +814,7 @@ def publish_adapted(
                 ModelSet(after, bundle.normaliser, shares),
                 texts,
             )
-        per_word = measure_units(bundle, inputs, adapted)
+        per_word = measure_units(bundle, inputs, adapted, before_each)
         stale = write_settings(
             bundle, partial, lambda one: replace(one, mixture=shares if one.mixture else {})
         )

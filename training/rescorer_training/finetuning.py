@@ -29,7 +29,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rescorer.errors import ConfigError, ScoringError
+from rescorer.errors import ConfigError, ScoringError, pluralise
+from rescorer.list_checks import join_history
 from rescorer.safe_input import Folder
 from rescorer.signals import HeldStop, Stopped, hold_stops
 from rescorer.trie import Words
@@ -127,10 +128,12 @@ class FinetuningOptions(RunOptions):
 
     words: int = 200_000
     """Largest number of words of the text to read."""
+    before: int = 0
+    """Number of sentences of the text, before each one, that are read as its previous utterances."""
 
     def __post_init__(self) -> None:
         RunOptions.__post_init__(self)  # super() does not work in a dataclass with slots
-        check_range(self, {"words": (1, None)})
+        check_range(self, {"words": (1, None), "before": (0, None)})
 
 
 class LowRankLayer(DecoderLayer):
@@ -283,6 +286,10 @@ class UnitWriter:
         """Whether a sentence has something to score, and the model can read it as a whole."""
         return sentence.is_scored and len(sentence.units) <= self.limit
 
+    def reaches(self, sentence: UnitSentence) -> bool:
+        """Whether something is left to score of a sentence when it is cut."""
+        return sentence.is_scored and sentence.first_scored < self.limit
+
     def pad(self, sentences: Sequence[UnitSentence], device: torch.device) -> tuple[Tensor, Tensor]:
         """What the network reads, (B, T), and the unit after each position, (B, T); -1 where none is
         scored."""
@@ -373,6 +380,11 @@ class Progress:
     seconds: float = 0.0
     figures: list[float] = field(default_factory=list)
     """Result of each validation; the first is before training. Less is better."""
+
+
+def find_history(sentences: Sequence[Words], index: int, before: int) -> Words:
+    """The ``before`` sentences before one, joined by ``list_checks.join_history``."""
+    return join_history(sentences[max(index - before, 0) : index], ())
 
 
 def take_words(sentences: Iterable[Words], most: int) -> Iterator[Words]:
@@ -570,35 +582,44 @@ class Finetuner(Run[list[list[UnitSentence]]]):
         options: FinetuningOptions,
         state: Path | None = None,
     ) -> None:
-        self.texts = texts
-        fitting = map(writer.write, take_words(texts.fitting, MAX_FITTING_WORDS))
+        self.texts, self.before = texts, options.before
+        held_out = list(take_words(texts.fitting, MAX_FITTING_WORDS))
+        fitting = (
+            writer.write(words, find_history(held_out, index, self.before))
+            for index, words in enumerate(held_out)
+        )
         self.fitting = [sentence for sentence in fitting if writer.fits(sentence)]
         if not self.fitting:
             raise ConfigError("the held-out text has no sentence that the model can read")
-        if not any(writer.write(words).is_scored for words in texts.train):
-            raise ConfigError("the text has no sentence of which the model scores a unit")
         n_words = min(options.epochs * sum(map(len, texts.train)), options.words)
         super().__init__(trainable, writer, options, n_words, {"texts": texts.digest()}, state)
+        if not any(writer.reaches(self._write(index)) for index in range(len(texts.train))):
+            raise ConfigError("the text has no sentence of which the model scores a unit")
 
     def make_steps(self) -> Iterator[list[list[UnitSentence]]]:
         random = np.random.default_rng(self.run_options.seed)
         parts: list[list[UnitSentence]] = []
         for pool in self._make_pools(random):
-            new = cut_into_parts([one for one in map(self.writer.write, pool) if one.is_scored])
+            new = cut_into_parts(list(filter(self.writer.reaches, pool)))
             parts += [new[number] for number in random.permutation(len(new))]
             while len(parts) >= PARTS_PER_STEP:
                 yield parts[:PARTS_PER_STEP]
                 del parts[:PARTS_PER_STEP]
 
-    def _make_pools(self, random: np.random.Generator) -> Iterator[list[Words]]:
+    def _write(self, index: int) -> UnitSentence:
+        """A sentence to train on, after those before it."""
+        train = self.texts.train
+        return self.writer.write(train[index], find_history(train, index, self.before))
+
+    def _make_pools(self, random: np.random.Generator) -> Iterator[list[UnitSentence]]:
         """Endless sentences in random order, ``POOL_SENTENCES`` at a time."""
-        train, replay = self.texts.train, self.texts.replay
-        pool: list[Words] = []
+        replay = self.texts.replay
+        pool: list[UnitSentence] = []
         while True:
-            for number in random.permutation(len(train)).tolist():
-                pool.append(train[number])
+            for index in random.permutation(len(self.texts.train)).tolist():
+                pool.append(self._write(index))
                 if replay and random.random() < REPLAYED / (1 - REPLAYED):
-                    pool.append(replay[int(random.integers(len(replay)))])
+                    pool.append(self.writer.write(replay[int(random.integers(len(replay)))]))
                 if len(pool) >= POOL_SENTENCES:
                     yield pool
                     pool = []
@@ -683,6 +704,11 @@ def finetune(
         ScoringError: training diverges, or the state cannot be saved.
     """
     source = SourceModel.load(places.source, name, places.device)
+    if options.before and not source.model.reads_previous:
+        raise ConfigError(
+            f"{name!r} is to read {pluralise(options.before, 'sentence')} before each one, but it does not "
+            "read previous utterances; import it with --prompt"
+        )
     rank = choose_rank(source.model, options)
     trainable = source.make_trainable(options, rank)
     run = Finetuner(trainable, source.writer, texts, options, places.state)
@@ -760,15 +786,22 @@ class SourceModel:
         check_and_write(replace(foreign, source=source), config, merged, sentences, folder)
 
 
-def per_word_perplexity(folder: Path, name: str, sentences: Sequence[Words], purpose: str) -> float:
-    """Perplexity per word of those sentences that a model can read; not a number if there are none."""
+def per_word_perplexity(
+    folder: Path, name: str, sentences: Sequence[Words], purpose: str, before: int = 0
+) -> float:
+    """Perplexity per word of those sentences that a model can read; not a number if there are none.
+
+    Args:
+        before: see ``FinetuningOptions``.
+    """
     model = load_unit_model(folder, name, context_cache_bytes=0)
     log_prob, n_words = 0.0, 0
     with track(f"scoring {purpose}", "words", sum(map(len, sentences))) as task:
         for first in range(0, len(sentences), SCORED_AT_ONCE):
-            part = sentences[first : first + SCORED_AT_ONCE]
-            if readable := [words for words in part if fits(model, words)]:
-                found, n_read = score_sentences(model, readable)
+            part = range(first, min(first + SCORED_AT_ONCE, len(sentences)))
+            said = [(sentences[index], find_history(sentences, index, before)) for index in part]
+            if readable := [(words, history) for words, history in said if fits(model, (*history, *words))]:
+                found, n_read = score_sentences(model, *zip(*readable, strict=True))
                 log_prob, n_words = log_prob + found, n_words + n_read
-            task.advance(sum(map(len, part)))
+            task.advance(sum(len(words) for words, _ in said))
     return find_perplexity(log_prob, n_words) if n_words else math.nan

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
+from rescorer.list_checks import join_history
 from rescorer.models.bundle import read_bundle
 from rescorer.safe_input import Folder
 from rescorer.signals import HeldStop
@@ -22,6 +25,7 @@ from rescorer.types import Weights
 from rescorer.units.automodel import AutoModelConfig
 from rescorer.units.files import UnitConfig, load_unit_model, make_model, read_unit_config
 from rescorer.units.importing import score_alone
+from rescorer.units.prompts import Prompt
 from rescorer.units.recurrent import RecurrentConfig
 from rescorer_training import finetuning
 from rescorer_training.cli import main
@@ -170,7 +174,23 @@ def test_a_stopped_run_continues_exactly(tmp_path, monkeypatch):
 def test_a_fourth_of_the_sentences_is_replayed():
     run = finetune_letters(replay=[("é", "é")])
     pool = next(run._make_pools(np.random.default_rng(1)))
-    assert 0.1 < sum(words == ("é", "é") for words in pool) / len(pool) < 0.4
+    replayed = run.writer.write(("é", "é"))
+    assert 0.1 < sum(sentence == replayed for sentence in pool) / len(pool) < 0.4
+
+
+def test_sentences_are_learnt_after_those_before_them():
+    model, config = unit_model()
+    model.prompt = Prompt(after_utterance="|")
+    config = replace(config, prompt=model.prompt)
+    text, options = [("on", "ab"), ("a",), ("b", "b"), ("abc",)], replace(LOW_RANK, before=2)
+    trainable, writer = make_trainable(model, options, 0), UnitWriter(model, config)
+    run = Finetuner(trainable, writer, FinetuningTexts(text, text), options)
+    pool = next(run._make_pools(np.random.default_rng(1)))
+    histories = [join_history(text[max(index - 2, 0) : index], ()) for index in range(4)]
+    assert sorted(pool) == sorted(map(writer.write, text, histories)) == sorted(run.fitting)
+    trie = build_trie(text, histories)
+    expected = math.exp(-model.score(trie).sum_paths(trie).sum() / sum(map(len, text)))
+    assert run.validate(lambda: None) == pytest.approx(expected, rel=1e-4)
 
 
 def test_small_decoders_are_trained_as_a_whole(monkeypatch):
@@ -189,6 +209,7 @@ def test_small_decoders_are_trained_as_a_whole(monkeypatch):
     [
         ({"rank": 2000}, "rank is 2000; expected 0 to 1,024"),
         ({"epochs": 0}, "epochs is 0; expected at least 1"),
+        ({"before": -1}, "before is -1; expected at least 0"),
         ({"alpha": 0.0}, "alpha is 0.0; expected a finite number above 0"),
         ({"learning_rate": float("inf")}, "learning_rate is inf"),
     ],
@@ -311,6 +332,26 @@ def test_a_model_that_does_not_improve_stays_as_it_was(adapt, bundle):
     assert len(set(facts["units"]["llm"]["perplexity_per_word"]["domain"])) == 1
     weights = [folder / "llm" / "model.safetensors" for folder in (bundle, Path(facts["bundle"]))]
     assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+def test_models_without_a_prompt_cannot_learn_from_what_was_said_before(adapt):
+    code, _, err = adapt("--units-before", 2)
+    assert code == 2
+    assert "'llm' is to read 2 sentences before each one" in err
+    assert "import it with --prompt" in err
+
+
+def test_adapts_a_model_that_reads_what_was_said_before(adapt, tmp_path):
+    pytest.importorskip("tokenizers")
+    weights = Weights("default", {"acoustic": 1.0}, {"mixture": 0.1})
+    source = write_letter_bundle(tmp_path / "talk", weights, Prompt("", " ", max_units=60))
+    code, facts, err = adapt("--units-before", 1, "--rank", 2, source=source)
+    assert code == 0, err
+    before, after = facts["units"]["llm"]["perplexity_per_word"]["domain"]
+    assert after < before
+    config = read_unit_config(Folder(Path(facts["bundle"]) / "llm"))
+    assert config.source["adaptation"]["before"] == 1
+    assert config.prompt.max_units == 60
 
 
 def test_refuses_a_model_that_transformers_runs(bundle):

@@ -195,6 +195,13 @@ class UnitTraining:
     units_words: int = option(
         200_000, "Largest number of words that a model in pieces of words reads in training.", min=1
     )
+    units_before: int = option(
+        0,
+        "Lines of the text before each sentence that a model in pieces of words reads in training, as its "
+        "previous utterances. It needs a model imported with --prompt, and a text whose lines are in order.",
+        min=0,
+        metavar="LINES",
+    )
     replay: Path | None = option(
         None,
         "Text of the kind that models in pieces of words were trained on: every fourth sentence of their "
@@ -213,7 +220,7 @@ class UnitTraining:
 
         return FinetuningOptions(
             training.epochs, self.rank, self.alpha, self.units_rate, self.bfloat16, PATIENCE, training.seed,
-            self.units_words,
+            self.units_words, self.units_before,
         )  # fmt: skip
 
 
