@@ -360,7 +360,7 @@ class ClassProducts:
     """(≥ P,) int64 row of each pair of a class and a row, followed by any rows, which pad the last
     product."""
     steps: list[tuple[int, int, int, slice]]
-    """Of each product: class, first pair, number of pairs including padding, and its part of ``edges``."""
+    """For each product: class, first pair, number of pairs including padding, and the slice of ``edges``."""
 
 
 def plan_products(classes: np.ndarray, rows: np.ndarray, n_rows: int, sizes: np.ndarray) -> ClassProducts:
