@@ -165,7 +165,7 @@ def test_values_far_beyond_those_of_words_are_reported(texts: list[Path], tmp_pa
     ("change", "message"),
     [
         ({"model": "glove"}, "model 'glove': expected skip-gram or cbow"),
-        ({"output_layer": "softmax"}, "output layer 'softmax': expected negative or hierarchical"),
+        ({"output_layer": "softmax"}, "output layer 'softmax': expected one of negative, hierarchical, full"),
         ({"dimensions": 0}, "dimensions 0: expected 1 to 4096"),
         ({"window": 51}, "window 51: expected 1 to 50"),
         ({"subsample": -1.0}, "subsample -1.0: expected 0 or more"),
