@@ -146,13 +146,13 @@ class Demand:
 
     def __init__(self) -> None:
         self._costs: Counter[Hashable] = Counter()
-        self.total = self._squares = 0
+        self._total = self._squares = 0
 
     def add(self, client: Hashable, cost: int) -> None:
         """Add to a client's work, or remove from it."""
         before = self._costs[client]
         after = before + cost
-        self.total += cost
+        self._total += cost
         self._squares += after * after - before * before
         if after:
             self._costs[client] = after
@@ -166,7 +166,7 @@ class Demand:
     @property
     def typical(self) -> float:
         """The work of the client that a token belongs to, on average over all tokens; 0 without any work."""
-        return self._squares / self.total if self.total else 0.0
+        return self._squares / self._total if self._total else 0.0
 
 
 StartedBatch = tuple[Batch, ScoreRequest, list[PhaseTiming]]
@@ -263,7 +263,7 @@ class Batcher:
         overtaken = self.long_tokens if overtakes else math.inf
         costs = Counter(self._queue.costs_before(client, work, expected, overtaken))
         in_batches = self._in_batches
-        share = min(1.0, self.long_tokens / max(1, in_batches.total())) if overtakes else 1.0
+        share = self.long_tokens / in_batches.total() if overtakes else 1.0
         for other, cost in in_batches.items():
             costs[other] += cost * share  # type: ignore[assignment]
         return costs
@@ -335,15 +335,12 @@ class Batcher:
             more: work that the client is about to add.
         """
         own = self._demand.of(client) + more
-        return self._demand.total > self.long_tokens and own <= LIGHT_SHARE * self._demand.typical
+        return self._in_batches.total() > self.long_tokens and own <= LIGHT_SHARE * self._demand.typical
 
     def _take(self, budget: int) -> list[WorkItem]:
-        """Take the items of the next batch. Short ones of light clients are a batch for themselves.
-
-        In a batch of a heavy client they would wait for the whole of it, even if no other is being scored.
-        """
+        """Take the items of the next batch. Short ones of light clients are a batch for themselves."""
         if not self._is_light(self._queue.next_client()):
-            return self._begin(self._queue.take(budget, lambda client: not self._is_light(client)))
+            return self._begin(self._queue.take(budget))
         items = self._queue.take(int(self.long_tokens), self._is_light)
         for item in items:
             item.overtakes = not item.is_long
