@@ -3,7 +3,7 @@
 Networks and models in pieces of words compute in float32, or less exactly and often faster in bfloat16 or
 int8. How much that changes depends on the model, and how much time it saves on the processor; so
 ``compare_precisions`` measures both, and `rescorer-train precision` records the choice in the manifest of a
-bundle. ``auto`` stands for that choice and is never chosen anew, so the version of a bundle, which every
+bundle. ``auto`` stands for that choice and is never made again, so the version of a bundle, which each
 answer names, says how its scores were computed.
 """
 

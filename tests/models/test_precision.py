@@ -1,4 +1,4 @@
-"""Precisions: what a lower one changes, which one a bundle records, and what ``auto`` makes of the record."""
+"""Precisions: what a lower one changes, which one a bundle records, and what ``auto`` then means."""
 
 from __future__ import annotations
 

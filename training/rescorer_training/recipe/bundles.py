@@ -208,6 +208,13 @@ def rename_manifest(bundle: Bundle, output: Path) -> dict[str, Any]:
     return {**kept, "name": output.absolute().parent.name, "version": int(output.name)}
 
 
+def _load_in(bundle: Bundle, name: str, dtype: str) -> LanguageModel:
+    """Load a network or a model in pieces of words in a precision, without a cache."""
+    entry = bundle.manifest["models"][name]
+    load = load_unit_model if entry["kind"] == "units" else load_network
+    return load(bundle.files.subfolder(entry["path"].rstrip("/")), name, "cpu", dtype, 0)
+
+
 def publish_precisions(
     source: Path, output: Path, sentences: Sequence[Words], tolerance: float
 ) -> dict[str, dict[str, PrecisionCheck]]:
@@ -226,11 +233,10 @@ def publish_precisions(
         ConfigError: the bundle has only n-grams, or the output exists.
     """
     bundle = read_bundle(source)
-    found = {}
-    for name, folder in find_networks(bundle.manifest, "neural", "units").items():
-        read = load_unit_model if bundle.model_kinds[name] == "units" else load_network
-        load = partial(read, bundle.files.subfolder(folder), name, "cpu", context_cache_bytes=0)
-        found[name] = compare_precisions(lambda dtype, load=load: load(dtype=dtype), sentences, REPETITIONS)
+    names = find_networks(bundle.manifest, "neural", "units")
+    found = {
+        name: compare_precisions(partial(_load_in, bundle, name), sentences, REPETITIONS) for name in names
+    }
     if not found:
         raise ConfigError(f"{bundle.label}: has only n-grams, which have no precision to choose")
 
