@@ -77,14 +77,22 @@ class Monitor:
         if self.bar is not None:
             self.bar.update(n_words)
 
-    def report_loss(self, step: int, mean_loss: float, learning_rate: float) -> None:
-        """Show the mean loss of the last few steps, in nats per word, and write it as a scalar."""
+    def report_loss(
+        self, step: int, mean_loss: float, learning_rate: float, gradients: Mapping[str, float]
+    ) -> None:
+        """Show the mean loss of the last few steps, in nats per word, and write it as a scalar.
+
+        Args:
+            gradients: means over these steps of the columns of ``GradientClipper``, written as scalars, too.
+        """
         if self.bar is not None:
             perplexity = math.exp(min(mean_loss, MAX_LOG_PERPLEXITY))
             self.bar.set_postfix_str(f"loss {mean_loss:.3f}, perplexity {perplexity:.1f}", refresh=False)
         if self.scalars is not None:
             self.scalars.add_scalar("training/loss", mean_loss, step)
             self.scalars.add_scalar("training/learning_rate", learning_rate, step)
+            for name, value in gradients.items():
+                self.scalars.add_scalar(f"gradients/{name.replace(', ', '_').replace(' ', '_')}", value, step)
             words_per_second = self.bar.format_dict["rate"] if self.bar is not None else None
             if words_per_second:
                 self.scalars.add_scalar("training/words_per_second", words_per_second, step)
