@@ -80,6 +80,18 @@ class AnalysisOptions:
     )
     by_group: bool = option(False, "Add a table with one row per speaker or other group.")
     own_lists: bool = option(False, "With several files: add rows for all lists of each.")
+    columns: str = option(
+        "",
+        "Further columns of the table: gain-interval, p-uncorrected, accuracy, first-pass, oracle, worst, "
+        "recovered, ser, errors, sub, del, ins, lists, words, or all.",
+        metavar="NAME,…",
+    )
+    signature: str | None = option(
+        None,
+        "Fail if figures with this signature, which this command printed, cannot be compared with these: "
+        "errors were counted differently, or on other references.",
+        metavar="SIGNATURE",
+    )
 
 
 DEFAULT_PERCENT = 100 * DEFAULT_MAX_SHARE

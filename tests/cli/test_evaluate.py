@@ -10,7 +10,7 @@ from tests.support.list_lines import GOOD, record, write
 
 REPORT_KEYS = {
     "systems", "shared_lists", "other_lists", "references", "rejected", "rejected_lists", "counting", "unit",
-    "normaliser", "verdicts", "notes", "intervals", "oracle_by_depth",
+    "normaliser", "signature", "comparisons", "verdicts", "notes", "intervals", "oracle_by_depth",
 }  # fmt: skip
 
 
