@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.cells import cell_len
@@ -42,8 +43,11 @@ from rescorer.evaluation.rate_tables import (
 from rescorer.evaluation.run import OWN_LISTS, Evaluation, FileResults
 from rescorer.evaluation.scored_lists import rerank
 from rescorer.evaluation.significance import Result
+from rescorer.evaluation.sweep import Grid, Sweep, sweep, vary_models, vary_streams
 from rescorer.evaluation.systems import Tuning, name_possible_rows, weights_by_system
+from rescorer.extensions import used_rerankers
 from rescorer.pipeline import Rescorer
+from rescorer.reranking.reranker import replace_by_base
 from rescorer.terminal.evaluation_options import (
     AnalysisOptions,
     EvaluationOptions,
@@ -502,6 +506,32 @@ def check_signature(found: Signature | None, expected: Signature) -> None:
         print_note(f"note: --signature: {remark}")
 
 
+def make_sweep(part: FileResults, grid: Grid, options: EvaluationOptions, rescorer: Rescorer | None) -> Sweep:
+    """Count the errors of a file on a grid of weights; raise ConfigError if there is no weight to vary."""
+    scored, first_pass = part.comparison.scored, parse_first_pass(options.first_pass)
+    if rescorer is None:
+        return sweep(scored, vary_streams(scored, first_pass), grid)
+    lists, bundle = [item.nbest for item in scored], rescorer.bundle
+    weights = complete_weights(bundle, options.weights.resolve(bundle.weights), lists, first_pass)
+    weights = rescorer.ranker.effective_weights(weights)
+    return sweep(scored, vary_models(replace_by_base(weights, used_rerankers(bundle, weights))), grid)
+
+
+def print_sweep(found: Sweep, label: str, unit: str) -> None:
+    """Print the error rates of a sweep with a row per weight and a column per penalty."""
+    rate, names = rate_name(unit), " and ".join(found.varied.names)
+    title = f"{label}: {rate} % by LMWT, the weight of {names}, and word insertion penalty"
+    table = FoldingTable("LMWT", *(f"{penalty:g}" for penalty in found.grid.penalties), title=title)
+    for scale, rates in zip(found.grid.scales, found.rates.tolist(), strict=True):
+        table.add_row(f"{scale:g}", *map(format_percent, rates))
+    print_out("", table, found.describe_best(rate))
+
+
+def _label(items: Iterable[tuple[FileResults, Sweep | ErrorAnalysis | AlignedList]]) -> list[dict[str, Any]]:
+    """Convert what was found in each file to JSON data, with the label of the file."""
+    return [{"file": part.label, **found.to_dict()} for part, found in items]
+
+
 @expand_options
 def evaluate(
     *,
@@ -538,6 +568,7 @@ def evaluate(
     export.check()
     columns = parse_columns(analysis.columns)
     expected = Signature.parse(analysis.signature) if analysis.signature else None
+    grid = Grid.parse(analysis.sweep) if analysis.sweep else None
     inputs = name_systems(files)
     has_models = options.bundle or models.imports.lm
     rescorer = models.load(options.bundle, list(inputs), options) if has_models else None
@@ -549,7 +580,8 @@ def evaluate(
     evaluation.compare(analysis.own_lists)
     if expected:
         check_signature(evaluation.signature, expected)
-    parts, system = evaluation.parts, analysis.system
+    parts, system, counting = evaluation.parts, analysis.system, evaluation.counting
+    sweeps = [(part, make_sweep(part, grid, options, rescorer)) for part in parts if grid]
     tunings = [(part, tuning) for part in parts if (tuning := find_tuning(part, unweighted))]
     if not as_json:
         print_evaluation(evaluation, analysis.by_group, columns)
@@ -563,15 +595,16 @@ def evaluate(
             data["warnings"] = list(evaluation.warnings.values())
         if tunings:
             data["tuned"] = [{"file": part.file, **tuning.report().to_dict()} for part, tuning in tunings]
-        if analysis.errors:
-            data["errors"] = [{"file": part.label, **found.to_dict()} for part, found in analyses]
+        data |= {name: _label(items) for name, items in (("sweeps", sweeps), ("errors", analyses)) if items}
         if analysis.alignments:
-            lists = ((part.label, item) for part, lists in aligned for item in lists if item.has_errors)
-            data["alignments"] = [{"file": file, **item.to_dict()} for file, item in lists]
+            lists = [(part, item) for part, texts in aligned for item in texts if item.has_errors]
+            data["alignments"] = _label(lists)
         print_json(data)
     else:
+        for part, swept in sweeps:
+            print_sweep(swept, evaluation.labels.get(part.file, part.file) + part.suffix, counting.unit)
         for _, found in analyses:
-            print_errors(found, evaluation.counting.unit)
+            print_errors(found, counting.unit)
         for _, texts in aligned:
             print_alignments(texts)
     export_rows(evaluation, export)

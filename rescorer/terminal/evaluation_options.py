@@ -80,6 +80,13 @@ class AnalysisOptions:
     )
     by_group: bool = option(False, "Add a table with one row per speaker or other group.")
     own_lists: bool = option(False, "With several files: add rows for all lists of each.")
+    sweep: str | None = option(
+        None,
+        "Add a table like those of Kaldi's score.sh: error rates by the weight of the language models and "
+        "the word insertion penalty (default: 0, 0.5 and 1). Without --bundle, the weight of the stream "
+        "graph or lm varies.",
+        metavar="FROM:TO[:STEP][xFROM:TO:STEP]",
+    )
     columns: str = option(
         "",
         "Further columns of the table: gain-interval, p-uncorrected, accuracy, first-pass, oracle, worst, "
