@@ -119,8 +119,7 @@ def tabulate(
         if result:
             cells["interval"] = format_interval(result.interval)
         if result and shows_gain:
-            cells["gain"] = format_gain(result.gain) if result.gain else UNKNOWN
-            cells["p"] = format_p(result.p_corrected) if result.has_p_value else UNKNOWN
+            cells["gain"], cells["p"] = _format_gain(result.gain, result.p_corrected, format_gain)
         cells[COUNTS] = "/".join(str(row[COLUMNS[key][1]]) for key in ("sub", "del", "ins"))
         if result and any(other.row.n_generated for other in results.values()):
             cells["generated"] = str(result.row.n_generated)
@@ -188,6 +187,21 @@ def format_ends(gain: Gain) -> str:
     return f"{format_signed(100 * gain.interval.low)} to {format_signed(100 * gain.interval.high)}"
 
 
+def _format_long(gain: Gain) -> str:
+    """Format a gain with both ends of its interval."""
+    ends = f" ({format_ends(gain)})" if gain.interval.is_finite else ""
+    return format_signed(100 * gain.gain) + ends
+
+
+def _format_gain(gain: Gain | None, p_corrected: float, form: Callable[[Gain], str]) -> tuple[str, str]:
+    """Format a gain and its p-value. Errors that are the same everywhere need neither interval nor test."""
+    if gain is None:
+        return UNKNOWN, UNKNOWN
+    if not gain.units_changed:
+        return format_signed(0.0), UNKNOWN
+    return form(gain), format_p(p_corrected) if gain.interval.is_finite else UNKNOWN
+
+
 @dataclass(frozen=True, slots=True)
 class PaperTable:
     """A table that a paper can take: each system with its error rate, and its difference from a baseline."""
@@ -219,12 +233,8 @@ def _make_paper(
     for row in rows:
         interval = f" ({format_interval(row.interval)})" if row.interval.is_finite else ""
         line = [row.name, format_percent(row.rate) + interval]
-        if with_gain and (gain := row.gain):
-            ends = f" ({format_ends(gain)})" if gain.interval.is_finite else ""
-            p_value = format_p(row.p_corrected) if gain.interval.is_finite else UNKNOWN
-            line += [format_signed(100 * gain.gain) + ends, p_value]
-        elif with_gain:
-            line += [UNKNOWN, UNKNOWN]
+        if with_gain:
+            line += _format_gain(row.gain, row.p_corrected, _format_long)
         cells.append(tuple(line))
     notes = [f"Intervals of 95 %, from a paired bootstrap over {drawn}."]
     if with_gain:

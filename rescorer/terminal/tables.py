@@ -40,6 +40,8 @@ GAP = 2
 MAX_TEXT_WIDTH = 96
 """Longest line of text in a grid, in characters; longer lines are hard to read."""
 LONG_NUMBER = re.compile(r"(?<![\w.,])([+−-]?)(\d[\d,]*(?:\.\d+)?)(?![\w.])")
+MIN_NAME_WIDTH = 16
+"""Names of rows are broken into lines of at least this many characters if this makes a table fit."""
 MAX_NAME_SHARE = 0.3
 """If a table is too wide and must fold, the largest share of the width that the names of rows may take."""
 
@@ -144,8 +146,9 @@ class FoldingTable:
 
     def _name_width(self, max_width: int) -> int:
         longest = max(map(cell_len, (self._names, *(name for name, _ in self._rows))))
-        if longest + sum(GAP + width for width in self._full_widths()) <= max_width:
-            return longest
+        left = max_width - sum(GAP + width for width in self._full_widths())
+        if min(longest, MIN_NAME_WIDTH) <= left:
+            return min(longest, left)
         return min(longest, max(int(MAX_NAME_SHARE * max_width), 1))
 
     def _full_widths(self) -> list[int]:
