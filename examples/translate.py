@@ -2,9 +2,10 @@
 
     python examples/translate.py FOLDER
 
-FOLDER gets ``lists.nbest``, in which every line has the features that weights can be tuned for; ``lists.en``, the right
-translations; and ``text.en``, the text of the decoder's language model. The decoder covers the phrases of a sentence in any order. Its weights are not tuned: it trusts
-the order of the German words too much, and its language model too little.
+FOLDER gets ``lists.nbest``, in which every line has the features that weights can be tuned for; ``lists.en``,
+the right translations; and ``text.en``, the text of the decoder's language model. The decoder covers the
+phrases of a sentence in any order. Its weights are not tuned: it trusts the order of the German words too
+much, and its language model too little.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from collections import Counter
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 SUBJECTS = {"der mann": "the man", "die frau": "the woman", "das kind": "the child"}
 ACTS = {
@@ -74,29 +76,40 @@ def log_prob(ngram: tuple[str, ...]) -> float:
     return math.log(BACKOFF) + log_prob(ngram[1:])
 
 
-def translate(phrases: tuple[str, ...]) -> list[tuple[str, dict[str, tuple[float, ...]], float]]:
-    """The best translations of a sentence in phrases, each with its features and its total."""
-    start: tuple[frozenset[int], tuple[str, ...], int, tuple[float, float], int] = (frozenset(), (), -1, (0, 0), 0)
-    beam = {start}
+class State(NamedTuple):
+    """A translation of some phrases of a sentence."""
+
+    covered: frozenset[int] = frozenset()
+    words: tuple[str, ...] = ()
+    last: int = -1
+    model: tuple[float, float] = (0.0, 0.0)
+    distance: int = 0
+
+    def add(self, place: int, english: str, probs: tuple[float, float]) -> State:
+        model = (self.model[0] + math.log(probs[0]), self.model[1] + math.log(probs[1]))
+        distance = self.distance + abs(place - self.last - 1)
+        return State(self.covered | {place}, (*self.words, *english.split()), place, model, distance)
+
+    def features(self) -> dict[str, tuple[float, ...]]:
+        padded = ("<s>", *self.words, "</s>")
+        lm = sum(log_prob(padded[max(0, end - 3) : end]) for end in range(2, len(padded) + 1))
+        penalties = {"Distortion0": (-self.distance,), "WordPenalty0": (-len(self.words),)}
+        return {"LM0": (lm,), "TranslationModel0": self.model, **penalties}
+
+
+def translate(phrases: tuple[str, ...]) -> list[tuple[float, State]]:
+    """The best translations of a sentence in phrases, with their totals."""
+    beam = [(0.0, State())]
     for _ in phrases:
-        longer = set()
-        for covered, words, last, (direct, inverse), distance in beam:
-            for place in set(range(len(phrases))) - covered:
-                for english, probs in TABLE[phrases[place]].items():
-                    model = (direct + math.log(probs[0]), inverse + math.log(probs[1]))
-                    longer.add((
-                        covered | {place}, (*words, *english.split()), place, model, distance + abs(place - last - 1)
-                    ))  # fmt: skip
-        beam = set(sorted(longer, key=lambda one: (total(features(one)), one[1]), reverse=True)[:BEAM])
-    scored = [(" ".join(one[1]), features(one), total(features(one))) for one in beam]
-    return sorted(scored, key=lambda one: (-one[2], one[0]))[:N_BEST]
-
-
-def features(state: tuple) -> dict[str, tuple[float, ...]]:
-    _, words, _, model, distance = state
-    padded = ("<s>", *words, "</s>")
-    lm = sum(log_prob(padded[max(0, end - 3) : end]) for end in range(2, len(padded) + 1))
-    return {"LM0": (lm,), "TranslationModel0": model, "Distortion0": (-distance,), "WordPenalty0": (-len(words),)}
+        longer = {
+            state.add(place, english, probs)
+            for _, state in beam
+            for place in set(range(len(phrases))) - state.covered
+            for english, probs in TABLE[phrases[place]].items()
+        }
+        scored = [(total(state.features()), state) for state in longer]
+        beam = sorted(scored, key=lambda one: (-one[0], one[1].words, one[1].model, one[1].distance))[:BEAM]
+    return beam[:N_BEST]
 
 
 def total(values: dict[str, tuple[float, ...]]) -> float:
@@ -111,9 +124,10 @@ def main(folder: Path) -> None:
         article, noun, participle = act.split()
         phrases = (subject, "hat", *filter(None, [time]), f"{article} {noun}", participle)
         references.append(f"{who} has {what} {when}".strip())
-        for text, values, score in translate(phrases):
-            columns = (f"{name}= " + " ".join(f"{value:.4f}" for value in part) for name, part in values.items())
-            lists.append(f"{number} ||| {text} ||| {' '.join(columns)} ||| {score:.4f}")
+        for score, state in translate(phrases):
+            values = state.features().items()
+            columns = (f"{name}= " + " ".join(f"{value:.4f}" for value in part) for name, part in values)
+            lists.append(f"{number} ||| {' '.join(state.words)} ||| {' '.join(columns)} ||| {score:.4f}")
     (folder / "lists.nbest").write_text("\n".join(lists) + "\n", encoding="utf-8")
     (folder / "lists.en").write_text("\n".join(references) + "\n", encoding="utf-8")
     (folder / "text.en").write_text("\n".join(map(str.strip, TEXT.split("."))) + "\n", encoding="utf-8")

@@ -3,16 +3,16 @@
     0 ||| the house is small ||| LM0= -12.5 TranslationModel0= -1.5 -2.25 WordPenalty0= -4 ||| -7.25
     0 ||| the home is small ||| LM0= -14.0 TranslationModel0= -1.25 -2.5 WordPenalty0= -4 ||| -8.5
 
-The parts are the number of the sentence, counted from 0; the text; features; and the decoder's total. Moses may
-add a fifth part, the alignment of words. Names of features end with ``=``, or with ``:`` in old versions.
+The parts are the number of the sentence, counted from 0; the text; features; and the decoder's total. Moses
+may add a fifth part, the alignment of words. Names of features end with ``=``, or with ``:`` in old versions.
 
 Translation is ranked as speech is: every feature becomes a score stream in nats, whatever it counts, and the
-total becomes the stream ``first_pass``, so that weights are those of the decoder. The values of a feature with
-several become the streams ``TranslationModel0.0``, ``TranslationModel0.1``, …. A feature that other hypotheses of
-a list have is 0 where it is missing, because decoders leave out what is 0.
+total becomes the stream ``first_pass``, so that weights are those of the decoder. The values of a feature
+with several become the streams ``TranslationModel0.0``, ``TranslationModel0.1``, …. A feature that other
+hypotheses of a list have is 0 where it is missing, because decoders leave out what is 0.
 
-The id of a list is the number of the sentence counted from 1, which is the number of its line in the source text
-and in a file of references.
+The id of a list is the number of the sentence counted from 1, which is the number of its line in the source
+text and in a file of references.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _parse_row(columns: Sequence[str], line: int) -> Row:
     if len(total) != 1:
         raise ValueError(f"{' '.join(total)[:40]!r} is not a total; {EXPECTED}")
     scores = {**_parse_features(features), STREAM: parse_number(total[0])}
-    fields = {ALIGNMENT_FIELD: " ".join(part) for part in alignment}
+    fields = {ALIGNMENT_FIELD: " ".join(alignment[0])} if alignment else {}
     return Row(" ".join(text), scores, fields, line)
 
 
@@ -161,8 +161,8 @@ def moses_writer(target: str | Path, *, missing: float | None = None) -> ListWri
     A list whose id is a number above that of the list before gets this number minus 1, as it was read; ids of
     another kind are lost, and lists are counted from 0.
 
-    The writer raises InvalidList for a text with the word ``|||``, a stream that cannot be the name of a feature,
-    and an id that is a number but not above that of the list before.
+    The writer raises InvalidList for a text with the word ``|||``, a stream that cannot be the name of a
+    feature, and an id that is a number but not above that of the list before.
 
     Args:
         missing: total for lists that lack the stream ``first_pass``; None if such lists are rejected.
@@ -175,7 +175,9 @@ def moses_writer(target: str | Path, *, missing: float | None = None) -> ListWri
         if COUNT.fullmatch(nbest.id):
             number = int(nbest.id) - 1
             if number < following:
-                message = f"the number of a sentence; expected {following + 1} or more, since sentences ascend"
+                message = (
+                    f"the number of a sentence; expected {following + 1} or more, since sentences ascend"
+                )
                 raise InvalidList(message, list_id=nbest.id, field="id")
         texts, features = format_texts(nbest), _format_features(nbest)
         totals = stream_from_nats(nbest, STREAM, NATURAL, missing)

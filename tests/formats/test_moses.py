@@ -98,9 +98,7 @@ def test_writes_what_moses_writes_and_counts_other_ids(tmp_path):
             write(nbest)
         write(NBestList("u7", (Hypothesis("a"),), {"first_pass": (-1.0,)}))
     lines = (tmp_path / "out").read_text().splitlines()
-    assert lines[0] == (
-        "0 ||| the house ||| LM0= -12.5 TM0= -1.5 -2.25 W0= -2.0 ||| -7.25 ||| 0-0 1-1"
-    )
+    assert lines[0] == ("0 ||| the house ||| LM0= -12.5 TM0= -1.5 -2.25 W0= -2.0 ||| -7.25 ||| 0-0 1-1")
     assert lines[2:] == ["1 |||  |||  ||| -0.001", "2 ||| a |||  ||| -1.0"]
     assert detect(tmp_path / "out")[0] == "moses"
 
@@ -108,7 +106,10 @@ def test_writes_what_moses_writes_and_counts_other_ids(tmp_path):
 @pytest.mark.parametrize(
     ("nbest", "message"),
     [
-        (NBestList("1", (Hypothesis("a ||| b"),), {"first_pass": (-1.0,)}), "the word ||| would end the text"),
+        (
+            NBestList("1", (Hypothesis("a ||| b"),), {"first_pass": (-1.0,)}),
+            "the word ||| would end the text",
+        ),
         (NBestList("1", (Hypothesis("a"),), {"first_pass": (-1.0,), "a b": (1.0,)}), "rename this stream"),
         (NBestList("1", (Hypothesis("a"),), {"first_pass": (-1.0,), "a:": (1.0,)}), "rename this stream"),
         (NBestList("1", (Hypothesis("a"),), {"lm": (-1.0,)}), "first_pass: the format needs this stream"),
