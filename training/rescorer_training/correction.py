@@ -82,7 +82,9 @@ class CorrectionOptions:
 
     embedding: int = option(64, "Size of the word embeddings.")
     hidden: int = option(96, "Size of the decoder's state, and of the encoder's in each direction.")
-    sources: int = option(3, "Number of hypotheses of a list, best first, from which to learn its reference.")
+    hypotheses: int = option(
+        3, "Number of hypotheses of a list, best first, from which to learn its reference."
+    )
     epochs: int = option(12, "Largest number of passes over the lists; fewer if they cease to help.")
     patience: int = option(2, "Number of epochs without gain after which training stops.")
     batch_words: int = option(600, "Number of words per batch, including padding.")
@@ -93,10 +95,10 @@ class CorrectionOptions:
 
     def __post_init__(self) -> None:
         bounds = {"embedding": (1, MAX_SIZE), "hidden": (1, MAX_SIZE), "vocabulary_size": (1, MAX_VOCABULARY)}
-        bounds |= dict.fromkeys(("sources", "epochs", "patience", "batch_words"), (1, 10**6))
+        bounds |= dict.fromkeys(("hypotheses", "epochs", "patience", "batch_words"), (1, 10**6))
         for name, (least, most) in bounds.items():
             if not least <= getattr(self, name) <= most:
-                raise ConfigError(f"{name} is {getattr(self, name)}; expected {least} to {most:,}")
+                raise ConfigError(f"{name} is {getattr(self, name)}; expected {least:,} to {most:,}")
         if not 0 <= self.dropout < 1 or not 0 < self.learning_rate < 1:
             message = f"dropout is {self.dropout} and learning_rate {self.learning_rate}"
             raise ConfigError(f"{message}; expected 0 ≤ dropout < 1 and 0 < learning_rate < 1")
@@ -439,7 +441,7 @@ def train(lists: Sequence[NBestList], normaliser: Normaliser, options: Correctio
         raise FormatError(f"{len(known)} lists have references; expected at least {MIN_LISTS}")
     items = [
         _TrainingList(
-            [normaliser.normalise(one.text) for one in nbest.hypotheses[: options.sources]],
+            [normaliser.normalise(one.text) for one in nbest.hypotheses[: options.hypotheses]],
             normaliser.normalise(nbest.reference or ""),
         )
         for nbest in known
