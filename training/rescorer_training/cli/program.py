@@ -50,6 +50,10 @@ COMMANDS = {
     "tables": _command(
         "bundles:tables", "Publish a bundle again, with n-gram tables in place of its ARPA files."
     ),
+    "precision": _command(
+        "bundles:precision",
+        "Choose the precision of a bundle's networks by accuracy and speed, and publish the bundle with it.",
+    ),
     "perplexity": _command(
         "evaluation:perplexity_command",
         "Measure the perplexity of texts under models and their mixture, including </s>.",
