@@ -22,9 +22,9 @@ from torch.nn import functional
 from rescorer.errors import ConfigError
 from rescorer.models.contexts import TopicReader
 from rescorer.models.neural import NeuralModel, SequenceModel
+from rescorer.progress import track
 from rescorer_training.batches import Sentences, cut_into_batches
 from rescorer_training.classes.brown import find_brown_clusters
-from rescorer_training.progress import track
 
 
 class ClassEmbedding(nn.Embedding):
