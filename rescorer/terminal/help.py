@@ -67,7 +67,7 @@ class GroupedCommand(TyperCommand):
 
     def grouped_options(self, ctx: Any) -> dict[str, list[Any]]:
         """Return the options that the help shows, by the heading of their group, in the order of the help."""
-        params = self.get_params(ctx)
+        params: list[Any] = list(self.get_params(ctx))
         shown = [option for option in params if option.param_type_name == "option" and not option.hidden]
         names = {name: option for option in shown for name in option.opts}
         found = {

@@ -19,7 +19,7 @@ from rescorer.formats.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
 from rescorer.service.settings import ServiceSettings
 from rescorer.terminal import tables
-from rescorer.terminal.tables import count_json_lines
+from rescorer.terminal.progress import count_json_lines
 from rescorer_training.cli import main as train_main
 from tests.support.list_lines import GOOD, write
 

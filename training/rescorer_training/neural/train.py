@@ -182,6 +182,7 @@ class Trainer:
         n_validations = options.validations_an_epoch
         validate_after = {len(batches) * (i + 1) // n_validations for i in range(n_validations)} - {0}
         saved = time.monotonic()
+        self.monitor.start_epoch(progress.epoch + 1, options.epochs)
         while not self._is_finished():
             if progress.batch in validate_after and not self._is_validated:
                 self._check_losses(loss_limit)
