@@ -530,7 +530,7 @@ def hold_out(
     for fold in range(folds.n_folds):
         is_held_out = folds.held_out(fold)
         is_training = ~is_held_out if share_references else folds.training(fold)
-        corrector = train([lists[i] for i in np.flatnonzero(is_training)], normaliser, options)
+        corrector = train([lists[i] for i in np.flatnonzero(is_training).tolist()], normaliser, options)
         held_out = np.flatnonzero(is_held_out).tolist()
         for i, nbest in zip(held_out, corrector.annotate([lists[i] for i in held_out], n_new), strict=True):
             found[i] = nbest
