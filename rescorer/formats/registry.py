@@ -611,6 +611,7 @@ def detect(path: str | Path) -> tuple[str, str]:
     beginning += "".join(f"; {hint}" for hint in islice(hints, 1))
     hint = f"; {suggest_ways(sample.lines)}" if _may_be_plain(sample) else ""
     message = f"no known format matches: {beginning}{hint}; formats for --format: {', '.join(FORMATS)}"
+    message += "; `rescorer help lists` says what to give for each toolkit"
     raise FormatError(message, file=str(path))
 
 

@@ -128,8 +128,8 @@ class CorrectorConfig:
 
     @classmethod
     def from_dict(cls, values: Any) -> CorrectorConfig:
-        """Build a config from plain data; raises BundleError if a setting is unknown, missing or out of "
-        "range."""
+        """Build a config from plain data; raises BundleError if a setting is unknown, missing or out of
+        range."""
         expected = {item.name for item in fields(cls)}
         if not isinstance(values, dict) or values.keys() != expected:
             raise BundleError(f"expected a JSON object with the settings {', '.join(sorted(expected))}")
@@ -160,8 +160,8 @@ class Encoded(NamedTuple):
     keys: Tensor
     """(B, S, H)."""
     words: Tensor
-    """(B, S) int64, padded with -1. Words outside of the vocabulary have the ids V, V + 1, … within their "
-    "row."""
+    """(B, S) int64, padded with -1. Words outside of the vocabulary have the ids V, V + 1, … within their
+    row."""
     state: Tensor
     """(1, B, H), with which the decoder begins."""
 
@@ -212,8 +212,8 @@ class CorrectorNetwork(nn.Module):
         return nn.functional.logsigmoid(gate) + written, nn.functional.logsigmoid(-gate) + attention, state
 
     def log_probs(self, source: Encoded, inputs: Tensor, targets: Tensor, unknown: int) -> Tensor:
-        """Return ln P of each target, (B, T); targets outside of the vocabulary share P(<unk>). Padding "
-        "has -1."""
+        """Return ln P of each target, (B, T); targets outside of the vocabulary share P(<unk>). Padding
+        has -1."""
         written, copied, _ = self.decode(source, inputs, source.state, unknown)
         is_known = targets < self.config.vocabulary_size
         share = torch.where(is_known & (targets != unknown), 0.0, math.log(UNKNOWN_SHARE))
