@@ -263,10 +263,12 @@ class Tuning:
         """Fit weights on all lists, and judge this way of fitting on held-out lists."""
         method, solution = self.fitted
         tuned = self.tuned[0][1]
+        first = [rank_by_first_pass(item.recognised).system for item in self.scored]
         before = [rerank(item, self.start).system for item in self.scored]
         after = [rerank(*pair).system for pair in self.hold_out()]
-        errors = np.array([[counts.errors for counts in system] for system in (before, after)])
-        words = np.array([[counts.reference_words for counts in system] for system in (before, after)])
+        errors = np.array([[counts.errors for counts in system] for system in (first, before, after)])
+        words = np.array([[counts.reference_words for counts in system] for system in (first, before, after)])
+        groups = [item.evaluated.group for item in self.scored]
         flat, flattest = find_flat_directions(self.problem, solution)
         return TuningReport(
             start=self.start,
@@ -274,7 +276,8 @@ class Tuning:
             weights=describe_weights(
                 replace(self.parameters, start=self.start), tuned, self.fold_weights, self.problem.bounds
             ),
-            judgement=judge(errors[0], errors[1], words, [item.evaluated.group for item in self.scored]),
+            judgement=judge(errors[1], errors[2], words[1:], groups),
+            standing=judge(errors[0], errors[1], words[:2], groups),
             method=method,
             fold_methods=tuple(fold.method for fold in self.cross_validation.folds),
             flat=tuple(flat),

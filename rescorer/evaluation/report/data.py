@@ -46,9 +46,12 @@ class SystemRow:
     """Error rate of the baseline minus error rate of this system, in percentage points."""
     gain_interval: Range | None = None
     p_value: float | None = None
-    """Two-sided p-value of the gain, not corrected for the number of rows."""
+    """Two-sided p-value of the gain, not corrected."""
+    p_corrected: float | None = None
+    """P-value of the gain, corrected as that of the verdict on it or, without such a verdict, for the number
+    of rows. The page shows this one."""
     mark: str = ""
-    """``***``, ``**`` or ``*`` if p < 0.001, 0.01 or 0.05 after correction for the number of rows."""
+    """``***``, ``**`` or ``*`` if the corrected p-value is below 0.001, 0.01 or 0.05."""
 
 
 @dataclass(frozen=True, slots=True)
