@@ -6,10 +6,11 @@ All scores are natural logarithms and higher is better, whatever their base and 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, overload
 
 from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, shorten
 
@@ -111,12 +112,45 @@ class Hypothesis:
     """Origin of a generated hypothesis; None if the recogniser made it."""
 
 
+class PlainHypotheses(Sequence[Hypothesis]):
+    """Hypotheses that have nothing but texts. They equal a tuple of ``Hypothesis``, which is made only when
+    one of them is asked for."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.texts = texts
+
+    @cached_property
+    def _made(self) -> tuple[Hypothesis, ...]:
+        return tuple(map(Hypothesis, self.texts))
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __iter__(self) -> Iterator[Hypothesis]:
+        return iter(self._made)
+
+    @overload
+    def __getitem__(self, index: int) -> Hypothesis: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Hypothesis, ...]: ...
+    def __getitem__(self, index: int | slice) -> Hypothesis | tuple[Hypothesis, ...]:
+        return self._made[index]
+
+    def __eq__(self, other: object) -> bool:
+        return self._made == (other._made if isinstance(other, PlainHypotheses) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._made)
+
+
 @dataclass(frozen=True, slots=True)
 class NBestList:
     """Hypotheses for one utterance, ordered from best to worst by the recogniser."""
 
     id: str
-    hypotheses: tuple[Hypothesis, ...]
+    hypotheses: Sequence[Hypothesis]
     streams: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Scores in nats by stream name, one value per hypothesis: ``{"acoustic": (-310.2, -311.9)}``."""
     context: str = ""
@@ -133,6 +167,18 @@ class NBestList:
     many utterances, only the newest are read."""
     phrases: tuple[Phrase, ...] = ()
     """Names and phrases that are more likely in this utterance than usual."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is known without a look at each hypothesis that all have nothing but texts."""
+        return isinstance(self.hypotheses, PlainHypotheses)
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """Text of each hypothesis."""
+        if isinstance(self.hypotheses, PlainHypotheses):
+            return self.hypotheses.texts
+        return [hypothesis.text for hypothesis in self.hypotheses]
 
 
 @dataclass(frozen=True, slots=True)
