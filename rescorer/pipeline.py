@@ -28,6 +28,7 @@ from rescorer.models.language_model import (
 from rescorer.models.network_files import CONFIG_FILE
 from rescorer.models.ngram_files import place_ngram, read_ngram, read_words
 from rescorer.models.ngrams import NgramModel, align_vocabularies
+from rescorer.models.precision import choose_precisions
 from rescorer.ranking import Ranking
 from rescorer.runtime import Phase, pause, phase
 from rescorer.safe_input import Folder
@@ -50,15 +51,17 @@ def load_bundle_models(
     Args:
         device: torch name of the device on which networks run. If there is room, the tables of n-grams are
             also placed there; see ``place_ngram``.
-        dtype: precision of the networks' matrix products, see ``NeuralLanguageModel``.
+        dtype: precision of the networks' matrix products, see ``NeuralLanguageModel``; or ``auto`` for that
+            which the bundle records, see ``choose_precisions``.
         context_cache_bytes: largest memory with which each recurrent network caches its states after
             contexts, see ``NeuralLanguageModel``.
 
     Raises:
         BundleError: a model cannot be read.
-        ConfigError: torch does not have the device, or the dtype is unknown.
+        ConfigError: torch does not have the device, the dtype is unknown, or ``auto`` without a record.
     """
     models: dict[str, LanguageModel] = {}
+    precisions = choose_precisions(bundle, dtype, device)
     for name, entry in bundle.manifest["models"].items():
         if entry["kind"] == "ngram":
             ngram = load_ngram(bundle.files, name, entry)
@@ -69,9 +72,9 @@ def load_bundle_models(
         if entry["kind"] == "units":
             from rescorer.units.files import load_unit_model  # imports torch
 
-            models[name] = load_unit_model(folder, name, device, dtype, context_cache_bytes)
+            models[name] = load_unit_model(folder, name, device, precisions[name], context_cache_bytes)
         else:
-            models[name] = load_network(folder, name, device, dtype, context_cache_bytes)
+            models[name] = load_network(folder, name, device, precisions[name], context_cache_bytes)
             network = models[name]
             if network.backward != (name in bundle.backward):  # since weights are checked by the manifest
                 found = "backward" if network.backward else "forward"

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from rescorer.errors import BundleError, ConfigError
+from rescorer.errors import BundleError
 from rescorer.formats.io.text_io import replace_file
 from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.models.contexts import (
@@ -63,6 +63,7 @@ from rescorer.models.networks import (
     WindowedNetwork,
 )
 from rescorer.models.outputs import ClassFactoredSoftmax, FullSoftmax, MixtureOfSoftmaxes, OutputLayer
+from rescorer.models.precision import check_precision
 from rescorer.models.transformer import TransformerNetwork
 from rescorer.models.tree_attention import build_prefix_tree, tree_vectors
 from rescorer.models.tree_softmax import TreeSoftmax
@@ -450,13 +451,10 @@ def set_precision(model: NeuralModel, dtype: str, device: torch.device) -> None:
     Raises:
         ConfigError: the dtype is unknown, or not supported on this device.
     """
-    network, output = map(model.get_submodule, ("network", "output"))
-    if dtype not in ("float32", "bfloat16", "int8"):
-        raise ConfigError(f"dtype is {dtype!r}; expected float32, bfloat16 or int8")
+    check_precision(dtype, str(device))
     if dtype == "float32":
         return
-    if dtype == "int8" and device.type != "cpu":
-        raise ConfigError(f"dtype int8 is only supported on CPUs; use bfloat16 on {device}")
+    network, output = map(model.get_submodule, ("network", "output"))
     if isinstance(network, (RecurrentNetwork, TransformerNetwork)):
         if dtype == "int8":
             multiply_in_int8(network.step_matrices())

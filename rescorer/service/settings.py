@@ -198,9 +198,9 @@ class ServiceSettings(BaseSettings):
     """Share of the lists that the shadow bundle also scores, chosen by the ids of request and list."""
     device: str = "cpu"
     """Device of the models: cpu, cuda, cuda:1, …"""
-    dtype: Literal["float32", "bfloat16", "int8"] = "float32"
+    dtype: Literal["float32", "bfloat16", "int8", "auto"] = "float32"
     """Precision of matrix products. bfloat16, and int8 on CPUs, are faster on processors that support them
-    and slightly less accurate."""
+    and slightly less accurate. auto: what each bundle records, see `rescorer-train precision`."""
     context_cache_bytes: int = Field(CONTEXT_CACHE_BYTES, ge=0)
     """Size of the cache for states after contexts, per recurrent network and worker. With a cache, a context
     that is sent again or has grown is not read from its start. 0: no cache."""

@@ -158,8 +158,8 @@ DeviceOption = Annotated[str, typer.Option(help="Device of the models: cpu, cuda
 DtypeOption = Annotated[
     str,
     typer.Option(
-        help="Precision of matrix products: float32, or bfloat16 or int8, which are slightly less exact and "
-        "faster on processors that support them."
+        help="Precision of matrix products: float32; bfloat16 or int8, which are slightly less exact and "
+        "faster on processors that support them; or auto for that which the bundle records."
     ),
 ]
 

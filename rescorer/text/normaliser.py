@@ -766,12 +766,16 @@ class Normaliser:
         """Return an upper bound of the number of words of this text, without normalising it."""
         return (utf8_bytes(text) * self.max_growth(text) + 1) // 2
 
+    def clear(self) -> None:
+        """Forget all tokens."""
+        self._cache.clear()
+        self._single_words.clear()
+        self.known = KnownTokens()
+        self._cache_bytes = 0
+
     def _add_to_cache(self, token: str, words: tuple[str, ...]) -> None:
         if self._cache_bytes >= MAX_CACHE_BYTES:
-            self._cache.clear()
-            self._single_words.clear()
-            self.known = KnownTokens()
-            self._cache_bytes = 0
+            self.clear()
         self._cache[token] = words
         if len(words) == 1:
             (self._single_words[token],) = words

@@ -42,6 +42,7 @@ from torch import Tensor, nn
 from rescorer.errors import BundleError, ConfigError, quote
 from rescorer.models.contexts import RowCache
 from rescorer.models.kernels import linear, multiply_in_int8, to_device
+from rescorer.models.precision import check_precision
 from rescorer.models.tree_attention import PrefixTree
 from rescorer.safe_input import Folder
 from rescorer.trie import build_trie
@@ -364,10 +365,7 @@ class AutoDecoder:
         Raises:
             ConfigError: the dtype is unknown, or not supported by this model or device.
         """
-        if dtype not in ("float32", "bfloat16", "int8"):
-            raise ConfigError(f"dtype is {dtype!r}; expected float32, bfloat16 or int8")
-        if dtype == "int8" and self.device.type != "cpu":
-            raise ConfigError(f"dtype int8 is only supported on CPUs; use bfloat16 on {self.device}")
+        check_precision(dtype, str(self.device))
         if dtype == "int8":
             multiply_in_int8(module.weight for module in self._linear)
         if dtype == "bfloat16":

@@ -32,10 +32,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rescorer.errors import BundleError, ConfigError
+from rescorer.errors import BundleError
 from rescorer.models.contexts import RowCache
 from rescorer.models.kernels import is_multiplied_in_int8, linear, linear_plus, multiply_in_int8
 from rescorer.models.outputs import row_blocks, rows_per_block
+from rescorer.models.precision import check_precision
 from rescorer.models.tree_attention import PrefixTree, attend, prepare_mask, tree_vectors
 from rescorer.safe_input import TensorInfo, format_shape
 from rescorer.units.tokens import MAX_UNITS
@@ -271,16 +272,11 @@ def set_precision(tensors: dict[str, Tensor], dtype: str) -> None:
     Raises:
         ConfigError: the dtype is unknown, or not supported on this device.
     """
-    if dtype not in ("float32", "bfloat16", "int8"):
-        raise ConfigError(f"dtype is {dtype!r}; expected float32, bfloat16 or int8")
     output = "output.weight" if "output.weight" in tensors else "embedding.weight"
     looked_up = {"positions.weight", "embedding.weight"} - {output}
     names = [name for name, tensor in tensors.items() if tensor.dim() == 2 and name not in looked_up]
+    check_precision(dtype, str(tensors[output].device))
     if dtype == "int8":
-        if tensors[output].device.type != "cpu":
-            raise ConfigError(
-                f"dtype int8 is only supported on CPUs; use bfloat16 on {tensors[output].device}"
-            )
         multiply_in_int8(tensors[name] for name in names)
     if dtype == "bfloat16":
         for name in names:

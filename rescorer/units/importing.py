@@ -17,11 +17,11 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
@@ -38,6 +38,7 @@ from rescorer.models.network_files import (
     TOKENIZER_FILES,
     WEIGHTS_FILE,
 )
+from rescorer.models.precision import PRECISIONS, PrecisionCheck, compare_precisions, vary
 from rescorer.safe_input import Folder, open_regular
 from rescorer.trie import SENTENCE_END, Words, build_trie
 from rescorer.types import NBestList
@@ -332,7 +333,9 @@ def check_model(model: UnitLanguageModel, config: UnitConfig, sentences: Sequenc
     context = sentences[0][:3]
     spoken = (*context, SENTENCE_END, *sentences[-1][:5], SENTENCE_END)
     befores = [context, (), spoken if config.prompt else ()]
-    pairs = [(words, befores[n % 3]) for n, words in enumerate(_vary(sentences[:CHECKED]))]
+    pairs = [
+        (words, befores[n % 3]) for n, words in enumerate(chain.from_iterable(map(vary, sentences[:CHECKED])))
+    ]
     pairs = [(words, said) for words, said in pairs if fits(model, (*said, *words))]
     hypotheses, contexts = [words for words, _ in pairs], [said for _, said in pairs]
     trie = build_trie(hypotheses, contexts)
@@ -353,44 +356,15 @@ def check_model(model: UnitLanguageModel, config: UnitConfig, sentences: Sequenc
     return Check(largest, find_perplexity(total, n_words), speed)
 
 
-@dataclass(frozen=True, slots=True)
-class PrecisionCheck:
-    """How scores in a lower precision differ from those in float32."""
-
-    mean_difference: float
-    """Mean difference per word, in nats."""
-    max_difference: float
-    """Largest difference per word, in nats."""
-    changed: int
-    """Number of sentences of whose variants another one has the highest ln P per word."""
-    n_sentences: int
-
-
 def check_precisions(folder: Path, sentences: Sequence[Words]) -> dict[str, PrecisionCheck]:
     """Compare the scores of an imported model in the lower precisions of this machine with float32.
 
     Args:
-        sentences: each is compared with variants of it, as hypotheses are.
+        sentences: the first of them are compared, with variants of each, as hypotheses are.
     """
-    groups = [list(_vary([words])) for words in sentences[:CHOSEN_BY] if words]
-    trie = build_trie([words for group in groups for words in group])
-    lengths = np.array([len(words) + 1 for group in groups for words in group])
-
-    def score(model: UnitLanguageModel) -> np.ndarray:
-        per_word: np.ndarray = model.score(trie).sum_paths(trie) / lengths
-        return per_word.reshape(len(groups), -1)
-
-    exact = load_unit_model(folder, context_cache_bytes=0)  # the others share its tokenizer while it is there
-    found, expected = {}, score(exact)
-    for dtype in ("bfloat16", "int8"):
-        try:
-            values = score(load_unit_model(folder, dtype=dtype, context_cache_bytes=0))
-        except ConfigError:  # this machine does not have it
-            continue
-        difference = np.abs(values - expected)
-        changed = int((values.argmax(axis=1) != expected.argmax(axis=1)).sum())
-        found[dtype] = PrecisionCheck(float(difference.mean()), float(difference.max()), changed, len(groups))
-    return found
+    load = partial(load_unit_model, folder, context_cache_bytes=0)
+    found = compare_precisions(lambda dtype: load(dtype=dtype), sentences[:CHOSEN_BY])
+    return {dtype: check for dtype, check in found.items() if dtype != PRECISIONS[0]}
 
 
 def score_alone(model: UnitLanguageModel, config: UnitConfig, words: Words, history: Words = ()) -> float:
@@ -412,18 +386,6 @@ def fits(model: UnitLanguageModel, words: Words) -> bool:
     """Whether a model can read a text after a start."""
     assert isinstance(model.scorer, DecoderScorer)
     return len(model.divider.divide_text(words)) < model.scorer.decoder.n_positions
-
-
-def _vary(sentences: Sequence[Words]) -> Iterator[Words]:
-    """Texts that share prefixes, as hypotheses do: sentences, and these with a word left out or repeated."""
-    for words in sentences:
-        middle = len(words) // 2
-        yield from (
-            words,
-            words[:middle],
-            words[:middle] + words[middle + 1 :],
-            words[: middle + 1] + words[middle:],
-        )
 
 
 @dataclass(frozen=True, slots=True)

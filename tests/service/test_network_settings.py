@@ -53,7 +53,9 @@ def test_a_servers_networks_have_the_memory_it_was_told(bundle, library, max_byt
 def test_settings_that_no_network_could_follow_are_refused():
     with pytest.raises(ConfigError, match=r"dtype is int8, which is for CPUs; expected .* on cuda"):
         load_settings(bundle="b", dtype="int8", device="cuda")
-    with pytest.raises(ConfigError, match=r"dtype \(option --dtype\): .*'float32', 'bfloat16' or 'int8'"):
+    with pytest.raises(
+        ConfigError, match=r"dtype \(option --dtype\): .*'float32', 'bfloat16', 'int8' or 'auto'"
+    ):
         load_settings(bundle="b", dtype="float16")
 
 

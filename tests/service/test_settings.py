@@ -269,7 +269,7 @@ def test_page_of_settings_is_up_to_date():
         ({"grace_s": "-1"}, "grace_s (option --grace-s): '-1'; expected 0 or more"),
         ({"max_wait_s": "soon"}, "max_wait_s (option --max-wait-s): 'soon'; expected a number"),
         ({"max_wait_s": 0}, "max_wait_s (option --max-wait-s): 0; expected more than 0"),
-        ({"dtype": "int9"}, "'int9'; expected 'float32', 'bfloat16' or 'int8'"),
+        ({"dtype": "int9"}, "'int9'; expected 'float32', 'bfloat16', 'int8' or 'auto'"),
         ({"admin": "perhaps"}, "'perhaps'; expected true or false"),
         ({"access": {"a": 1}}, "{'a': 1}; expected a path, as text"),
         ({"host": 5}, "host (option --host): 5; expected text"),

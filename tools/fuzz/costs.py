@@ -149,6 +149,7 @@ class RandomRequest:
 
     def confusion_network(self, request: pb.RescoreRequest) -> None:
         request.decision.kind = pb.DECISION_KIND_CONFUSION_NETWORK
+        request.decision.unit = pb.ERROR_UNIT_WORD  # other units are refused
         request.decision.temperature = 1e6
 
     def confidences(self, request: pb.RescoreRequest) -> None:

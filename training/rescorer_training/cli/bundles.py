@@ -6,14 +6,15 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import RenderableType
 
-from rescorer.errors import ConfigError, FormatError
+from rescorer.errors import ConfigError, FormatError, pluralise
 from rescorer.evaluation import list_errors
 from rescorer.models.bundle import Bundle, read_bundle
 from rescorer.terminal.evaluation_options import ReferenceOption, collect_lists, make_list_reader
@@ -510,7 +511,7 @@ def bundle(
         typer.echo(json.dumps(manifest, indent=2, ensure_ascii=False))
         return
     if shares:
-        print_out(make_table(manifest, shares))
+        print_out(make_table(manifest, shares), *explain_unknown_words(manifest))
     for name in units:
         if name not in shares:
             print_out(f"{name}: reads pieces of words, and has no weight until one is tuned")
@@ -526,6 +527,22 @@ def make_table(manifest: dict[str, Any], shares: Mapping[str, float]) -> Folding
         values = [list_errors.format_size(facts["perplexity"][name]) for name in names]
         table.add_row(facts["text"], f"{facts['tokens']:,}", f"{facts['unknown_words']:,}", *values)
     return table
+
+
+def explain_unknown_words(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each model whose perplexity differs from that of its training, because it lacks words
+    of the held-out text: both perplexities, why they differ, and what to do."""
+    facts = manifest["measured"]["validation"]
+    for name, counted in facts.get("unknown_as_one_word", {}).items():
+        both = counted["perplexity"], facts["perplexity"][name]
+        before, after = map(list_errors.format_size, both)
+        unknown = pluralise(counted["unknown_words"], "word of the text is", "words of the text are")
+        yield (
+            f"{name}: perplexity {before} → {after} on {facts['text']}, because {unknown} unknown to it. "
+            "Training counts these as one word, <unk>; here each takes its own share of the probability of "
+            "<unk>, so that models can be compared and mixed. A larger --vocabulary-size in training brings "
+            "the two together"
+        )
 
 
 def tables(
@@ -550,3 +567,64 @@ def tables(
     check_output(output)
     for name in publish_tables(bundle, output):
         typer.echo(f"{output}: {name} is a table now")
+
+
+def precision(
+    bundle: Annotated[
+        Path, typer.Argument(help="Bundle to measure: NAME/VERSION, or NAME for its newest version.")
+    ],
+    *,
+    text: Annotated[
+        Path, typer.Option(help="Text of the kind that will be scored, one sentence per line; gzip or plain.")
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder of the new bundle, NAME/VERSION: models/mine/2.")
+    ],
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="Largest mean difference from float32, in nats per word.")
+    ] = 0.02,
+    sentences: Annotated[int, typer.Option(min=1, help="Number of sentences to score.")] = 200,
+    threads: ThreadsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Choose the precision of a bundle's networks, and publish the bundle again with that choice.
+
+    Example: rescorer-train precision models/starter --text valid.txt.gz -o fast/starter/1
+
+    Sentences and variants of them are scored in float32, bfloat16 and int8 on this machine. The fastest
+    precision whose scores differ from float32 by no more than the tolerance is written into the manifest.
+    `rescorer rescore --dtype auto` and `rescorer serve --dtype auto` use it; without the option, all models
+    compute in float32 as before.
+    """
+    # deferred, because importing them takes seconds
+    from rescorer.models.precision import choose_fastest
+    from rescorer.runtime import use_threads
+    from rescorer_training.adaptation import check_output
+    from rescorer_training.corpus import read_sentences
+    from rescorer_training.recipe.bundles import publish_precisions
+
+    check_output(output)
+    use_threads(threads or 1)
+    read = islice(read_sentences([text], read_bundle(bundle).normaliser), sentences)
+    found = publish_precisions(bundle, output, list(read), tolerance)
+    chosen = {name: choose_fastest(checks, tolerance) for name, checks in found.items()}
+    if as_json:
+        facts = {
+            name: {"chosen": chosen[name], **{dtype: asdict(check) for dtype, check in checks.items()}}
+            for name, checks in found.items()
+        }
+        typer.echo(json.dumps({"bundle": str(output), "models": facts}, indent=2))
+        return
+    title = f"differences from float32 in nats per word, tolerance {tolerance:g}"
+    table = FoldingTable("model", "precision", "mean", "largest", "best changed", "words/CPU-s", title=title)
+    for name, checks in found.items():
+        for dtype, check in checks.items():
+            table.add_row(
+                name,
+                f"{dtype} (chosen)" if dtype == chosen[name] else dtype,
+                f"{check.mean_difference:.4f}",
+                f"{check.max_difference:.3f}",
+                f"{check.changed:,} of {check.n_sentences:,}",
+                f"{check.words_per_s:,.0f}",
+            )
+    print_out(table, "", f"{output}: use it with `--dtype auto`")

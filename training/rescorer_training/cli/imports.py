@@ -32,7 +32,8 @@ from rescorer_training.corpus import (
 from rescorer_training.progress import option
 
 if TYPE_CHECKING:
-    from rescorer.units.importing import Candidate, Imported, PrecisionCheck
+    from rescorer.models.precision import PrecisionCheck
+    from rescorer.units.importing import Candidate, Imported
     from rescorer.units.prompts import Prompt
 
 Kind = Literal["hf", "gguf", "espnet", "speechbrain", "icefall", "rescorer", "rnnlm"]

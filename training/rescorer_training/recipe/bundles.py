@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -23,6 +24,7 @@ from rescorer.models.bundle import (
     WEIGHTS,
     Bundle,
     check_model_name,
+    find_networks,
     hash_files,
     hash_model,
     publish,
@@ -42,10 +44,12 @@ from rescorer.models.network_files import (
 from rescorer.models.neural import load_model, save_model
 from rescorer.models.ngram_files import SUFFIX, contains_words, read_arpa_model, write_table
 from rescorer.models.ngrams import NgramModel, align_vocabularies
+from rescorer.models.precision import RECORD, PrecisionCheck, compare_precisions, make_record
 from rescorer.pipeline import load_network, load_ngram
 from rescorer.reranking.reranker import RERANKER_CONFIG_FILE, RERANKER_FILES
 from rescorer.safe_input import Folder, SealedFolder
 from rescorer.text import Normaliser
+from rescorer.trie import Words
 from rescorer.types import Weights
 from rescorer.units.files import load_unit_model
 from rescorer.units.model import UnitLanguageModel
@@ -174,12 +178,7 @@ def _is_arpa(bundle: Bundle, name: str) -> bool:
 def _fill(partial: Path, bundle: Bundle, converted: list[str], output: Path) -> dict[str, Any]:
     """Write the files of the new bundle; return its manifest."""
     entries = dict(bundle.manifest["models"])
-    arpa_files = {entries[name]["path"] for name in converted}
-    for file in bundle.manifest["files"]:
-        if file not in arpa_files:
-            (partial / file).parent.mkdir(parents=True, exist_ok=True)
-            with bundle.files.open(file) as stream, (partial / file).open("wb") as copy:
-                shutil.copyfileobj(stream, copy)
+    copy_files(bundle, partial, {entries[name]["path"] for name in converted})
     for name in converted:
         path = PurePosixPath(entries[name]["path"])
         table = str(path.with_name(path.name.split(".")[0] + SUFFIX))
@@ -190,14 +189,63 @@ def _fill(partial: Path, bundle: Bundle, converted: list[str], output: Path) -> 
     manifest = {"models": entries, "files": hash_files(partial)}
     for name in bundle.rerankers:
         _update_hashes(partial / RERANKERS / name / RERANKER_CONFIG_FILE, manifest)
+    training = {**bundle.manifest.get("training", {}), "tables_of": bundle.label}
+    return {**rename_manifest(bundle, output), "models": entries, "training": training}
+
+
+def copy_files(bundle: Bundle, folder: Path, without: Collection[str] = ()) -> None:
+    """Copy the files of a bundle, without the manifest and without some of them."""
+    for file in bundle.manifest["files"]:
+        if file not in without:
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            with bundle.files.open(file) as stream, (folder / file).open("wb") as copy:
+                shutil.copyfileobj(stream, copy)
+
+
+def rename_manifest(bundle: Bundle, output: Path) -> dict[str, Any]:
+    """The manifest of a bundle without its files, for a copy in the folder ``output``, NAME/VERSION."""
     kept = {key: value for key, value in bundle.manifest.items() if key not in ("schema", "files")}
-    return {
-        **kept,
-        "name": output.absolute().parent.name,
-        "version": int(output.name),
-        "models": entries,
-        "training": {**bundle.manifest.get("training", {}), "tables_of": bundle.label},
+    return {**kept, "name": output.absolute().parent.name, "version": int(output.name)}
+
+
+def _load_in(bundle: Bundle, name: str, dtype: str) -> LanguageModel:
+    """Load a network or a model in pieces of words in a precision, without a cache."""
+    entry = bundle.manifest["models"][name]
+    load = load_unit_model if entry["kind"] == "units" else load_network
+    return load(bundle.files.subfolder(entry["path"].rstrip("/")), name, "cpu", dtype, 0)
+
+
+def publish_precisions(
+    source: Path, output: Path, sentences: Sequence[Words], tolerance: float
+) -> dict[str, dict[str, PrecisionCheck]]:
+    """Publish a copy of a bundle that records which precision its models shall have on CPUs.
+
+    Args:
+        output: folder of the new bundle, NAME/VERSION.
+        sentences: text on which the precisions of each model are compared.
+        tolerance: largest mean difference from float32 per word, in nats.
+
+    Returns:
+        Differences and speeds in each precision, by model.
+
+    Raises:
+        BundleError: the bundle cannot be read.
+        ConfigError: the bundle has only n-grams, or the output exists.
+    """
+    bundle = read_bundle(source)
+    names = find_networks(bundle.manifest, "neural", "units")
+    found = {
+        name: compare_precisions(partial(_load_in, bundle, name), sentences, REPETITIONS) for name in names
     }
+    if not found:
+        raise ConfigError(f"{bundle.label}: has only n-grams, which have no precision to choose")
+
+    def fill(folder: Path) -> dict[str, Any]:
+        copy_files(bundle, folder)
+        return {**rename_manifest(bundle, output), RECORD: make_record(found, tolerance)}
+
+    publish(output, fill)
+    return found
 
 
 def _update_hashes(path: Path, manifest: Mapping[str, Any]) -> None:
@@ -206,6 +254,8 @@ def _update_hashes(path: Path, manifest: Mapping[str, Any]) -> None:
     config["models"] = {name: hash_model(manifest, name) for name in config["models"]}
     path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
+
+REPETITIONS = 3  # how often a text is scored in each precision; the fastest time counts
 
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz")
 SLOT = re.compile(r"\$[^\W\d]\w*")
@@ -473,6 +523,9 @@ def summarise_text(
 ) -> dict[str, Any]:
     """Return token counts and perplexities of one text, for the manifest.
 
+    For models that lack words which another model knows, there are also the numbers of unknown words, and the
+    perplexities in which all unknown words count as one word, as in training.
+
     Args:
         ngram_name: name of the first n-gram, with which the mixture is compared; None without n-grams.
     """
@@ -480,11 +533,17 @@ def summarise_text(
     ngram = measured.models[ngram_name] if ngram_name else None
     first = next(iter(measured.models.values()))
     gain = 100 * (1 - measured.models[MIXTURE].shared / ngram.shared) if ngram else None
+    as_trained = {
+        name: {"perplexity": round(model.counted, 3), "unknown_words": model.n_unknown}
+        for name, model in measured.models.items()
+        if name != MIXTURE and model.counted is not None and round(model.counted, 2) != round(model.shared, 2)
+    }
     return {
         "text": path.name,
         "sentences": measured.n_sentences,
         "tokens": measured.n_tokens,
         "unknown_words": (ngram or first).n_unknown,
         "perplexity": {name: round(model.shared, 3) for name, model in measured.models.items()},
+        **({"unknown_as_one_word": as_trained} if as_trained else {}),
         **({"mixture_below_ngram_percent": round(gain, 2)} if gain is not None else {}),
     }
