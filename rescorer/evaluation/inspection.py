@@ -373,7 +373,7 @@ def _judge_ids_and_ranks(stats: ListStats) -> Iterator[Finding]:
         message = "every list has one hypothesis, so there is nothing to re-rank"
         advice = (
             "Configure the recogniser to return n-best lists. Whisper's programs print only the best text of "
-            "its beams or samples; docs/formats.md says how to write all of them."
+            "its beams or samples; `rescorer help formats` says how to write all of them."
         )
         yield Finding("note", "single", message, advice)
     if stats.without_first:

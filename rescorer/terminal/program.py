@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from rescorer.errors import ConfigError, FormatError, InputError, ModelError, RescorerError, pluralise
 from rescorer.escapes import escape_controls, guard_terminals
+from rescorer.terminal.help import GroupedCommand
 
 if TYPE_CHECKING:
     from rescorer.types import Weights
@@ -330,27 +331,33 @@ class LazyCommand(NamedTuple):
     summary: str
     """The first paragraph of the command's help, which the help of the program shows."""
     cls: str = ""
-    """The command's class as ``module:name``; empty for the default class."""
+    """The command's class as ``module:name``; empty for that of the group."""
 
 
 class _Commands(UserDict[str, Any]):
     """The commands of a group, by name. A command is imported when it is looked up."""
 
+    def __init__(self, commands: Mapping[str, LazyCommand], command_class: type[GroupedCommand]) -> None:
+        super().__init__(commands)
+        self._class = command_class
+
     def __getitem__(self, name: str) -> Any:
         if isinstance(command := self.data[name], LazyCommand):
-            command = self.data[name] = _make(name, command)
+            command = self.data[name] = _make(name, command, self._class)
         return command
 
 
-def _make(name: str, lazy: LazyCommand) -> Any:
+def _make(name: str, lazy: LazyCommand, command_class: type[GroupedCommand]) -> Any:
     """Make a command as part of a group, because typer makes a command without a group differently."""
     target = _find(lazy.target)
     group = typer.Typer(**PLAIN_HELP, add_completion=False)
     group.callback()(lambda: None)
     if isinstance(target, typer.Typer):
+        for part in target.registered_commands:
+            part.cls = command_class
         group.add_typer(target, name=name)
     else:
-        group.command(name, cls=_find(lazy.cls) if lazy.cls else None)(target)
+        group.command(name, cls=_find(lazy.cls) if lazy.cls else command_class)(target)
     made: Any = typer.main.get_command(group)
     return made.commands[name]
 
@@ -366,10 +373,12 @@ class LazyGroup(PlainGroup):
     lazy: ClassVar[Mapping[str, LazyCommand]]
     removed: ClassVar[Mapping[str, str]] = {}
     """For each command that was removed, by its name, advice on what to use instead."""
+    command_class: ClassVar[type[GroupedCommand]] = GroupedCommand
+    """The class of commands that do not name another; it decides how their help groups options."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.commands = _Commands(self.lazy)  # type: ignore[assignment]  # click only reads it
+        self.commands = _Commands(self.lazy, self.command_class)  # type: ignore[assignment]  # click only reads it
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that a command line names. For a removed command, say what to use instead."""

@@ -257,7 +257,7 @@ def analyse_file(
     scored = comparison.scored
     problem = data.make_problem(scored, weights) if weights else None
     folds = list(
-        {(*data.list_weights(fold).items(), *fold.mixture.items()): fold for fold in file.held_out}.values()
+        {(*fold.by_option().items(), *fold.mixture.items()): fold for fold in file.held_out}.values()
     )
     depth = file.results.oracle_by_depth
     row = system.row if system.comparison is comparison else comparison.first_pass
@@ -268,7 +268,7 @@ def analyse_file(
         hypotheses=total.hypotheses,
         reference_words=total.system.reference_words,
         weights=weights.name if weights else "",
-        weight_values=data.list_weights(weights) if weights else {},
+        weight_values=weights.by_option() if weights else {},
         curves=data.describe_curves(problem, folds) if problem else (),
         share_curves=data.describe_share_curves(scored, weights, folds, mixture)
         if mixture and weights

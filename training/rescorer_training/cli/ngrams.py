@@ -9,7 +9,6 @@ from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
-from typer.core import TyperCommand
 
 from rescorer.errors import ConfigError, pluralise, shorten
 from rescorer.evaluation.list_errors import format_size
@@ -21,6 +20,7 @@ from rescorer.terminal.program import print_results_apart
 from rescorer.terminal.tables import print_out
 from rescorer.text import Normaliser
 from rescorer_training import corpus, pipes
+from rescorer_training.cli.help import TrainingCommand
 from rescorer_training.cli.options import (
     DeviceOption,
     JsonOption,
@@ -175,7 +175,7 @@ MAX_MARK_CHARS = 20
 """Longest mark of the text that a message shows."""
 
 
-class NGramCommand(TyperCommand):
+class NGramCommand(TrainingCommand):
     """A command whose option ``--prune`` takes several numbers, ``--prune 0 0 1 1``, as lmplz's does."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from rescorer.escapes import escape_controls, plain_stream
 from rescorer.terminal.program import PLAIN_HELP, LazyCommand, LazyGroup, version_option
 from rescorer.terminal.program import run as run_program
+from rescorer_training.cli.help import TrainingCommand
 from rescorer_training.pipes import keep_pipes
 from rescorer_training.progress import ProgressTask, install_display
 
@@ -52,7 +53,7 @@ COMMANDS = {
     ),
     "precision": _command(
         "bundles:precision",
-        "Choose the precision of a bundle's networks by accuracy and speed, and publish the bundle with it.",
+        "Choose the precision of a bundle's networks, and publish the bundle again with that choice.",
     ),
     "perplexity": _command(
         "evaluation:perplexity_command",
@@ -97,6 +98,15 @@ COMMANDS = {
         "classification:classify_app",
         "Classify sentences by the kind of text that they come from, with recurrent and other networks.",
     ),
+    "correct": _command(
+        "correction:correct_app",
+        "Rewrite the first hypothesis of a list by an encoder and a decoder, to score and to add hypotheses.",
+    ),
+    "tag": _command(
+        "tagging:tag_app",
+        "Tag every word of a text, for instance with its part of speech, by networks in one or two "
+        "directions.",
+    ),
     "vectors": _command("vectors:vectors_app", "Train, measure and look at word vectors."),
 }
 
@@ -105,6 +115,7 @@ class Commands(LazyGroup):
     """The group of all commands of ``rescorer-train``."""
 
     lazy = COMMANDS
+    command_class = TrainingCommand
 
 
 app = typer.Typer(
