@@ -30,7 +30,7 @@ from rescorer.evaluation.list_errors import Report
 from rescorer.evaluation.report import data
 from rescorer.evaluation.run import Evaluation, FileResults
 from rescorer.evaluation.scored_lists import MeasuredList, order_by_weights
-from rescorer.evaluation.significance import Result, SystemVerdict, judge_row
+from rescorer.evaluation.significance import Result, judge_row
 from rescorer.evaluation.statistics import Interval
 from rescorer.evaluation.systems import (
     TUNED,
@@ -406,16 +406,10 @@ def build_report_data(
     comparison, report = main.comparison, main.row.report
     baseline = next(row for row in named[main_file.name] if row.row is comparison.first_pass)
     bootstrap = main_file.results.significance.bootstrap
-    verdicts = {
-        (file.name, verdict.system): verdict
-        for file in files
-        for verdict in file.results.verdicts
-        if verdict.baseline == file.results.comparison.first_pass.name
-    }
     notes = []
     for file in files:
-        found = (verdict.sentence() for verdict in file.results.verdicts)
-        sentences = [sentence.replace(file.results.file, file.name) for sentence in found]
+        verdicts = (verdict.sentence() for verdict in file.results.verdicts)
+        sentences = [sentence.replace(file.results.file, file.name) for sentence in verdicts]
         prefix = "" if len(files) == 1 else f"{file.name}: "
         notes += [f"{prefix}{_capitalise(note)}." for note in (*sentences, *file.notes)]
     return data.ReportData(
@@ -430,7 +424,7 @@ def build_report_data(
         n_groups=sum(bool(group) for group in report.groups),
         baseline=baseline.name,
         system=main.name,
-        systems=tuple(_describe_row(row, verdicts.get((row.file, row.row.name))) for row in rows),
+        systems=tuple(_describe_row(row) for row in rows),
         statistics=describe_bootstrap(bootstrap.unit, bootstrap.warning),
         notes=tuple(notes),
         remarks=tuple(
@@ -464,14 +458,8 @@ def _name_rows(file: ReportedFile, *, is_only: bool) -> list[NamedRow]:
     ]
 
 
-def _describe_row(named: NamedRow, verdict: SystemVerdict | None) -> data.SystemRow:
-    """Describe a row.
-
-    Args:
-        verdict: the verdict on the gain of the row over the first pass, if there is one. Its p-value is
-            shown; otherwise, the p-value that is corrected for the number of rows.
-    """
-    p_corrected = named.result.p_corrected if verdict is None else verdict.p_value
+def _describe_row(named: NamedRow) -> data.SystemRow:
+    """Describe a row; its mark is by the corrected p-value."""
     row, gain, total = named.row, named.result.gain, named.row.report.total.system
     role: data.Role = "oracle" if row.kind == "oracle" else "system"
     if row is named.comparison.first_pass:
@@ -490,8 +478,8 @@ def _describe_row(named: NamedRow, verdict: SystemVerdict | None) -> data.System
         gain=100.0 * gain.gain if gain and math.isfinite(gain.gain) else None,
         gain_interval=_to_range(gain.interval) if gain else None,
         p_value=gain.p_value if gain and gain.interval.is_finite else None,
-        p_corrected=p_corrected if named.result.has_p_value else None,
-        mark=next((mark for limit, mark in MARKS if p_corrected < limit), ""),
+        p_corrected=named.result.p_corrected if named.result.has_p_value else None,
+        mark=next((mark for limit, mark in MARKS if named.result.p_corrected < limit), ""),
     )
 
 
