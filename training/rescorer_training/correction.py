@@ -44,6 +44,7 @@ from rescorer.models.network_files import (
     Vocabulary,
     check_tensors,
 )
+from rescorer.progress import track
 from rescorer.safe_input import Folder, descriptor_path
 from rescorer.text import Normaliser
 from rescorer.trie import Words
@@ -51,7 +52,7 @@ from rescorer.types import Hypothesis, NBestList
 from rescorer_training.batches import cut_into_batches
 from rescorer_training.classes.partition import order_vocabulary
 from rescorer_training.corpus import choose_normaliser, record_normaliser
-from rescorer_training.progress import option, track
+from rescorer_training.progress import option
 
 CORRECTION, CORRECTED = "correction", "corrected"
 """Names of the streams."""
