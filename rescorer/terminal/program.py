@@ -174,7 +174,7 @@ def _list_inputs() -> Iterator[Path]:
 
     context = _current_context()
     values = context.params if context else {}
-    given = [str(value) for name in LIST_PARAMETERS for value in values.get(name) or ()]
+    given = [split_name(str(value))[1] for name in LIST_PARAMETERS for value in values.get(name) or ()]
     for name in given:
         for match in expand_globs([name]):
             if not os.path.isdir(match):  # which takes any name, however long
@@ -203,7 +203,8 @@ def running_command(name: str) -> list[str]:
     words, known = ["rescorer", name], {option for parameter in other.params for option in parameter.opts}
     for parameter in context.command.params:
         value = context.params.get(parameter.name)
-        if context.get_parameter_source(parameter.name).name != "COMMANDLINE" or "--output" in parameter.opts:
+        is_output = bool({"--output", "--export", "--raw"} & set(parameter.opts))
+        if context.get_parameter_source(parameter.name).name != "COMMANDLINE" or is_output:
             continue
         values = list(map(str, value)) if isinstance(value, (list, tuple)) else [str(value)]
         if parameter.param_type_name == "argument":
@@ -227,6 +228,33 @@ def shorten_names(files: Sequence[str]) -> list[str]:
     """
     names = [Path(file).name for file in files]
     return names if len(set(names)) == len(names) else list(files)
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """Divide ``NAME=FILE`` into the name and the file. Without a name, or if the whole text is the name of a
+    file, the name is empty.
+
+    >>> split_name("ours=runs/a.jsonl"), split_name("runs/lr=0.1/a.jsonl"), split_name("a.jsonl")
+    (('ours', 'runs/a.jsonl'), ('', 'runs/lr=0.1/a.jsonl'), ('', 'a.jsonl'))
+    """
+    name, equals, file = text.partition("=")
+    is_name = bool(name and equals and file) and not {"/", ":"} & {*name}
+    return (name, file) if is_name and not os.path.exists(text) else ("", text)
+
+
+def name_systems(inputs: Sequence[str]) -> dict[str, str]:
+    """Return the name of each system by its file: the one that the user gave, or the short name of the file.
+
+    Raises:
+        ConfigError: two systems have the same name.
+    """
+    named = {file: name for name, file in map(split_name, inputs)}
+    short = dict(zip(named, shorten_names(list(named)), strict=True))
+    names = {file: name or short[file] for file, name in named.items()}
+    if len(set(names.values())) < len(names):
+        twice, _ = Counter(names.values()).most_common(1)[0]
+        raise ConfigError(f"two systems are named {twice!r}; expected NAME=FILE with different names")
+    return names
 
 
 def describe_shared_lists(n_shared: int, others: Mapping[str, int]) -> str:

@@ -35,6 +35,8 @@ GAP = 2
 MAX_TEXT_WIDTH = 96
 """Longest line of text in a grid, in characters; longer lines are hard to read."""
 LONG_NUMBER = re.compile(r"(?<![\w.,])([+−-]?)(\d[\d,]*(?:\.\d+)?)(?![\w.])")
+MIN_NAME_WIDTH = 16
+"""Names of rows are broken into lines of at least this many characters if this makes a table fit."""
 MAX_NAME_SHARE = 0.3
 """If a table is too wide and must fold, the largest share of the width that the names of rows may take."""
 
@@ -139,8 +141,9 @@ class FoldingTable:
 
     def _name_width(self, max_width: int) -> int:
         longest = max(map(cell_len, (self._names, *(name for name, _ in self._rows))))
-        if longest + sum(GAP + width for width in self._full_widths()) <= max_width:
-            return longest
+        left = max_width - sum(GAP + width for width in self._full_widths())
+        if min(longest, MIN_NAME_WIDTH) <= left:
+            return min(longest, left)
         return min(longest, max(int(MAX_NAME_SHARE * max_width), 1))
 
     def _full_widths(self) -> list[int]:
@@ -250,6 +253,11 @@ def _escape_latex(cell: str) -> str:
 
 WRITERS: dict[str, Callable[[Sequence[str], Rows], str]] = {".md": to_markdown, ".tex": to_latex}
 """Functions that format tables for people, by the extension of the file's name."""
+NOTES: dict[str, Callable[[Sequence[str]], str]] = {
+    ".md": lambda notes: "".join(f"\n{_escape_markdown(note)}\n" for note in notes),
+    ".tex": lambda notes: "".join(f"% {escape_controls(note)}\n" for note in notes),
+}
+"""Functions that format the lines below a table, by the extension of the file's name."""
 CSV = ".csv"
 
 
@@ -259,8 +267,9 @@ class ExportOptions:
 
     export: Path | None = option(
         None,
-        "Also write the table to a file: Markdown (.md) or LaTeX (.tex, package booktabs), as it is shown, "
-        "or CSV (.csv), in which every number has a column of its own.",
+        "Also write a table for a paper to a file, with systems, error rates, gains and corrected p-values: "
+        "Markdown (.md) or LaTeX (.tex, package booktabs); or CSV (.csv), in which every number has a column "
+        "of its own.",
         metavar="FILE",
     )
     raw: bool = option(
@@ -282,6 +291,7 @@ class ExportOptions:
         headings: Sequence[str],
         rows: Rows,
         records: Sequence[Mapping[str, str | float | None]],
+        notes: Sequence[str] = (),
     ) -> None:
         """Write a table in the format of the file's extension, if there is a file.
 
@@ -289,6 +299,7 @@ class ExportOptions:
             headings, rows: the table with formatted numbers, for Markdown and LaTeX.
             records: the rows with unformatted numbers, for CSV. All have the same keys, which become
                 headings.
+            notes: lines below the table in Markdown, and comments in LaTeX.
 
         Raises:
             FormatError: the file cannot be written.
@@ -300,4 +311,4 @@ class ExportOptions:
             cells = [list(record.values()) for record in records]
             write_text(self.export, to_csv(list(records[0]), cells, is_raw=self.raw))
         else:
-            write_text(self.export, WRITERS[suffix](headings, rows))
+            write_text(self.export, WRITERS[suffix](headings, rows) + NOTES[suffix](notes))

@@ -89,7 +89,7 @@ def test_every_module_that_makes_tables_is_tested():
     ("command", "options"),
     [
         ("evaluate", (*WEIGHTED, "--tune", "--groups", r"demo-0(\d)", "--by-group")),
-        ("evaluate", ("{folder}/other.jsonl",)),
+        ("evaluate", ("{folder}/other.jsonl", "--columns", "all", "--sweep", "7:9")),
         ("evaluate", (*WEIGHTED, "--errors", "--alignments")),
         ("explain", WEIGHTED),
         ("explain", ("demo-003", *WEIGHTED, "--merge")),
@@ -102,6 +102,18 @@ def test_every_module_that_makes_tables_is_tested():
 def test_tables_of_lists_fit(narrow, demo, command, options):
     n_cells = narrow(command, demo / "lists.jsonl", *(str(option).format(folder=demo) for option in options))
     assert n_cells >= 10
+
+
+@pytest.mark.slow
+def test_error_rates_are_one_table(run, demo, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    other = f"a system with a name that is long={demo / 'other.jsonl'}"
+    for arguments in ((*WEIGHTED, "--tune"), (other,)):
+        _, out, _ = run("evaluate", demo / "lists.jsonl", *arguments)
+        heads = [line for line in out.splitlines() if line.startswith("system")]
+        assert [re.split(r"  +", head.strip()) for head in heads] == [
+            ["system", "WER %", "interval", "gain", "p", "sub/del/ins"]
+        ]
 
 
 @pytest.mark.slow

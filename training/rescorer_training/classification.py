@@ -734,17 +734,38 @@ def train(
         "vocabulary": compute_fingerprint(text.vocabulary),
         "split": text.split,
     }
-    monitor = Monitor(inputs.folder, unit="sentences")
-    training_run = TrainingRun(inputs.folder, identity, monitor=monitor)
-    trainer = Trainer(training_run, model, text.vocabulary, options.complete())
-    if run.resume:
-        trainer.resume()
+    trainer = start_trainer(inputs.folder, identity, model, text.vocabulary, options, run, "sentences")
     print_status(describe_run(model, text))
     n_texts = len(text.train.starts) + len(text.validation.starts)
     if cuts := describe_cuts(text.train.n_truncated, n_texts, model.config.longest):
         print_status(cuts)
     trainer.train(text.train, text.validation)
     return write_facts(trainer, inputs, text, network)
+
+
+def start_trainer(
+    folder: Path,
+    identity: Mapping[str, Any],
+    model: Classifier,
+    vocabulary: Vocabulary,
+    options: ClassifierTraining,
+    run: RunOptions,
+    unit: str,
+) -> Trainer:
+    """Make the trainer of a run, at its last checkpoint if the run is resumed.
+
+    Args:
+        identity: plain data that must not change when the run is resumed.
+        unit: what is predicted, for reports: sentences or words.
+
+    Raises:
+        ConfigError: the run does not match the one to resume.
+    """
+    training_run = TrainingRun(folder, identity, monitor=Monitor(folder, unit=unit))
+    trainer = Trainer(training_run, model, vocabulary, options.complete())
+    if run.resume:
+        trainer.resume()
+    return trainer
 
 
 def describe_run(model: Classifier, text: LabelledText) -> str:

@@ -29,7 +29,7 @@ from rescorer.evaluation.list_errors import Report
 from rescorer.evaluation.report import data
 from rescorer.evaluation.run import Evaluation, FileResults
 from rescorer.evaluation.scored_lists import MeasuredList, order_by_weights
-from rescorer.evaluation.significance import Result, judge_row
+from rescorer.evaluation.significance import Result, SystemVerdict, judge_row
 from rescorer.evaluation.statistics import Interval
 from rescorer.evaluation.systems import (
     Comparison,
@@ -257,7 +257,7 @@ def analyse_file(
     scored = comparison.scored
     problem = data.make_problem(scored, weights) if weights else None
     folds = list(
-        {(*data.list_weights(fold).items(), *fold.mixture.items()): fold for fold in file.held_out}.values()
+        {(*fold.by_option().items(), *fold.mixture.items()): fold for fold in file.held_out}.values()
     )
     depth = file.results.oracle_by_depth
     row = system.row if system.comparison is comparison else comparison.first_pass
@@ -268,7 +268,7 @@ def analyse_file(
         hypotheses=total.hypotheses,
         reference_words=total.system.reference_words,
         weights=weights.name if weights else "",
-        weight_values=data.list_weights(weights) if weights else {},
+        weight_values=weights.by_option() if weights else {},
         curves=data.describe_curves(problem, folds) if problem else (),
         share_curves=data.describe_share_curves(scored, weights, folds, mixture)
         if mixture and weights
@@ -392,10 +392,16 @@ def build_report_data(
     comparison, report = main.comparison, main.row.report
     baseline = next(row for row in named[main_file.name] if row.row is comparison.first_pass)
     bootstrap = main_file.results.significance.bootstrap
+    verdicts = {
+        (file.name, verdict.system): verdict
+        for file in files
+        for verdict in file.results.verdicts
+        if verdict.baseline == file.results.comparison.first_pass.name
+    }
     notes = []
     for file in files:
-        verdicts = (verdict.sentence() for verdict in file.results.verdicts)
-        sentences = [sentence.replace(file.results.file, file.name) for sentence in verdicts]
+        found = (verdict.sentence() for verdict in file.results.verdicts)
+        sentences = [sentence.replace(file.results.file, file.name) for sentence in found]
         prefix = "" if len(files) == 1 else f"{file.name}: "
         notes += [f"{prefix}{_capitalise(note)}." for note in (*sentences, *file.notes)]
     return data.ReportData(
@@ -410,7 +416,7 @@ def build_report_data(
         n_groups=sum(bool(group) for group in report.groups),
         baseline=baseline.name,
         system=main.name,
-        systems=tuple(_describe_row(row) for row in rows),
+        systems=tuple(_describe_row(row, verdicts.get((row.file, row.row.name))) for row in rows),
         statistics=describe_bootstrap(bootstrap.unit, bootstrap.warning),
         notes=tuple(notes),
         remarks=tuple(
@@ -443,8 +449,14 @@ def _name_rows(file: ReportedFile, *, is_only: bool) -> list[NamedRow]:
     ]
 
 
-def _describe_row(named: NamedRow) -> data.SystemRow:
-    """Describe a row; its mark is by the p-value that is corrected for the number of systems."""
+def _describe_row(named: NamedRow, verdict: SystemVerdict | None) -> data.SystemRow:
+    """Describe a row.
+
+    Args:
+        verdict: the verdict on the gain of the row over the first pass, if there is one. Its p-value is
+            shown; otherwise, the p-value that is corrected for the number of rows.
+    """
+    p_corrected = named.result.p_corrected if verdict is None else verdict.p_value
     row, gain, total = named.row, named.result.gain, named.row.report.total.system
     role: data.Role = "oracle" if row.kind == "oracle" else "system"
     if row is named.comparison.first_pass:
@@ -463,7 +475,8 @@ def _describe_row(named: NamedRow) -> data.SystemRow:
         gain=100.0 * gain.gain if gain and math.isfinite(gain.gain) else None,
         gain_interval=_to_range(gain.interval) if gain else None,
         p_value=gain.p_value if gain and gain.interval.is_finite else None,
-        mark=next((mark for limit, mark in MARKS if named.result.p_corrected < limit), ""),
+        p_corrected=p_corrected if named.result.has_p_value else None,
+        mark=next((mark for limit, mark in MARKS if p_corrected < limit), ""),
     )
 
 
@@ -495,8 +508,8 @@ def describe_bootstrap(unit: str, warning: str) -> str:
     """Describe how intervals and p-values were computed."""
     drawn = "whole groups" if unit == "group" else "utterances"
     sentence = (
-        f"Intervals of 95 % and two-sided p are from a paired bootstrap over {drawn}; marks are corrected "
-        "for the number of rows (Holm)."
+        f"Intervals of 95 % and two-sided p are from a paired bootstrap over {drawn}; p is corrected for the "
+        "number of verdicts or, for a row without a verdict, of rows (Holm)."
     )
     return f"{sentence} {warning[0].upper()}{warning[1:]}." if warning else sentence
 

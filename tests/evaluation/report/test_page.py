@@ -131,7 +131,8 @@ def test_missing_sections_are_absent(missing):
 def test_report_without_statistics_has_no_empty_columns():
     data = make_report_data(1)
     rows = tuple(
-        replace(row, wer_interval=None, gain_interval=None, p_value=None, mark="") for row in data.systems
+        replace(row, wer_interval=None, gain_interval=None, p_value=None, p_corrected=None, mark="")
+        for row in data.systems
     )
     page = render_html(replace(data, systems=rows, statistics=""))
     assert "95 % interval" not in page

@@ -92,6 +92,15 @@ COMMANDS = {
         "classification:classify_app",
         "Classify sentences by the kind of text that they come from, with recurrent and other networks.",
     ),
+    "correct": _command(
+        "correction:correct_app",
+        "Rewrite the first hypothesis of a list by an encoder and a decoder, to score and to add hypotheses.",
+    ),
+    "tag": _command(
+        "tagging:tag_app",
+        "Tag every word of a text, for instance with its part of speech, by networks in one or two "
+        "directions.",
+    ),
     "vectors": _command("vectors:vectors_app", "Train, measure and look at word vectors."),
 }
 

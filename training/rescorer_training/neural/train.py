@@ -382,7 +382,7 @@ def prepare_run(
     build.order_by_classes(folder, text, network)
     text = prepare.load_prepared(folder, inputs.longest)
     build.prepare_class_inputs(folder, text, network)
-    build.prepare_tags(folder, text, network)
+    build.prepare_tags(folder, text, network, inputs.normaliser)
     build.prepare_topics(folder, text, network, topics)
     return prepare.load_prepared(folder, inputs.longest)
 
