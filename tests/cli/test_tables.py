@@ -23,7 +23,8 @@ STARTER = REPOSITORY / "models" / "starter" / "1"
 WEIGHTED = ("--bundle", STARTER, "--weights", "pocketsphinx")
 TABLE_USERS = {
     "tune", "compare", "inspect", "evaluate", "convert", "measure",
-    "evaluation", "classification", "networks", "bundles", "imports", "ngrams", "vectors", "reranking",
+    "evaluation", "classification", "tagging", "networks", "bundles", "imports", "ngrams", "vectors",
+    "reranking",
 }  # fmt: skip
 """Modules that make tables; rendered below, and in ``cli/test_shards``, ``training/adaptation``,
 ``training/classification`` and ``training/cli/test_vectors``."""

@@ -219,7 +219,7 @@ class ClassifierConfig:
             BundleError: a setting is unknown, missing or out of range.
         """
         expected = [known.name for known in fields(cls)]
-        if {*values, "longest"} != set(expected):  # which was added later
+        if {*values, "longest"} != set(expected):  # files of earlier versions lack "longest"
             raise BundleError(
                 f"not the configuration of a classifier: the settings are {str(sorted(values))[:200]}; "
                 f"expected {', '.join(expected)}"
@@ -571,7 +571,7 @@ def load_prepared(folder: Path) -> LabelledText:
 
 
 def describe_cuts(n_cut: int, n_texts: int, longest: int) -> str:
-    """Return a warning if texts were cut, or nothing."""
+    """Return a warning if texts were cut, or else an empty string."""
     if not n_cut:
         return ""
     return (
@@ -669,8 +669,9 @@ def predict_lines(
     remaining = iter(lines)
     while chunk := list(islice(remaining, LINES_PER_BATCH)):
         sentences = [normaliser.normalise(line) for line in chunk]
-        probs = predict(model, encode_sentences(sentences, [0] * len(sentences), vocabulary, longest))
-        n_lines, n_cut = n_lines + len(chunk), n_cut + sum(len(words) >= longest for words in sentences)
+        text = encode_sentences(sentences, [0] * len(sentences), vocabulary, longest)
+        probs = predict(model, text)
+        n_lines, n_cut = n_lines + len(chunk), n_cut + text.n_truncated
         for words, row in zip(sentences, probs.tolist(), strict=True):
             n_unknown = sum(not vocabulary.is_known(word) for word in words)
             best = labels[int(np.argmax(row))]

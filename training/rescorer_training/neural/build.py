@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -254,7 +254,20 @@ def _check_options(options: NetworkOptions) -> None:
         raise ConfigError("--shuffle-topics needs the topics of --topics; give both")
 
 
-def _check_embedding_options(options: Any) -> None:
+class EmbeddingOptions(Protocol):
+    """What ``NetworkOptions`` and ``ClassifierOptions`` say about given embeddings."""
+
+    @property
+    def embeddings(self) -> str | None: ...
+    @property
+    def freeze_embeddings(self) -> bool | None: ...
+    @property
+    def unknown_rows(self) -> str | None: ...
+    @property
+    def rescale_embeddings(self) -> bool | None: ...
+
+
+def _check_embedding_options(options: EmbeddingOptions) -> None:
     """Raise ConfigError if options for given embeddings are unknown, or if there are no such embeddings."""
     if options.unknown_rows not in (None, "random", "zero"):
         raise ConfigError(f"unknown_rows is {options.unknown_rows!r}; expected random or zero")
@@ -268,11 +281,8 @@ def _check_embedding_options(options: Any) -> None:
             raise ConfigError(f"{name} needs the vectors of --embeddings; give both")
 
 
-def load_embeddings(model: SequenceModel, vocabulary: Vocabulary, options: Any) -> None:
+def load_embeddings(model: SequenceModel, vocabulary: Vocabulary, options: EmbeddingOptions) -> None:
     """Start the embeddings of a network from a file of word vectors, if the options name one.
-
-    Args:
-        options: ``NetworkOptions`` or ``ClassifierOptions``.
 
     Raises:
         ConfigError: options contradict each other.

@@ -82,15 +82,23 @@ class Monitor:
         if self.bar is not None:
             self.bar.update(n_words)
 
-    def report_loss(self, step: int, mean_loss: float, learning_rate: float) -> None:
+    def report_loss(
+        self, step: int, mean_loss: float, learning_rate: float, gradients: Mapping[str, float]
+    ) -> None:
         """Show the perplexity on the last few steps next to that of the last validation, and write the mean
-        loss, in nats per word, as a scalar."""
+        loss, in nats per word, as a scalar.
+
+        Args:
+            gradients: means over these steps of the columns of ``GradientClipper``, written as scalars, too.
+        """
         if self.bar is not None:
             perplexity = math.exp(min(mean_loss, MAX_LOG_PERPLEXITY))
             self.bar.set_postfix_str(f"training perplexity {perplexity:.1f}{self._validation}", refresh=False)
         if self.scalars is not None:
             self.scalars.add_scalar("training/loss", mean_loss, step)
             self.scalars.add_scalar("training/learning_rate", learning_rate, step)
+            for name, value in gradients.items():
+                self.scalars.add_scalar(f"gradients/{name.replace(', ', '_').replace(' ', '_')}", value, step)
             words_per_second = self.bar.format_dict["rate"] if self.bar is not None else None
             if words_per_second:
                 self.scalars.add_scalar("training/words_per_second", words_per_second, step)
