@@ -31,7 +31,7 @@ class LogLines(tqdm):
 
     def display(self, *_: object, **__: object) -> None:
         """Print a line if the last one was ``LOG_INTERVAL_S`` ago."""
-        now = self._time()
+        now: float = self._time()  # type: ignore[attr-defined]  # tqdm's clock
         if now - max(self._said, getattr(self, "start_t", now)) < LOG_INTERVAL_S:
             return
         self._said = now
@@ -56,7 +56,7 @@ class LogLines(tqdm):
         """End the task without a last line."""
         if not self.disable:
             self.disable = True
-            self._decr_instances(self)
+            self._decr_instances(self)  # type: ignore[attr-defined]  # as tqdm.close does
 
 
 def progress_bar(what: str = "", *, enabled: bool = True, **style: Any) -> tqdm[Any]:
