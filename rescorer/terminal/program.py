@@ -374,12 +374,12 @@ class LazyGroup(PlainGroup):
     lazy: ClassVar[Mapping[str, LazyCommand]]
     removed: ClassVar[Mapping[str, str]] = {}
     """For each command that was removed, by its name, advice on what to use instead."""
-    leaf_class: ClassVar[type[GroupedCommand]] = GroupedCommand
+    help_class: ClassVar[type[GroupedCommand]] = GroupedCommand
     """The class of commands that do not name another; it decides how their help groups options."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.commands = _Commands(self.lazy, self.leaf_class)  # type: ignore[assignment]  # click only reads it
+        self.commands = _Commands(self.lazy, self.help_class)  # type: ignore[assignment]  # click only reads it
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that a command line names. For a removed command, say what to use instead."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -31,7 +32,7 @@ class LogLines(tqdm):
 
     def display(self, *_: object, **__: object) -> None:
         """Print a line if the last one was ``LOG_INTERVAL_S`` ago."""
-        now: float = self._time()  # type: ignore[attr-defined]  # tqdm's clock
+        now = time.time()  # as tqdm takes its start
         if now - max(self._said, getattr(self, "start_t", now)) < LOG_INTERVAL_S:
             return
         self._said = now
@@ -56,7 +57,7 @@ class LogLines(tqdm):
         """End the task without a last line."""
         if not self.disable:
             self.disable = True
-            self._decr_instances(self)  # type: ignore[attr-defined]  # as tqdm.close does
+            self._decr_instances(self)  # type: ignore[attr-defined]  # not in its stubs
 
 
 def progress_bar(what: str = "", *, enabled: bool = True, **style: Any) -> tqdm[Any]:

@@ -66,6 +66,7 @@ FOLDERS = {
     ("bundle", "output"): "PLACE/1 --validation FILE --ngram FILE",
     ("adapt", "-o"): "BUNDLE --text FILE -o PLACE/1",
     ("tables", "-o"): "BUNDLE -o PLACE/1",
+    ("precision", "-o"): "BUNDLE --text FILE -o PLACE/1",
     ("import", "-o"): "hf FOLDER -o PLACE --validation FILE",
     ("export", "-o"): "FOLDER -o PLACE",
     ("quantise", "-o"): "FOLDER -o PLACE",

@@ -109,7 +109,7 @@ class Commands(LazyGroup):
     """The group of all commands of ``rescorer-train``."""
 
     lazy = COMMANDS
-    leaf_class = TrainingCommand
+    help_class = TrainingCommand
 
 
 app = typer.Typer(
