@@ -41,7 +41,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Counting errors": (
         "--unit", "--counting", "--characters", "--optional-words", "--fragments", "--alternations", "--by",
-        "--tests", "--by-group", "--system",
+        "--tests", "--by-group", "--system", "--sweep",
     ),
     "Shards": (
         "--shards", "--shard-lists", "--shard", "--resume", "--plan-only", "--engine", "--address",
@@ -49,7 +49,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Forecast": ("--plan", "--plan-lists", "--plan-seed", "--plan-mb"),
     "Output": (
-        "--rejects", "--errors", "--alignments", "--own-lists", "--top", "--title", "--max-utterances",
+        "--columns", "--signature", "--rejects", "--errors",
+        "--alignments", "--own-lists", "--top", "--title", "--max-utterances",
         "--plot", "--export", "--raw", "--normalised", "--quiet", "--json",
     ),
     "Resources": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from types import SimpleNamespace
 
 from rescorer import progress
 from rescorer.terminal import progress as bars
@@ -12,6 +13,7 @@ from rescorer.terminal import progress as bars
 def test_a_log_gets_a_line_per_minute(monkeypatch):
     log, clock = io.StringIO(), [1000.0]
     monkeypatch.setattr(sys, "stderr", log)
+    monkeypatch.setattr(bars, "time", SimpleNamespace(time=lambda: clock[0]))
     with bars.progress_bar("rescoring", total=400, unit=" lists") as bar:
         bar._time = lambda: clock[0]
         bar.start_t = bar.last_print_t = clock[0]

@@ -163,7 +163,7 @@ def print_end(folder: Path, validation: Path, facts: Mapping[str, Any]) -> None:
     pieces = find_pieces(folder)
     option, best = ("--units", pieces) if pieces else ("--neural", resolve_model_folder(folder))
     typer.echo(f"best validation perplexity {facts['validation_perplexity']:.2f}: {best}")
-    typer.echo(describe_next_step(folder.resolve().name, option, best, validation))
+    typer.echo(describe_next_step(folder.resolve().name, option, best, validation), err=True)
 
 
 def parse_weighted_text(text: str) -> tuple[Path, float]:

@@ -319,7 +319,7 @@ def ngram(
             print_summary(summary, measured)
             if not is_stream(output):
                 name = output.name.partition(".")[0]
-                typer.echo(describe_next_step(name, "--ngram", output, validation))
+                typer.echo(describe_next_step(name, "--ngram", output, validation), err=True)
 
 
 def parse_cutoffs(text: str) -> tuple[int, ...]:
