@@ -30,6 +30,12 @@ from rescorer.weights import parse_weights
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT_S = 300.0
 SHOWN_LISTS = 5
+NEXT = """
+next, after `. .venv/bin/activate`:
+  more than chance?  rescorer evaluate demo/lists.jsonl.gz -b models/starter/1 --weights pocketsphinx
+  your own lists:    rescorer inspect FILE -b models/starter/1
+  step by step:      docs/tutorial.md"""
+"""What to do after the demo."""
 
 
 def main() -> None:
@@ -61,6 +67,7 @@ def main() -> None:
     evaluated_lists = [evaluate_list(nbest, normaliser.normalise) for nbest in lists]
     console.print(error_table(evaluated_lists, answers))
     print_changes(console, lists, evaluated_lists, answers)
+    console.print(NEXT, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager

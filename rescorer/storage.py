@@ -142,7 +142,7 @@ def explain(error: Exception, url: str) -> OSError | None:
     if isinstance(cause, Exception) and is_from_web and error_code(cause) not in ("404", "410"):
         return explain(cause, url)  # fsspec takes whatever is wrong with a web server for a missing object
     names = {kind.__name__ for kind in type(error).__mro__}
-    code, family = error_code(error), "gs" if protocol_of(url) in ("gs", "gcs") else "s3"
+    code, family = error_code(error), "gs" if protocol_of(url) in GOOGLE else "s3"
     if isinstance(error, FileExistsError):
         return FileExistsError(errno.EEXIST, "exists already")
     if code == "NoSuchBucket":
@@ -161,7 +161,7 @@ def explain(error: Exception, url: str) -> OSError | None:
         return OSError(errno.EBUSY, "changed while it was read")
     if names & NO_ANSWER:
         reason = _first_line(error)
-        if "TimeoutError" in names and protocol_of(url) in WEB:
+        if "TimeoutError" in names and protocol_of(url) in WEB | GOOGLE:
             reason = f"it was silent for {SILENCE_S:g} s"
         return OSError(errno.ETIMEDOUT, f"the storage does not answer: {reason}")
     if isinstance(error, KeyError):  # a header or a field that libraries take for granted
@@ -201,8 +201,9 @@ BLOCK_BYTES = 4 << 20
 """Smallest number of bytes to request at a time, so large that the delay of an answer matters little."""
 BUFFER_BYTES = 1 << 16
 S3 = frozenset({"s3", "s3a"})
+GOOGLE = frozenset({"gs", "gcs"})
 WEB = frozenset({"http", "https"})
-TESTED = S3 | {"gs", "gcs"}
+TESTED = S3 | GOOGLE
 """Protocols whose libraries raise errors of their own. Others of fsspec raise whatever goes wrong in them."""
 RETRIES = 2
 """Number of times that s3fs repeats a request after botocore's own retries (``AWS_MAX_ATTEMPTS``) failed."""
@@ -211,8 +212,8 @@ RETRIES = 2
 MAX_BODY_BYTES = 64 << 20
 """Largest body of an answer that is read at once, which is a block or a listing."""
 SILENCE_S, ANSWER_S = 60.0, 300.0
-"""Longest time in which a web server sends nothing, and in which it or S3 sends the headers of an answer, or
-its body, in seconds."""
+"""Longest time in which a web server or Google's storage sends nothing, and in which these or S3 send the
+headers of an answer, or its body, in seconds."""
 
 
 class _BoundedBody:
@@ -220,22 +221,21 @@ class _BoundedBody:
 
     Args:
         content: aiohttp's stream of the body.
+        fault: class of the error, after which the client does not try again.
     """
 
-    def __init__(self, content: Any) -> None:
-        self._content = content
+    def __init__(self, content: Any, fault: type[Exception]) -> None:
+        self._content, self._fault = content, fault
 
     async def read(self, n: int = -1) -> bytes:
-        import aiohttp
-
         if n >= 0:
             return bytes(await self._content.read(n))
         body = bytearray()
-        async with _answering():
+        async with _answering(self._fault):
             async for part in self._content.iter_any():
                 body += part
                 if len(body) > MAX_BODY_BYTES:
-                    raise aiohttp.ClientError(
+                    raise self._fault(
                         f"it sends more than {MAX_BODY_BYTES:,} bytes where a part was asked for"
                     )
         return bytes(body)
@@ -245,11 +245,9 @@ class _BoundedBody:
 
 
 @asynccontextmanager
-async def _answering() -> AsyncIterator[None]:
-    """Allow the ``async with`` block ``ANSWER_S``. Clients do not try again after this error."""
+async def _answering(fault: type[Exception]) -> AsyncIterator[None]:
+    """Allow the ``async with`` block ``ANSWER_S``; after that, raise an error of the class ``fault``."""
     import asyncio
-
-    import aiohttp
 
     try:
         async with asyncio.timeout(ANSWER_S) as timeout:
@@ -257,41 +255,49 @@ async def _answering() -> AsyncIterator[None]:
     except TimeoutError:
         if not timeout.expired():
             raise
-        raise aiohttp.ClientError(f"it took more than {ANSWER_S:g} s for one answer") from None
+        raise fault(f"it took more than {ANSWER_S:g} s for one answer") from None
 
 
 @cache
 def _client_options(protocol: str) -> dict[str, Any]:
     """Options of a client that bound answers; by default, clients read them into memory without bounds."""
-    if protocol in WEB:
-        import aiohttp
+    if protocol not in WEB | S3 | GOOGLE:
+        return {}
+    import aiohttp
+    import fsspec
 
-        class BoundedResponse(aiohttp.ClientResponse):
-            async def start(self, connection: Any) -> aiohttp.ClientResponse:
-                async with _answering():
-                    await super().start(connection)
-                self.content = _BoundedBody(self.content)  # type: ignore[assignment]
-                return self
-
-        timeout = aiohttp.ClientTimeout(None, sock_connect=SILENCE_S, sock_read=SILENCE_S)
-        return {"client_kwargs": {"response_class": BoundedResponse, "timeout": timeout}}
+    configured = fsspec.config.conf.get(protocol, {})
     if protocol in S3:
-        import fsspec
         from aiobotocore.httpsession import AIOHTTPSession
 
         class BoundedSession(AIOHTTPSession):
             async def send(self, request: Any) -> Any:
                 is_streamed, request.stream_output = request.stream_output, True
-                async with nullcontext() if request.body else _answering():  # to send may take long
+                is_upload = bool(request.body)
+                async with nullcontext() if is_upload else _answering(aiohttp.ClientError):
                     response = await super().send(request)
-                response.raw.content = _BoundedBody(response.raw.content)
+                response.raw.content = _BoundedBody(response.raw.content, aiohttp.ClientError)
                 if not is_streamed:
                     await response.content
                 return response
 
-        configured = fsspec.config.conf.get(protocol, {}).get("config_kwargs", {})
-        return {"config_kwargs": {"http_session_cls": BoundedSession, **configured}}
-    return {}
+        session = {"http_session_cls": BoundedSession, **configured.get("config_kwargs", {})}
+        return {"config_kwargs": session}
+    fault = OSError if protocol in GOOGLE else aiohttp.ClientError  # gcsfs repeats requests after the latter
+
+    class BoundedResponse(aiohttp.ClientResponse):
+        async def start(self, connection: Any) -> aiohttp.ClientResponse:
+            async with _answering(fault) if self.method in ("GET", "HEAD") else nullcontext():
+                await super().start(connection)
+            self.content = _BoundedBody(self.content, fault)  # type: ignore[assignment]
+            return self
+
+    timeout = aiohttp.ClientTimeout(None, sock_connect=SILENCE_S, sock_read=SILENCE_S)
+    if protocol in GOOGLE:
+        session = {"response_class": BoundedResponse, **configured.get("session_kwargs", {})}
+        return {"session_kwargs": session, "requests_timeout": configured.get("requests_timeout", timeout)}
+    web = {"response_class": BoundedResponse, "timeout": timeout, **configured.get("client_kwargs", {})}
+    return {"client_kwargs": web}
 
 
 def open_filesystem(url: str) -> Any:
@@ -308,8 +314,8 @@ def open_filesystem(url: str) -> Any:
         import fsspec
 
         filesystem = fsspec.filesystem(protocol, use_listings_cache=False, **_client_options(protocol))
-    except ImportError as error:
-        missing = "pip install gcsfs" if "gcsfs" in str(error) else "pip install 'rescorer[storage]'"
+    except ImportError:
+        missing = "pip install gcsfs" if protocol in GOOGLE else "pip install 'rescorer[storage]'"
         raise ConfigError(f"{url}: object storage needs another package: {missing}") from None
     except ValueError:
         raise ConfigError(f"{url}: unknown protocol {protocol!r}; expected one such as s3 or gs") from None

@@ -6,12 +6,14 @@ All scores are natural logarithms and higher is better, whatever their base and 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, overload
 
-from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, shorten
+from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, pluralise, quote, shorten
+from rescorer.notebook import Shown, Table, document_fields, format_short, list_names, rename_equal
 
 DISTANCE_COST = 5.0
 """Cost of one different phone in ``Generated.sound_match``, to which each phone of a phrase adds 1."""
@@ -22,6 +24,7 @@ SENTENCE_END = "\n"
 it."""
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class Utterance:
     """Something that was said before the utterance of a list, in the same conversation."""
@@ -33,6 +36,7 @@ class Utterance:
     """Confidence that this was said, 0 to 1. Caches count each of its words as this fraction of a word."""
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class Phrase:
     """A name or phrase that is more likely than usual, such as a contact or a product."""
@@ -47,6 +51,7 @@ class Phrase:
     """Word such as ``$name`` that replaced such phrases in the training text of an n-gram; empty: none."""
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class Generated:
     """Origin of a generated hypothesis: another hypothesis, in which a phrase has replaced some words."""
@@ -86,6 +91,8 @@ class Generated:
         return own + sum(part.sound_match for part in self.further)
 
 
+MAX_SHOWN_CHARS = 60
+"""Longest text that the line about an object quotes in full."""
 DecisionKind = Literal["maximum", "minimum_bayes_risk", "confusion_network"]
 ErrorUnit = Literal["word", "character", "mixed"]
 MAX_KNOTS = 100
@@ -98,6 +105,7 @@ MAX_NUMBER = sys.float_info.max
 """Largest finite float64. ``math.isfinite`` raises OverflowError for larger integers, as files may hold."""
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
     """One candidate transcription, as output by the recogniser."""
@@ -111,12 +119,48 @@ class Hypothesis:
     """Origin of a generated hypothesis; None if the recogniser made it."""
 
 
-@dataclass(frozen=True, slots=True)
-class NBestList:
+class PlainHypotheses(Sequence[Hypothesis]):
+    """Hypotheses that have nothing but texts. They equal a tuple of ``Hypothesis``, which is made only when
+    one of them is asked for."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.texts = texts
+
+    @cached_property
+    def _made(self) -> tuple[Hypothesis, ...]:
+        return tuple(map(Hypothesis, self.texts))
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __iter__(self) -> Iterator[Hypothesis]:
+        return iter(self._made)
+
+    @overload
+    def __getitem__(self, index: int) -> Hypothesis: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Hypothesis, ...]: ...
+    def __getitem__(self, index: int | slice) -> Hypothesis | tuple[Hypothesis, ...]:
+        return self._made[index]
+
+    def __eq__(self, other: object) -> bool:
+        return self._made == (other._made if isinstance(other, PlainHypotheses) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._made)
+
+
+@document_fields
+@dataclass(frozen=True, slots=True, repr=False)
+class NBestList(Shown):
     """Hypotheses for one utterance, ordered from best to worst by the recogniser."""
 
     id: str
-    hypotheses: tuple[Hypothesis, ...]
+    """Name of the list, which answers and errors repeat. It need not be unique."""
+    hypotheses: Sequence[Hypothesis]
+    """The candidate transcriptions, best first."""
     streams: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Scores in nats by stream name, one value per hypothesis: ``{"acoustic": (-310.2, -311.9)}``."""
     context: str = ""
@@ -134,7 +178,31 @@ class NBestList:
     phrases: tuple[Phrase, ...] = ()
     """Names and phrases that are more likely in this utterance than usual."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is known without a look at each hypothesis that all have nothing but texts."""
+        return isinstance(self.hypotheses, PlainHypotheses)
 
+    @property
+    def texts(self) -> Sequence[str]:
+        """Text of each hypothesis."""
+        if isinstance(self.hypotheses, PlainHypotheses):
+            return self.hypotheses.texts
+        return [hypothesis.text for hypothesis in self.hypotheses]
+
+    def _summary(self) -> str:
+        count = pluralise(len(self.hypotheses), "hypothesis", "hypotheses")
+        first = f" from {quote(self.hypotheses[0].text, MAX_SHOWN_CHARS)}" if self.hypotheses else ""
+        streams = f", streams {list_names(self.streams)}" if self.streams else ", no scores"
+        return f"{quote(self.id, MAX_SHOWN_CHARS)}, {count}{first}{streams}"
+
+    def _table(self) -> Table:
+        texts = self.texts
+        columns: dict[str, Sequence[Any]] = {"rank": range(1, len(texts) + 1), "text": texts}
+        return Table(repr(self), columns | rename_equal(self.streams, columns, "streams"))
+
+
+@document_fields
 @dataclass(frozen=True, slots=True)
 class DecisionRule:
     """Rule that turns the totals of a list into an order of its hypotheses, or into a text.
@@ -181,6 +249,7 @@ MAXIMUM = DecisionRule()
 """The default rule: the hypothesis with the largest total."""
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class ConfidenceMap:
     """Turns posteriors into confidences: a temperature, then a monotone piecewise-linear function.
@@ -223,6 +292,7 @@ class ConfidenceMap:
             yield f"confidences are {given[1]}; expected none smaller than the one before"
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """Maps of posteriors to the probability that the best hypothesis, or one of its words, is right."""
@@ -233,6 +303,7 @@ class Calibration:
     """Map for words; None: words get no confidence under these weights."""
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class WordConfidence:
     """A word of a hypothesis, as written in its text, and the probability that it is right."""
@@ -263,8 +334,9 @@ class ImportedModel:
         return recorded == (self if recorded.whole is not None else replace(self, whole=None))
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+@document_fields
+@dataclass(frozen=True, slots=True, repr=False)
+class Weights(Shown):
     """Weights of the components of a total.
 
     The total is Σ streams·score + Σ lm·log P + word·n_words + oov·n_oov + Σ rerankers·score, plus ``empty``
@@ -273,7 +345,9 @@ class Weights:
     """
 
     name: str = "unnamed"
+    """Name of the set, by which answers and messages refer to it."""
     streams: Mapping[str, float] = field(default_factory=dict)
+    """Weights of the scores that the recogniser gave, by name of the stream."""
     lm: Mapping[str, float] = field(default_factory=lambda: {"mixture": 1.0})
     """Weights of the log-probabilities of a sentence, by LM name; ``mixture`` mixes all LMs word by word."""
     word: float = 0.0
@@ -324,7 +398,29 @@ class Weights:
     """The models of other toolkits with which these weights were tuned, by name; see ``--lm`` of `rescorer
     tune`."""
 
+    def by_option(self) -> dict[str, float]:
+        """Return the weights of the total by their names in the option ``-w``, such as ``lm:mixture``."""
+        models = {f"lm:{name}": value for name, value in self.lm.items()}
+        counts = {"word": self.word, "oov": self.oov, "empty": self.empty}
+        rerankers = {f"reranker:{name}": value for name, value in self.rerankers.items()}
+        return {**self.streams, **models, **counts, **rerankers, **self.components}
 
+    def _summary(self) -> str:
+        used = (f"{name}={value:g}" for name, value in self.by_option().items() if value)
+        return f"{quote(self.name, MAX_SHOWN_CHARS)}, {list_names(used) or 'all 0'}"
+
+    def _table(self) -> Table:
+        shares = {f"mix:{name}": value for name, value in self.mixture.items()}
+        caches = {"mix:cache": self.cache, "mix:neural_cache": self.neural_cache}
+        values = {**self.by_option(), **shares, **{name: value for name, value in caches.items() if value}}
+        heading = repr(self)
+        if {"wer", "start_wer"} <= self.held_out.keys():
+            rates = (format_short(self.held_out[name]) for name in ("wer", "start_wer"))
+            heading += ": {} % errors on held-out lists, {} % before tuning".format(*rates)
+        return Table(heading, {"weight": list(values), "value": list(values.values())})
+
+
+@document_fields
 @dataclass(frozen=True, slots=True)
 class RescoredHypothesis:
     """A re-ranked hypothesis with its total and the components of the total."""
@@ -347,6 +443,7 @@ class RescoredHypothesis:
     merged_ranks: tuple[int, ...] = ()
     """0-based input ranks of the hypotheses merged into this one, including itself; empty without merging."""
     fields: Mapping[str, Any] = field(default_factory=dict)
+    """Other fields of the hypothesis, as they were in the input."""
     expected_errors: float | None = None
     """Expected number of wrong words or characters, by which minimum Bayes risk ranks; None under other
     rules."""
@@ -360,6 +457,7 @@ class RescoredHypothesis:
     hypothesis comes after those of all hypotheses of the input."""
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class ConsensusWord:
     """A word of the consensus of a list."""
@@ -383,19 +481,27 @@ class ConsensusWord:
         return self.text or self.word
 
 
-@dataclass(frozen=True, slots=True)
-class RescoredList:
+@document_fields
+@dataclass(frozen=True, slots=True, repr=False)
+class RescoredList(Shown):
     """A re-ranked list, best hypothesis first."""
 
     id: str
+    """Name of the list, as it was in the input."""
     hypotheses: tuple[RescoredHypothesis, ...]
+    """All hypotheses, best first."""
     weights: Weights
+    """The weights by which the totals were made."""
     model: str
     """Bundle that scored the list, as ``name/version``."""
     reference: str | None = None
+    """Reference transcription, if the input had it."""
     group: str = ""
+    """Speaker, conversation or fold, as it was in the input."""
     fields: Mapping[str, Any] = field(default_factory=dict)
+    """Other fields of the list, as they were in the input."""
     context: str = ""
+    """Words that precede the utterance in the same sentence, as they were in the input."""
     degradation: str = ""
     """Why the list was not fully scored; empty if it was.
 
@@ -415,14 +521,37 @@ class RescoredList:
     """0-based input rank of the best hypothesis with the canonical words of the consensus; None if no
     hypothesis has them, or under other rules."""
     previous: tuple[Utterance, ...] = ()
+    """Utterances before this one in the conversation, as they were in the input."""
     previous_unread_by: tuple[str, ...] = ()
     """Language models in pieces of words that have a weight, but did not read ``previous``."""
 
     @property
     def best(self) -> RescoredHypothesis:
+        """The hypothesis that the decision rule ranks first."""
         return self.hypotheses[0]
 
+    def _summary(self) -> str:
+        count = pluralise(len(self.hypotheses), "hypothesis", "hypotheses")
+        best = f"{quote(self.best.text, MAX_SHOWN_CHARS)} of {count}, total {format_short(self.best.total)}"
+        by = f"weights {quote(self.weights.name, MAX_SHOWN_CHARS)}"
+        return f"{quote(self.id, MAX_SHOWN_CHARS)}, {best}, {by}"
 
+    def _table(self) -> Table:
+        found, names = self.hypotheses, {name: None for one in self.hypotheses for name in one.components}
+        columns: dict[str, Sequence[Any]] = {
+            "rank": range(1, len(found) + 1),
+            "was": [one.original_rank + 1 for one in found],
+            "text": [one.text for one in found],
+            "total": [one.total for one in found],
+        }
+        for name in ("confidence", "expected_errors"):
+            if any(getattr(one, name) is not None for one in found):
+                columns[name] = [getattr(one, name) for one in found]
+        components = {name: [one.components.get(name) for one in found] for name in names}
+        return Table(repr(self), columns | rename_equal(components, columns, "components"))
+
+
+@document_fields
 @dataclass(frozen=True, slots=True)
 class TextScore:
     """Language model scores of one text, word by word."""

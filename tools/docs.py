@@ -30,6 +30,7 @@ from google.protobuf.descriptor_pb2 import (
 
 from rescorer.reranking.features import describe_features
 from rescorer.service.settings import PREFIX, ServiceSettings, flag_of
+from rescorer.terminal.help import GENERAL
 
 UNITS = {
     "_ms": "milliseconds",
@@ -147,17 +148,18 @@ def leaf_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def section(program: str, name: str, command: Any) -> str:
     context = typer.Context(command, info_name=name)
-    records = [(option.param_type_name, option.get_help_record(context)) for option in command.params]
-    shown = [(kind, record) for kind, record in records if record and record[0].split(",")[0] not in HIDDEN]
-    arguments = [option_row(*record) for kind, record in shown if kind == "argument"]
-    options = [option_row(*record) for kind, record in shown if kind == "option"]
     text = f"## {program} {name}\n\n" + "\n\n".join(map(as_markdown, paragraphs(command.help))) + "\n\n"
+    arguments = [item for item in command.params if item.param_type_name == "argument"]
     if type(command).__name__ == "SettingsCommand":
         text += SETTINGS
-    if arguments:
-        text += table("argument", arguments)
-    if options:
-        text += table("option", options)
+        groups = {GENERAL: command.params}
+    else:
+        groups = command.grouped_options(context)
+    for title, options in {"Arguments": arguments, **groups}.items():
+        records = [record for option in options if (record := option.get_help_record(context))]
+        if rows := [option_row(*record) for record in records if record[0].split(",")[0] not in HIDDEN]:
+            heading = f"**{title}**\n\n" if len(groups) > 1 and options is not arguments else ""
+            text += heading + table("argument" if options is arguments else "option", rows)
     return text
 
 

@@ -34,11 +34,13 @@ from rescorer.evaluation.list_errors import (
     format_p,
     format_percent,
 )
+from rescorer.evaluation.rate_tables import Signature, tabulate_pairs
 from rescorer.evaluation.report.build import MAX_UTTERANCES, ReportSettings, build_report_data, collect_files
 from rescorer.evaluation.report.data import ReportData
 from rescorer.evaluation.report.pages import render_html, render_markdown
 from rescorer.evaluation.significance import (
     ComparedPair,
+    Difference,
     DrawnUnit,
     PairwiseComparison,
     RankTestName,
@@ -71,8 +73,8 @@ from rescorer.terminal.program import (
     Rejections,
     check_output_path,
     describe_shared_lists,
+    name_systems,
     print_json,
-    shorten_names,
 )
 from rescorer.terminal.tables import (
     ExportOptions,
@@ -119,20 +121,35 @@ def print_comparison(
         print_out(describe_shared_lists(n_shared, others))
 
 
-def export_pairs(comparison: PairwiseComparison, export: ExportOptions) -> None:
-    """Write the table of pairs to the file of ``--export``, if it is given."""
-    cells = {name_pair(pair): pair_cells(comparison, pair) for pair in comparison.pairs}
-    headings = [PAIR_COLUMN, *next(iter(cells.values()))]
-    rows = [[name, *row.values()] for name, row in cells.items()]
-    export.write(headings, rows, [_to_record(pair) for pair in comparison.pairs])
+def export_comparison(
+    comparison: PairwiseComparison, unit: str, signature: Signature, export: ExportOptions
+) -> None:
+    """Write the table of systems to the file of ``--export``, if it is given. A CSV file has a row per
+    pair."""
+    paper = tabulate_pairs(comparison, unit)
+    systems = {system.name: system.to_dict() for system in comparison.systems}
+    records = [
+        _to_record(pair, systems[pair.baseline], systems[pair.system]) | {"signature": str(signature)}
+        for pair in comparison.pairs
+    ]
+    export.write(paper.headings, paper.rows, records, (*paper.notes, str(signature)))
 
 
-def _to_record(pair: ComparedPair) -> dict[str, str | float | None]:
-    """Return the numbers of a pair as JSON output has them, but each as a separate column."""
+def _to_record(
+    pair: ComparedPair, baseline: Mapping[str, Any], system: Mapping[str, Any]
+) -> dict[str, str | float | None]:
+    """Return the numbers of a pair and of its systems as JSON output has them, each as a separate column."""
     data = pair.to_dict()
     low, high = data["gain_interval"] or (None, None)
-    keys = ("baseline", "system", "gain")
-    record = {key: data[key] for key in keys} | {"gain_low": low, "gain_high": high}
+    rate_low, rate_high = system["wer_interval"] or (None, None)
+    record = {key: data[key] for key in ("baseline", "system")}
+    record |= {
+        "baseline_wer": baseline["wer"],
+        "wer": system["wer"],
+        "wer_low": rate_low,
+        "wer_high": rate_high,
+    }
+    record |= {"gain": data["gain"], "gain_low": low, "gain_high": high}
     for test, p_value in data["p_values"].items():
         record |= {f"p_{test}": p_value, f"p_{test}_corrected": data["p_values_corrected"][test]}
     return record | {key: data[key] for key in ("units_changed", "units_needed", "verdict")}
@@ -162,19 +179,10 @@ def describe_pair(pair: ComparedPair, unit: str) -> str:
     Args:
         unit: the unit that the bootstrap drew at random: ``list`` or ``group``.
     """
-    if not pair.gain.units_changed:
-        return f"{pair.system} has the same errors as {pair.baseline} in every {unit}"
-    if not pair.gain.interval.is_finite:
-        instead = "; --by list draws single lists" if unit == "group" else ""
-        return describe_unknown(pair.system, pair.baseline, pair.gain, unit) + instead
-    points = f"{format_percent(abs(pair.gain.gain))} ± {format_percent(pair.gain.interval.half_width)} points"
-    direction = "more" if pair.gain.gain < 0 else "fewer"
-    p_text = describe_p(pair.corrected["bootstrap"])
-    sentence = f"{pair.system} has {points} {direction} errors than {pair.baseline}: "
-    if pair.verdict != "not beyond chance":
-        return sentence + f"more than chance ({p_text})"
-    needed = f"; about {pair.units_needed:,} {unit}s would show it" if pair.units_needed else ""
-    return sentence + f"not more than chance ({p_text}){needed}"
+    p_value, gain = pair.corrected["bootstrap"], pair.gain
+    judged = Difference(pair.baseline, pair.system, gain, p_value, unit, pair.units_needed)
+    is_open = gain.units_changed and not gain.interval.is_finite
+    return judged.sentence() + ("; --by list draws single lists" if is_open and unit == "group" else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +204,8 @@ def compare(
     *,
     files: list[str] = argument(
         "Systems: output of `rescorer rescore`, n-best lists whose first hypothesis counts, or "
-        "transcripts (trn, ctm, Kaldi's text, id<TAB>text, plain sentences).",
-        "FILE...",
+        "transcripts (trn, ctm, Kaldi's text, id<TAB>text, plain sentences). NAME=FILE names a system.",
+        "[NAME=]FILE...",
     ),
     reference: ReferenceOption = None,
     first_pass: FirstPassOption = None,
@@ -221,8 +229,8 @@ def compare(
     Every file is one row. For the first pass, give the lists themselves as a file; `rescorer evaluate` has
     the oracle, rules such as leaving out empty hypotheses, and the gain of each model.
     """
-    names = list(dict.fromkeys(files))
-    if len(names) < 2:
+    inputs = name_systems(files)
+    if len(inputs) < 2:
         raise ConfigError("expected two files or more, one per system, got one")
     export.check()
     by, test_names = significance.by, parse_tests(significance.tests)
@@ -231,7 +239,7 @@ def compare(
     read_lists = make_list_reader(reference, options.lists, alternations=counting.alternations)
     rejected = Rejections()
     systems: list[RecognisedLists] = []
-    for file in names:
+    for file in inputs:
         lists = collect_lists(read_lists(file), rejected)
         if weights and (unordered := [nbest for nbest in lists if not is_rescored(nbest)]):
             check_streams(unordered, weights, options.lists, file)
@@ -241,22 +249,23 @@ def compare(
             raise FormatError("no list could be evaluated", file=file)
     rejected.report(rejected.see_json)
     shared = find_shared_lists(systems)
-    short_names = shorten_names(names)
-    comparison = compare_shared(dict(zip(short_names, systems, strict=True)), shared, by, test_names)
+    names = list(inputs.values())
+    comparison = compare_shared(dict(zip(names, systems, strict=True)), shared, by, test_names)
+    signature = Signature.make(counting, normaliser.settings, shared)
     texts = (key[1] for key in shared)
     remark = remark_on_spacing(texts) if counting.unit == "word" else ""
-    others = {name: len(lists) - len(shared) for name, lists in zip(short_names, systems, strict=True)}
-    export_pairs(comparison, export)
+    others = {name: len(lists) - len(shared) for name, lists in zip(names, systems, strict=True)}
+    export_comparison(comparison, counting.unit, signature, export)
     if as_json:
         report = comparison.to_dict(len(shared), others)
         report |= rejected.to_dict()
         report |= {"counting": counting.method, "unit": counting.unit}
         report["normaliser"] = normaliser.settings.describe()
-        report |= {"notes": [remark] if remark else []}
+        report |= {"notes": [remark] if remark else [], "signature": str(signature)}
         print_json(report)
     else:
         print_comparison(comparison, counting.unit, len(shared), others)
-        print_out(f"words are compared by {normaliser.settings.describe()}")
+        print_out(f"words are compared by {normaliser.settings.describe()}", f"signature: {signature}")
         if remark:
             print_out(remark)
     rejected.end()
@@ -320,7 +329,9 @@ class ContentOptions:
 @expand_options
 def report(
     *,
-    files: list[str] = argument("N-best lists, or the output of `rescorer rescore`.", "FILE..."),
+    files: list[str] = argument(
+        "N-best lists, or the output of `rescorer rescore`. NAME=FILE names a system.", "[NAME=]FILE..."
+    ),
     output: list[Path] = option(
         ...,
         "File to write: a page (.html), text with tables (.md) or data (.json). May be repeated.",
@@ -343,10 +354,11 @@ def report(
     for path in output:
         check_output_path("-o", path, WRITERS)
     has_models = options.bundle or models.imports.lm
-    rescorer = models.load(options.bundle, files, options) if has_models else None
+    inputs = name_systems(files)
+    rescorer = models.load(options.bundle, list(inputs), options) if has_models else None
     if find_unweighted(rescorer.bundle if rescorer else None, options.weights):
         options = replace(options, tune=True)
-    check_system(content.system, shorten_names(list(dict.fromkeys(files))), rescorer, options)
+    check_system(content.system, list(inputs.values()), rescorer, options)
     rejected = Rejections()
     evaluation = evaluate_files(files, options, rescorer, rejected)
     evaluation.compare(own_lists=False)
@@ -360,7 +372,7 @@ def report(
         weights = options.weights.resolve(rescorer.bundle.weights)
         weights = complete_weights(rescorer.bundle, weights, lists, evaluation.first_pass)
     settings = ReportSettings(
-        title=content.title or f"Error rates of {', '.join(Path(file).name for file in evaluation.files)}",
+        title=content.title or f"Error rates of {', '.join(inputs.values())}",
         command=shlex.join(["rescorer", *sys.argv[1:]]),
         model=rescorer.bundle.label if rescorer else "",
         counting=evaluation.counting,
@@ -368,7 +380,7 @@ def report(
         max_utterances=content.max_utterances,
         system=content.system,
     )
-    names = shorten_names([part.file for part in evaluation.parts])
+    names = [evaluation.labels[part.file] for part in evaluation.parts]
     reported = collect_files(evaluation, names, rescorer, weights, n_rejected=len(rejected))
     data = build_report_data(reported, evaluation.normaliser.normalise, settings)
     for path in output:

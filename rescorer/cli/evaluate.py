@@ -5,11 +5,13 @@ This module reads options and prints results; ``rescorer.evaluation.run`` comput
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.cells import cell_len
@@ -20,22 +22,31 @@ from rescorer.errors import ConfigError, FormatError, did_you_mean, pluralise
 from rescorer.evaluation.error_analysis import AlignedList, Alignment, ErrorAnalysis, Part, align_three
 from rescorer.evaluation.list_errors import (
     NO_GROUP,
-    PERCENT_DECIMALS,
     Report,
-    Totals,
     build_report,
     format_interval,
-    format_p,
     format_percent,
-    format_signed,
     format_size,
     to_percent,
+)
+from rescorer.evaluation.rate_tables import (
+    GROUP_COLUMNS,
+    RateTable,
+    Signature,
+    format_value,
+    has_choice,
+    parse_columns,
+    tabulate,
+    tabulate_results,
 )
 from rescorer.evaluation.run import OWN_LISTS, Evaluation, FileResults
 from rescorer.evaluation.scored_lists import rerank
 from rescorer.evaluation.significance import Result
+from rescorer.evaluation.sweep import Grid, Sweep, sweep, vary_models, vary_streams
 from rescorer.evaluation.systems import Tuning, name_possible_rows, weights_by_system
+from rescorer.extensions import used_rerankers
 from rescorer.pipeline import Rescorer
+from rescorer.reranking.reranker import replace_by_base
 from rescorer.terminal.evaluation_options import (
     AnalysisOptions,
     EvaluationOptions,
@@ -62,7 +73,15 @@ from rescorer.terminal.options import (
     warn_if_untuned,
     warn_of_unread_lists,
 )
-from rescorer.terminal.program import Rejections, describe_shared_lists, print_json, warn
+from rescorer.terminal.program import (
+    Rejections,
+    describe_shared_lists,
+    name_systems,
+    print_json,
+    print_note,
+    running_command,
+    warn,
+)
 from rescorer.terminal.tables import (
     ExportOptions,
     FoldingTable,
@@ -153,22 +172,6 @@ def _render_block(columns: Sequence[_Cells], labels: Sequence[str], width: int) 
         yield Text()
 
 
-COLUMNS = {
-    "accuracy %": "word_accuracy",
-    "oracle %": "oracle_wer",
-    "recovered %": "recovered_percent",
-    "SER %": "sentence_error_rate",
-    "first pass %": "first_pass_wer",
-    "sub": "substitutions",
-    "del": "deletions",
-    "ins": "insertions",
-    "worst %": "worst_wer",
-    "lists": "lists",
-}
-"""Keys of ``Totals.to_dict`` by the headings of their columns, which stand between the error rate and the
-number of words. The least important columns come last, because narrow tables fold the last ones first."""
-
-
 def warn_if_worse(prefix: str, reports: Mapping[str, Report]) -> None:
     """Warn if systems have more errors than the first pass has on the same lists.
 
@@ -183,8 +186,8 @@ def warn_if_worse(prefix: str, reports: Mapping[str, Report]) -> None:
     if worse:
         by_first_pass: dict[str, list[str]] = {}  # each file has its own first pass
         for name, total in worse.items():
-            rate = f"{name} {_format_number(to_percent(total.system.rate))}"
-            by_first_pass.setdefault(_format_number(to_percent(total.first_pass.rate)), []).append(rate)
+            rate = f"{name} {format_value(to_percent(total.system.rate))}"
+            by_first_pass.setdefault(format_value(to_percent(total.first_pass.rate)), []).append(rate)
         comparisons = "; ".join(
             f"{', '.join(rates)} %, first pass {first} %" for first, rates in by_first_pass.items()
         )
@@ -194,57 +197,38 @@ def warn_if_worse(prefix: str, reports: Mapping[str, Report]) -> None:
         )
 
 
-Cells = Mapping[str, str]
-"""The formatted cells of a row, by heading."""
-
-
 def render_error_rates(
-    reports: Mapping[str, Report], by_group: bool = False, extra_cells: Mapping[str, Cells] | None = None
+    reports: Mapping[str, Report],
+    by_group: bool = False,
+    results: Mapping[str, Result] | None = None,
+    columns: Sequence[str] = (),
 ) -> RenderableType:
-    """Render a table with one row per system.
+    """Render a table with one row per system, below a line with what all rows share.
 
     Args:
         reports: the report of each system, by the system's name, which may be that of a file.
         by_group: whether to add a table for each system, with one row per group.
-        extra_cells: further cells of each system, shown after the error rate; all have the same headings.
+        results: statistics of each system; None for a table without intervals and gains.
+        columns: names of further columns; see ``parse_columns``.
     """
     unit = next((report.unit for report in reports.values()), "word")
     totals_by_system = {name: report.total for name, report in reports.items()}
-    tables: list[RenderableType] = [_make_table("system", totals_by_system, unit, extra_cells=extra_cells)]
+    table = tabulate(totals_by_system, unit, results, columns)
+    tables: list[RenderableType] = [Text(table.shared)] if table.shared else []
+    tables.append(_make_table("system", table))
     if by_group:
         for name, report in reports.items():
             totals_by_group = {group or NO_GROUP: totals for group, totals in report.groups.items()}
-            tables.append(_make_table("group", totals_by_group, report.unit, title=name))
+            further = [*GROUP_COLUMNS, *(column for column in columns if column not in GROUP_COLUMNS)]
+            tables.append(_make_table("group", tabulate(totals_by_group, report.unit, None, further), name))
     return Group(*tables)
 
 
-def format_cells(totals: Totals, unit: str, extra: Cells | None = None) -> dict[str, str]:
-    """Format all cells of a row, the most important first."""
-    values = totals.to_dict()
-    numbers = {heading: _format_number(values[key]) for heading, key in COLUMNS.items()}
-    rate, words = _format_number(values["wer"]), _format_number(values["reference_words"])
-    return {f"{rate_name(unit)} %": rate, **(extra or {}), **numbers, f"{unit_noun(unit)}s": words}
-
-
-def _make_table(
-    heading: str,
-    rows: Mapping[str, Totals],
-    unit: str,
-    title: str = "",
-    extra_cells: Mapping[str, Cells] | None = None,
-) -> FoldingTable:
-    cells = {name: format_cells(totals, unit, (extra_cells or {}).get(name)) for name, totals in rows.items()}
-    headings = next(iter(cells.values()), format_cells(Totals.zero(), unit))
-    table = FoldingTable(heading, *headings, title=title)
-    for name, row in cells.items():
-        table.add_row(name, *row.values())
+def _make_table(heading: str, rates: RateTable, title: str = "") -> FoldingTable:
+    table = FoldingTable(heading, *rates.headings, title=title)
+    for name, cells in rates.rows.items():
+        table.add_row(name, *cells)
     return table
-
-
-def _format_number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.{PERCENT_DECIMALS}f}" if isinstance(value, float) else str(value)
 
 
 SHOWN = 10
@@ -303,19 +287,28 @@ def _render_parts(name: str, parts: list[Part], unit: str) -> FoldingTable:
     return table
 
 
-def print_evaluation(evaluation: Evaluation, by_group: bool) -> None:
-    """Print the rows of an evaluation as tables, with remarks and verdicts below them."""
-    named = list(evaluation.named_results())
-    reports = {name: result.row.report for name, _, result in named}
-    has_generated = any(result.row.n_generated for _, _, result in named)
-    extra = {name: statistics_cells(result, has_generated) for name, _, result in named}
-    print_out(render_error_rates(reports, by_group, extra))
+def print_evaluation(evaluation: Evaluation, by_group: bool, columns: Sequence[str] = ()) -> None:
+    """Print the rows of an evaluation as tables, with remarks and verdicts below them.
+
+    Args:
+        columns: names of further columns; see ``parse_columns``.
+    """
+    results = {name: result for name, _, result in evaluation.named_results()}
+    reports = {name: result.row.report for name, result in results.items()}
+    print_out(render_error_rates(reports, by_group, results, columns))
     _print_remarks(evaluation)
     several = len(evaluation.parts) > 1
     for part in evaluation.parts:
+        label = evaluation.labels.get(part.file, part.file)
         for verdict in part.verdicts:
-            print_out(f"verdict: {part.label + ': ' if several else ''}{verdict.sentence()}")
-    if not several:  # the oracle's error rate, if only the first hypotheses of each list were there
+            sentence = verdict.sentence().replace(part.file, label)
+            print_out(f"verdict: {label + part.suffix + ': ' if several else ''}{sentence}")
+    if differences := evaluation.compare_files():
+        command = shlex.join(running_command("compare"))
+        sentences = (difference.sentence() for difference in differences)
+        print_out("", *sentences, f"every pair, and further tests: {command}")
+    has_depth = not several and has_choice(report.total for report in reports.values())
+    if has_depth:  # the oracle's error rate, if only the first hypotheses of each list were there
         depths = evaluation.parts[0].oracle_by_depth
         table = FoldingTable("oracle of the first", *map(str, depths))
         table.add_row("error rate %", *(format_percent(counts.rate) for counts in depths.values()))
@@ -331,40 +324,17 @@ def print_evaluation(evaluation: Evaluation, by_group: bool) -> None:
         )
 
 
-def statistics_cells(result: Result, has_generated: bool = False) -> Cells:
-    """Format the statistics of a row: the interval of its error rate, its gain over the first pass, p-values.
-
-    Args:
-        has_generated: whether to add the number of lists for which a generated hypothesis was chosen.
-    """
-    gain = result.gain
-    unknown = dict.fromkeys(("gain", "gain interval", "p", "p corrected"), "-")
-    cells = {"interval": format_interval(result.interval), **unknown}
-    cells |= {"generated": str(result.row.n_generated)} if has_generated else {}
-    if gain is None:
-        return cells
-    cells["gain"] = format_signed(100 * gain.gain)
-    if gain.interval.is_finite:
-        low, high = (format_signed(100 * end) for end in (gain.interval.low, gain.interval.high))
-        cells["gain interval"] = f"{low} to {high}"
-        cells["p"] = format_p(gain.p_value)
-        cells["p corrected"] = format_p(result.p_corrected)
-    return cells
-
-
 def export_rows(evaluation: Evaluation, export: ExportOptions) -> None:
     """Write the table of rows to the file of ``--export``, if it is given."""
-    unit = evaluation.counting.unit
-    rows = [
-        (name, format_cells(result.row.report.total, unit, statistics_cells(result)))
-        for name, _, result in evaluation.named_results()
-    ]
-    headings = ["system", *rows[0][1]]
+    results = {name: result for name, _, result in evaluation.named_results()}
+    drawn, corrected = _describe_drawn(evaluation), evaluation.describe_correction()
+    paper = tabulate_results(results, evaluation.counting.unit, drawn, corrected)
+    signature = str(evaluation.signature or "")
     records = [
-        {"system": name, "file": part.file, **_to_record(result)}
+        {"system": name, "file": part.file, **_to_record(result), "signature": signature}
         for name, part, result in evaluation.named_results()
     ]
-    export.write(headings, [[name, *cells.values()] for name, cells in rows], records)
+    export.write(paper.headings, paper.rows, records, [*paper.notes, *filter(None, [signature])])
 
 
 def _to_record(result: Result) -> dict[str, str | float | None]:
@@ -385,16 +355,24 @@ def _print_remarks(evaluation: Evaluation) -> None:
         print_out("the files share no list: these rows are about different lists and cannot be compared")
     elif any(evaluation.other_lists.values()):
         print_out(describe_shared_lists(evaluation.n_shared, evaluation.other_lists))
-    drawn = {
-        pluralise(part.significance.bootstrap.n_units, part.significance.bootstrap.unit)
-        for part in evaluation.parts
-    }
-    print_out(f"intervals of 95 %: bootstrap of {', '.join(sorted(drawn))}; gains are over the first pass")
+    results = [result for _, _, result in evaluation.named_results()]
+    gains = ""
+    if has_choice(result.row.report.total for result in results):
+        gains = f"; gain: over the first pass; p: two-sided{evaluation.describe_correction()}"
+    print_out(f"intervals of 95 %: bootstrap of {_describe_drawn(evaluation)}{gains}")
     print_out(f"words are compared by {evaluation.normaliser.settings.describe()}")
+    if evaluation.signature:
+        print_out(f"signature: {evaluation.signature}")
     warnings = dict.fromkeys(part.significance.bootstrap.warning for part in evaluation.parts)
     for line in (*warnings, *evaluation.notes):
         if line:
             print_out(line)
+
+
+def _describe_drawn(evaluation: Evaluation) -> str:
+    """Say what the bootstrap drew: ``8 groups``."""
+    drawn = (part.significance.bootstrap for part in evaluation.parts)
+    return ", ".join(sorted({pluralise(found.n_units, found.unit) for found in drawn}))
 
 
 def check_bundle_options(options: EvaluationOptions, imports: ImportOptions) -> None:
@@ -468,26 +446,28 @@ def evaluate_files(
         on_rejected=rejected.add,
         on_warning=partial(typer.echo, err=True),
     )
-    files, printed = list(dict.fromkeys(files)), set[str]()
-    for file in files:
+    inputs, printed = name_systems(files), set[str]()
+    for file, label in inputs.items():
+        name = file if label in (file, Path(file).name) else label
+        evaluation.labels[name] = label
         lists = collect_lists(read_lists(file), rejected)
         check_streams(lists, first_pass, options.lists, file)
         if rescorer is None:
             warn_of_unread_lists(lists, options.lists, file)
-            evaluation.add_file(file, lists, is_only_file=len(files) == 1)
+            evaluation.add_file(name, lists, is_only_file=len(inputs) == 1)
             continue
         weights = options.weights.resolve(rescorer.bundle.weights)
         weights = complete_weights(rescorer.bundle, weights, lists, first_pass)
         printed.add(check_streams(lists, weights, options.lists, file, printed))
         warn_if_tuned_otherwise(weights, selection)
         if not any(evaluation.warnings.values()) and (line := warn_if_untuned(lists, weights)):
-            evaluation.warnings[file] = line
+            evaluation.warnings[name] = line
         if options.tune:
             options.lists.check_groups(lists)
-        evaluation.add_scored_file(file, lists, rescorer, weights, with_tuning=options.tune)
+        evaluation.add_scored_file(name, lists, rescorer, weights, with_tuning=options.tune)
     rejected.report(rejected.see_json)
     if not evaluation.files:
-        raise FormatError("no list could be evaluated", file=", ".join(files))
+        raise FormatError("no list could be evaluated", file=", ".join(inputs))
     return evaluation
 
 
@@ -513,15 +493,52 @@ def describe_found_weights(part: FileResults, tuning: Tuning, names: Sequence[st
     )
     own = to_percent(build_report(rerank(*pair) for pair in tuning.tuned).total.system.rate)
     values = ", ".join(f"{weight.name} {weight.tuned:.4g}" for weight in report.weights)
-    yield f"weights tuned on all of these lists, where they reach {_format_number(own)} %: {values}"
+    yield f"weights tuned on all of these lists, where they reach {format_value(own)} %: {values}"
     yield f"to keep them: {tune_command(names)}"
+
+
+def check_signature(found: Signature | None, expected: Signature) -> None:
+    """Raise ConfigError if figures with this signature cannot be compared with those evaluated here; print a
+    note if only the version differs."""
+    if found is None:
+        raise ConfigError("--signature: the files share no list, so that there is no signature to compare")
+    if remark := found.check(expected):
+        print_note(f"note: --signature: {remark}")
+
+
+def make_sweep(part: FileResults, grid: Grid, options: EvaluationOptions, rescorer: Rescorer | None) -> Sweep:
+    """Count the errors of a file on a grid of weights; raise ConfigError if there is no weight to vary."""
+    scored, first_pass = part.comparison.scored, parse_first_pass(options.first_pass)
+    if rescorer is None:
+        return sweep(scored, vary_streams(scored, first_pass), grid)
+    lists, bundle = [item.nbest for item in scored], rescorer.bundle
+    weights = complete_weights(bundle, options.weights.resolve(bundle.weights), lists, first_pass)
+    weights = rescorer.ranker.effective_weights(weights)
+    return sweep(scored, vary_models(replace_by_base(weights, used_rerankers(bundle, weights))), grid)
+
+
+def print_sweep(found: Sweep, label: str, unit: str) -> None:
+    """Print the error rates of a sweep with a row per weight and a column per penalty."""
+    rate, names = rate_name(unit), " and ".join(found.varied.names)
+    title = f"{label}: {rate} % by LMWT, the weight of {names}, and word insertion penalty"
+    table = FoldingTable("LMWT", *(f"{penalty:g}" for penalty in found.grid.penalties), title=title)
+    for scale, rates in zip(found.grid.scales, found.rates.tolist(), strict=True):
+        table.add_row(f"{scale:g}", *map(format_percent, rates))
+    print_out("", table, found.describe_best(rate))
+
+
+def _label(items: Iterable[tuple[FileResults, Sweep | ErrorAnalysis | AlignedList]]) -> list[dict[str, Any]]:
+    """Convert what was found in each file to JSON data, with the label of the file."""
+    return [{"file": part.label, **found.to_dict()} for part, found in items]
 
 
 @expand_options
 def evaluate(
     *,
     files: list[str] = argument(
-        "N-best lists, or the output of `rescorer rescore`: one file or folder per system.", "FILE..."
+        "N-best lists, the output of `rescorer rescore`, or transcripts (trn, ctm, Kaldi's text, plain "
+        "sentences): one file or folder per system. NAME=FILE names a system.",
+        "[NAME=]FILE...",
     ),
     options: EvaluationOptions,
     analysis: AnalysisOptions,
@@ -549,18 +566,25 @@ def evaluate(
     """
     check_bundle_options(options, models.imports)
     export.check()
+    columns = parse_columns(analysis.columns)
+    expected = Signature.parse(analysis.signature) if analysis.signature else None
+    grid = Grid.parse(analysis.sweep) if analysis.sweep else None
+    inputs = name_systems(files)
     has_models = options.bundle or models.imports.lm
-    rescorer = models.load(options.bundle, files, options) if has_models else None
+    rescorer = models.load(options.bundle, list(inputs), options) if has_models else None
     unweighted = find_unweighted(rescorer.bundle if rescorer else None, options.weights)
     options = replace(options, tune=options.tune or bool(unweighted))
-    check_system(analysis.system, files, rescorer, options)
+    check_system(analysis.system, [*inputs.values(), *inputs], rescorer, options)
     rejected = Rejections()
     evaluation = evaluate_files(files, options, rescorer, rejected)
     evaluation.compare(analysis.own_lists)
-    parts, system = evaluation.parts, analysis.system
+    if expected:
+        check_signature(evaluation.signature, expected)
+    parts, system, counting = evaluation.parts, analysis.system, evaluation.counting
+    sweeps = [(part, make_sweep(part, grid, options, rescorer)) for part in parts if grid]
     tunings = [(part, tuning) for part in parts if (tuning := find_tuning(part, unweighted))]
     if not as_json:
-        print_evaluation(evaluation, analysis.by_group)
+        print_evaluation(evaluation, analysis.by_group, columns)
         for part, tuning in tunings:
             print_out("", *describe_found_weights(part, tuning, unweighted))
     analyses = [(part, evaluation.analyse(part, system)) for part in parts] if analysis.errors else []
@@ -571,15 +595,16 @@ def evaluate(
             data["warnings"] = list(evaluation.warnings.values())
         if tunings:
             data["tuned"] = [{"file": part.file, **tuning.report().to_dict()} for part, tuning in tunings]
-        if analysis.errors:
-            data["errors"] = [{"file": part.label, **found.to_dict()} for part, found in analyses]
+        data |= {name: _label(items) for name, items in (("sweeps", sweeps), ("errors", analyses)) if items}
         if analysis.alignments:
-            lists = ((part.label, item) for part, lists in aligned for item in lists if item.has_errors)
-            data["alignments"] = [{"file": file, **item.to_dict()} for file, item in lists]
+            lists = [(part, item) for part, texts in aligned for item in texts if item.has_errors]
+            data["alignments"] = _label(lists)
         print_json(data)
     else:
+        for part, swept in sweeps:
+            print_sweep(swept, evaluation.labels.get(part.file, part.file) + part.suffix, counting.unit)
         for _, found in analyses:
-            print_errors(found, evaluation.counting.unit)
+            print_errors(found, counting.unit)
         for _, texts in aligned:
             print_alignments(texts)
     export_rows(evaluation, export)

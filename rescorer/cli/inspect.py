@@ -208,7 +208,9 @@ def _indent(table: RenderableType) -> Padding:
 def _overview(inspection: Inspection) -> RenderableType:
     lists, unknown = inspection.lists, inspection.words.unknown
     rows: dict[str, str | Text] = {
-        "lists": f"{lists.lists:,}" + (f"; {lists.rejected:,} rejected" if lists.rejected else ""),
+        "lists": f"{lists.lists:,}"
+        + (f" examined of {inspection.n_read:,}" if inspection.n_read > lists.lists else "")
+        + (f"; {lists.rejected:,} rejected" if lists.rejected else ""),
         "hypotheses": f"{lists.hypotheses:,}; the longest list has {lists.longest_list:,}",
         "words": f"{lists.words:,}",
         "duplicates": f"{lists.duplicates:,} as read, {lists.duplicates_normalised:,} once normalised",
@@ -318,14 +320,16 @@ def inspect(
     ),
     options: RankedListOptions,
     device: DeviceOption = "cpu",
+    examine_all: bool = option(False, "Examine all lists, not only a sample of many.", "--all"),
     as_json: bool = option(False, "Print JSON: a list `files`; rates in percent.", "--json"),
 ) -> None:
     """Report what lists contain and what looks wrong with them, before they are used.
 
     Example: rescorer inspect demo/lists.jsonl.gz --bundle models/starter/1 --weights pocketsphinx
 
-    Several files are reported one by one; a folder of jobs is one. Exit code 1 means that something is
-    probably wrong, or that some lists were rejected.
+    Several files are reported one by one; a folder of jobs is one. All lists are read; if a file has more
+    than about 700,000 words of hypotheses, every second, fourth … list is examined. Exit code 1 means that
+    something is probably wrong, or that some lists were rejected.
     """
     if bundle is None and options.weights != WeightOptions():
         raise ConfigError("--weights and --weight apply to a bundle: give --bundle")
@@ -347,6 +351,7 @@ def inspect(
             first_pass=first_pass,
             counting=counting,
             on_rejected=rejected[file].add,
+            examine_all=examine_all,
         )
         rejected[file].report(rejected[file].see_json)
     if as_json:

@@ -8,8 +8,9 @@ import typer
 
 from rescorer.terminal.program import EXIT_CODES, PLAIN_HELP, LazyCommand, LazyGroup, version_option
 
-EPILOG = "Exit codes: 0 success, 1 some lists rejected or `inspect` found something wrong, " + ", ".join(
-    f"{code} {meaning}" for _, code, meaning in EXIT_CODES
+EPILOG = (
+    "`rescorer help` lists the pages of the documentation. Exit codes: 0 success, 1 some lists rejected or "
+    "`inspect` found something wrong, " + ", ".join(f"{code} {meaning}" for _, code, meaning in EXIT_CODES)
 )
 
 
@@ -96,6 +97,14 @@ COMMANDS = {
     "shards": LazyCommand(
         "rescorer.cli.convert:shards",
         "Look at shards of `rescorer rescore --shards`, and join them.",
+    ),
+    "doctor": LazyCommand(
+        "rescorer.cli.doctor:doctor",
+        "Show versions, processors and devices, and what is missing here for which feature.",
+    ),
+    "help": LazyCommand(
+        "rescorer.cli.help:help_command",
+        "Print a page of the documentation, or list the pages.",
     ),
 }
 

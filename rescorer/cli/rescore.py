@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -60,8 +61,8 @@ from rescorer.terminal.options import (
     option,
     warn_if_tuned_otherwise,
 )
-from rescorer.terminal.program import SOME_REJECTED, check_not_an_input, warn
-from rescorer.terminal.tables import progress_bar, show_rescoring
+from rescorer.terminal.program import SOME_REJECTED, check_not_an_input, print_note, warn
+from rescorer.terminal.progress import progress_bar, show_rescoring
 from rescorer.types import LENGTH, DecisionKind, DecisionRule, ErrorUnit, Weights
 from rescorer.weights import uses_model
 
@@ -634,7 +635,7 @@ def rescore(
         shards.check_outputs(output, written.rejects)
         with open_store(output) as store:
             if (total := rescore_shards(run, store, shards)) is not None:
-                finish(total, "in the rejects of their shards", display)
+                finish(total, "in the rejects of their shards", display, next_step=suggest_next(output, to))
         return
     shards.check_unset()
     rejects_path = written.rejects or (None if is_stream(output) else Path(f"{output}.rejects"))
@@ -650,15 +651,38 @@ def rescore(
         rejects_file = stack.enter_context(RejectsFile(rejects_path))
         update_bar = stack.enter_context(show_rescoring(not display.quiet, sources))
         summary = rescore_lists(rescorer, lists, write, rejects_file.write, on_batch=update_bar)
-    finish(summary, f"see {rejects_path}" if rejects_path else "", display, warnings)
+    see = f"see {rejects_path}" if rejects_path else ""
+    finish(summary, see, display, warnings, next_step=suggest_next(output, to))
 
 
-def finish(summary: FileSummary, see: str, display: DisplayOptions, warnings: Sequence[str] = ()) -> None:
+EVALUATED_FORMATS = ("jsonl", "trn", "ctm")
+"""Output formats that `rescorer evaluate` reads."""
+
+
+def suggest_next(output: str, to: str) -> str:
+    """Suggest what to do with the output; empty for a pipe or a format that is not evaluated."""
+    if is_stream(output) or is_url(output) or to not in EVALUATED_FORMATS:
+        return ""
+    return (
+        f"next: rescorer evaluate {shlex.quote(output)} (with --reference FILE, unless the lists have "
+        "references)"
+    )
+
+
+def finish(
+    summary: FileSummary,
+    see: str,
+    display: DisplayOptions,
+    warnings: Sequence[str] = (),
+    *,
+    next_step: str = "",
+) -> None:
     """Print the summary of a run, and end the command with the exit code for rejected lists if there are any.
 
     Args:
         see: a text that says where the rejected lists are; empty if they are not in a file.
         warnings: earlier warnings about the weights, which JSON repeats.
+        next_step: a line that says what to do next; may be empty.
     """
     if summary.looks_reversed:
         warn(
@@ -683,6 +707,8 @@ def finish(summary: FileSummary, see: str, display: DisplayOptions, warnings: Se
             f"{summary.rejected:,} rejected{see}",
             err=True,
         )
+        if next_step and summary.lists:
+            print_note(next_step)
     if summary.rejected:
         raise typer.Exit(SOME_REJECTED)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from rescorer.errors import ConfigError
+from rescorer.terminal.help import GENERAL, GroupedCommand
 
 if TYPE_CHECKING:
     from rescorer.service.settings import Given, ServiceSettings
@@ -24,8 +24,32 @@ COLLECTED = "settings"
 SHORT_FLAGS = {"bundle": "-b"}
 
 
-class SettingsCommand(TyperCommand):
+FIRST_SETTINGS = {
+    "Models": "repository",
+    "Address, clients and logs": "host",
+    "Limits of requests": "max_message_bytes",
+    "Work in flight": "max_in_flight_lists",
+    "Processes and batches": "max_batch_tokens",
+    "Connections": "max_connection_age_s",
+}
+"""The first setting of each group of options of ``rescorer serve``; the groups follow the order of the
+settings."""
+
+
+class SettingsCommand(GroupedCommand):
     """A command with an option for each setting of the server. It imports the settings when it runs."""
+
+    def grouped_options(self, ctx: Any) -> dict[str, list[Any]]:
+        """Return the options in the order of the settings, by the heading of their group."""
+        shown = [option for option in self.get_params(ctx) if option.param_type_name == "option"]
+        headings = {first: heading for heading, first in FIRST_SETTINGS.items()}
+        settings = {option.name for option in settings_options()}
+        groups: dict[str, list[Any]] = {GENERAL: []}
+        heading = GENERAL
+        for option in shown:
+            heading = headings.get(option.name, heading) if option.name in settings else GENERAL
+            groups.setdefault(heading, []).append(option)
+        return groups
 
     def get_params(self, ctx: Any) -> list[Any]:
         return [*settings_options(), *super().get_params(ctx)]

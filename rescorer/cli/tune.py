@@ -36,7 +36,7 @@ from rescorer.evaluation.list_errors import Report, describe_p, format_gain, for
 from rescorer.evaluation.scored_lists import MeasuredList
 from rescorer.evaluation.statistics import Interval
 from rescorer.evaluation.systems import HELD_OUT, Tuning, score_mixtures
-from rescorer.evaluation.tuning import TuningReport
+from rescorer.evaluation.tuning import KEPT, TuningReport
 from rescorer.extensions import used_rerankers
 from rescorer.formats.io.text_io import write_text
 from rescorer.pipeline import Rescorer
@@ -86,6 +86,21 @@ def make_weight_table(report: TuningReport) -> FoldingTable:
         numbers = (weight.start, weight.tuned, weight.fold_mean, weight.fold_spread)
         table.add_row(weight.name, *(f"{number:.4g}" for number in numbers), weight.note or "-")
     return table
+
+
+def describe_verdict(report: TuningReport, output: Path, *, force: bool) -> Iterator[str]:
+    """Yield lines that say whether tuning helped, what was written, and what else could have been.
+
+    Args:
+        output: the file of weights.
+        force: whether the tuned weights are written even if they are not better.
+    """
+    yield f"verdict: {report.judgement.explain(force)}"
+    if report.judgement.is_better or force:
+        yield f"tuned weights written to {output}"
+        return
+    yield f"{output} has the weights that tuning started from, named {KEPT!r}; --force writes the tuned ones"
+    yield report.explain_start()
 
 
 def describe_report(report: TuningReport) -> Iterator[str]:
@@ -190,11 +205,12 @@ def tune(
     tuning = Tuning(scored, start, names, score_mixtures(rescorer, scored, start, names), bound)
     report = tuning.report()
     rows, words = tuning.rows(), rescorer.ranker.text_normaliser.settings.describe()
-    chosen = replace(report.decide(force), name=tuned.output.stem)
-    is_tuned = report.judgement.is_better or force
+    chosen, is_tuned = report.decide(force), report.judgement.is_better or force
     if is_tuned:
         tuned_on = tuple(fingerprint_list(item.recognised.nbest) for item in scored)
-        chosen = replace(chosen, tuned_on=tuned_on, tuned_with=asdict(options.selection))
+        chosen = replace(
+            chosen, name=tuned.output.stem, tuned_on=tuned_on, tuned_with=asdict(options.selection)
+        )
     write_weights(tuned.output, chosen)
     alarms = tuning.count_false_alarms() if bound else 0
     if as_json:
@@ -206,12 +222,12 @@ def tune(
         }
         print_json(data)
     else:
+        n_rejected = pluralise(len(rejected), "list")
+        print_out(*describe_verdict(report, tuned.output, force=force), f"{n_rejected} rejected", "")
         print_out(render_error_rates(rows), "", make_weight_table(report), "", *describe_report(report))
         if bound:
             print_out(*describe_false_alarms(bound, alarms))
-        print_out(f"words are compared by {words}", report.judgement.explain(force))
-        written = "tuned weights" if is_tuned else "the weights that tuning started from"
-        print_out(f"{written} written to {tuned.output}; {pluralise(len(rejected), 'list')} rejected")
+        print_out(f"words are compared by {words}")
         warn_if_worse(f"{', '.join(files)}: ", {HELD_OUT: rows[HELD_OUT]})
     rejected.end()
 

@@ -289,16 +289,30 @@ def judge(
     errors: ErrorStats | None,
     models: ModelStats | None = None,
     equal: Mapping[str, EqualTexts] = NO_EQUAL,
+    step: int = 1,
 ) -> tuple[Finding, ...]:
-    """Judge statistics; return all findings, warnings first."""
+    """Judge statistics of every ``step``-th list; return all findings, warnings first."""
     correlations = models.correlations if models else {}
-    findings = [*_judge_lists(lists), *judge_order(lists, streams), *_judge_words(words)]
+    findings = [
+        *_judge_sample(lists, step),
+        *_judge_lists(lists),
+        *judge_order(lists, streams),
+        *_judge_words(words),
+    ]
     for stream in streams:
         findings += judge_stream(stream, lists.lists, correlations.get(stream.name))
     findings += _judge_equal_texts(equal)
     findings += _judge_errors(errors) if errors else ()
     findings += _judge_weights(models.weights, errors) if models else ()
     return tuple(sorted(findings, key=lambda finding: finding.severity == "note"))
+
+
+def _judge_sample(stats: ListStats, step: int) -> Iterator[Finding]:
+    if step > 1:
+        message = (
+            f"all lists were read, but only one in {step:,} was examined: {pluralise(stats.lists, 'list')}"
+        )
+        yield Finding("note", "sample", message, "--all examines all of them, which takes longer.")
 
 
 def _judge_lists(stats: ListStats) -> Iterator[Finding]:
@@ -373,7 +387,7 @@ def _judge_ids_and_ranks(stats: ListStats) -> Iterator[Finding]:
         message = "every list has one hypothesis, so there is nothing to re-rank"
         advice = (
             "Configure the recogniser to return n-best lists. Whisper's programs print only the best text of "
-            "its beams or samples; docs/formats.md says how to write all of them."
+            "its beams or samples; `rescorer help formats` says how to write all of them."
         )
         yield Finding("note", "single", message, advice)
     if stats.without_first:
@@ -560,6 +574,8 @@ def _format_share(count: int, of: int) -> str:
 class Inspection:
     """Statistics and findings of one file of lists."""
 
+    n_read: int
+    """Number of lists that were read and not rejected; in a long file, those in ``lists`` are a sample."""
     lists: ListStats
     streams: tuple[StreamStats, ...]
     words: WordStats
@@ -581,6 +597,7 @@ class Inspection:
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain data; rates are in percent, scores in nats."""
         return {
+            "read_lists": self.n_read,
             **asdict(self.lists),
             "prefix_sharing": round(self.lists.prefix_sharing, 3),
             "streams": {stream.name: stream.to_dict() for stream in self.streams},
@@ -593,6 +610,42 @@ class Inspection:
         }
 
 
+MAX_SAMPLE_CHARS = 1 << 22
+"""Largest number of characters of the lists that are examined, unless all are. Those of hypotheses take time;
+those of other fields only take memory, and so each counts ``FIELD_SHARE``."""
+FIELD_SHARE = 1 / 16
+LEAST_CHARS = 16
+"""Number of characters that a hypothesis counts at least."""
+
+
+class ListSample:
+    """Keeps every n-th list, beginning with the first one. n doubles whenever the lists become too large."""
+
+    def __init__(self) -> None:
+        self.step = 1
+        self.n_read = 0
+        self._kept: list[tuple[NBestList, float]] = []
+        self._size = 0.0
+
+    @property
+    def lists(self) -> Iterator[NBestList]:
+        return (nbest for nbest, _ in self._kept)
+
+    def add(self, nbest: NBestList) -> None:
+        """Keep a list, if it is its turn."""
+        if self.n_read % self.step == 0:
+            size = sum(
+                max(LEAST_CHARS, len(hypothesis.text)) + FIELD_SHARE * len(str(hypothesis.fields))
+                for hypothesis in nbest.hypotheses
+            )
+            self._kept.append((nbest, size + FIELD_SHARE * len(str(nbest.fields))))
+            self._size += self._kept[-1][1]
+        self.n_read += 1
+        while self._size > MAX_SAMPLE_CHARS and len(self._kept) > 1:
+            self._kept, self.step = self._kept[::2], 2 * self.step
+            self._size = sum(size for _, size in self._kept)
+
+
 def inspect_lists(
     lists: Iterable[NBestList | InputError],
     normaliser: Normaliser,
@@ -602,8 +655,11 @@ def inspect_lists(
     first_pass: Weights | None = None,
     counting: CountingSettings = DEFAULT_COUNTING,
     on_rejected: Callable[[InputError], object] = lambda error: None,
+    examine_all: bool = False,
 ) -> Inspection:
-    """Read lists once, keeping only sums, ids and distinct tokens in memory.
+    """Read all lists once, and examine them or, if they are many, a sample of about ``MAX_SAMPLE_CHARS``.
+
+    Only the sample, and sums, ids and distinct tokens of the lists that are examined, stay in memory.
 
     Args:
         lists: lists and errors, as a reader yields them; the errors are counted.
@@ -613,18 +669,31 @@ def inspect_lists(
         first_pass: weights that define the first pass. None: it is defined by the order of the lists and, if
             they have only one stream, by its scores.
         on_rejected: called with the error of each rejected list.
+        examine_all: examine each list when it is read, so that there is no sample.
     """
-    tally = ListTally(normaliser, first_pass, counting, models)
-    for item in lists:
+    tally, sample = ListTally(normaliser, first_pass, counting, models), ListSample()
+
+    def keep(nbest: NBestList) -> None:
+        tally.check(nbest)
+        sample.add(nbest)
+
+    def count(item: NBestList | InputError, add: Callable[[NBestList], None]) -> None:
         try:
             if isinstance(item, InputError):
                 raise item
-            tally.add(item)
+            add(item)
         except InputError as error:
             tally.reject()
             on_rejected(error)
+
+    for item in lists:
+        count(item, tally.add if examine_all else keep)
+    for nbest in sample.lists:
+        count(nbest, tally.add)
     model_stats = models.stats() if models else None
     vocabulary = models.vocabulary if models and vocabulary is None else vocabulary
     words = tally.word_stats(vocabulary)
     stats = tally.list_stats(), tally.stream_stats(), words, tally.error_stats(), model_stats
-    return Inspection(*stats, equal=tally.equal_texts, findings=judge(*stats, tally.equal_texts))
+    n_unseen = sample.n_read - sum(1 for _ in sample.lists)
+    findings = judge(*stats, tally.equal_texts, sample.step)
+    return Inspection(stats[0].lists + n_unseen, *stats, equal=tally.equal_texts, findings=findings)

@@ -560,13 +560,17 @@ class ListTally:
         """Count a list that could not be read."""
         self._counts["rejected"] += 1
 
+    def check(self, nbest: NBestList) -> None:
+        """Raise InvalidList if a list is invalid, or lacks a stream of the first pass."""
+        check_list(nbest, self.first_pass or Weights("first pass"))
+
     def add(self, nbest: NBestList) -> None:
         """Count a list.
 
         Raises:
             InvalidList: the list is invalid; nothing of it has been counted.
         """
-        check_list(nbest, self.first_pass or Weights("first pass"))
+        self.check(nbest)
         words = [self.normaliser.normalise(hypothesis.text) for hypothesis in nbest.hypotheses]
         total = find_first_pass_totals(nbest, words, self.first_pass)
         order = range(len(words)) if not self.first_pass or total is None else best_first(total).tolist()

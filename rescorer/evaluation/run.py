@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from rescorer.errors import InputError, pluralise
 from rescorer.evaluation.error_analysis import (
     AlignedList,
@@ -26,6 +28,7 @@ from rescorer.evaluation.error_rate import CountingSettings, WordErrors
 from rescorer.evaluation.false_alarms import describe_over_boosting, find_over_boosting
 from rescorer.evaluation.folds import count_tuning_lists
 from rescorer.evaluation.list_errors import ListKey, Selection, find_shared_lists, index_lists, to_percent
+from rescorer.evaluation.rate_tables import Signature
 from rescorer.evaluation.scored_lists import (
     MeasuredList,
     count_lists,
@@ -35,13 +38,17 @@ from rescorer.evaluation.scored_lists import (
     sum_scores,
 )
 from rescorer.evaluation.significance import (
+    Difference,
     Result,
     Significance,
     SystemVerdict,
     correct_verdicts,
+    find_groups,
     find_verdicts,
     judge_rows,
+    share_p_values,
 )
+from rescorer.evaluation.statistics import bootstrap, correct_holm, units_needed
 from rescorer.evaluation.systems import (
     Comparison,
     Row,
@@ -49,6 +56,7 @@ from rescorer.evaluation.systems import (
     compare_file,
     compare_rules,
     compare_systems,
+    count_by_list,
     drop_models,
     weights_by_system,
 )
@@ -111,10 +119,12 @@ class Evaluation:
     """Called with the error of each list that cannot be evaluated."""
     on_warning: Callable[[str], object] = lambda line: None
     """Called with a warning about a file or the weights, in one line."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Names under which files are shown, by file; other files are shown under their own names."""
     files: dict[str, EvaluatedFile] = field(default_factory=dict)
     parts: list[FileResults] = field(default_factory=list)
-    n_shared: int = 0
-    """Number of lists that all files have. If there are none, each row is about all lists of its file."""
+    shared: Sequence[ListKey] = ()
+    """The lists that all files have. If there are none, each row is about all lists of its file."""
     perplexity: dict[str, Any] = field(default_factory=dict)
     """Scores of the references, by file."""
     warnings: dict[str, str] = field(default_factory=dict)
@@ -206,8 +216,7 @@ class Evaluation:
         Args:
             own_lists: whether files that have further lists also get rows about all their lists.
         """
-        shared = find_shared_lists([evaluated.lists for evaluated in self.files.values()])
-        self.n_shared = len(shared)
+        self.shared = shared = find_shared_lists([evaluated.lists for evaluated in self.files.values()])
         parts = [
             judge_file(file, evaluated.compare, [evaluated.lists[key] for key in shared or evaluated.lists])
             for file, evaluated in self.files.items()
@@ -220,20 +229,81 @@ class Evaluation:
             ]
         corrected = correct_verdicts([part.verdicts for part in parts])
         self.parts = [
-            replace(part, verdicts=verdicts) for part, verdicts in zip(parts, corrected, strict=True)
+            replace(
+                part,
+                verdicts=verdicts,
+                results=share_p_values(part.results, verdicts, part.comparison.first_pass.name),
+            )
+            for part, verdicts in zip(parts, corrected, strict=True)
         ]
 
-    def row_name(self, part: FileResults, row: Row) -> str:
-        """Return the name under which a row is shown. With several files, it includes the name of the
-        file."""
-        several = len(self.files) > 1 and row.name != part.file
-        return (f"{part.file}: {row.name}" if several else row.name) + part.suffix
+    @property
+    def n_shared(self) -> int:
+        """Number of lists that all files have."""
+        return len(self.shared)
 
-    def named_results(self) -> Iterator[tuple[str, FileResults, Result]]:
-        """Yield all rows with the names under which they are shown."""
+    @property
+    def signature(self) -> Signature | None:
+        """How errors are counted, and on which references; None if the files share no list."""
+        if not self.shared:
+            return None
+        return Signature.make(self.counting, self.normaliser.settings, self.shared)
+
+    def row_name(self, part: FileResults, row: Row, *, full: bool = False) -> str:
+        """Return the name under which a row is shown. With several files, it includes the name of the
+        file.
+
+        Args:
+            full: whether files have their whole names, as in JSON, instead of their labels.
+        """
+        file = part.file if full else self.labels.get(part.file, part.file)
+        if row.name == part.file:
+            return file + part.suffix
+        return (f"{file}: {row.name}" if len(self.files) > 1 else row.name) + part.suffix
+
+    def named_results(self, *, full: bool = False) -> Iterator[tuple[str, FileResults, Result]]:
+        """Yield all rows with their names; see ``row_name``."""
         for part in self.parts:
             for result in part.results:
-                yield self.row_name(part, result.row), part, result
+                yield self.row_name(part, result.row, full=full), part, result
+
+    def describe_correction(self) -> str:
+        """Say in a clause for how many gains the p-values of rows are corrected; empty for a single gain."""
+        n_gains = sum(result.gain is not None for _, _, result in self.named_results())
+        has_verdicts = any(
+            verdict.baseline == part.comparison.first_pass.name
+            for part in self.parts
+            for verdict in part.verdicts
+        )
+        if n_gains < 2:
+            return ""
+        if not has_verdicts:
+            return f", corrected for {n_gains} rows (Holm)"
+        return f", corrected as the verdict or, without one, for {n_gains} rows (Holm)"
+
+    def compare_files(self) -> list[Difference]:
+        """Compare the error rate of each later file with that of the first, on the lists that all have.
+
+        P-values are corrected for the number of files that are compared (Holm). A file is judged by its last
+        row in which language models rank, or by its own order. Nothing is compared if there is a single file,
+        or no shared list.
+        """
+        parts = [part for part in self.parts if not part.suffix]
+        if len(parts) < 2 or not self.shared:
+            return []
+        rows = [part.results[self._find_row(part, None)].row for part in parts]
+        counts = [count_by_list(row, part.comparison.scored) for row, part in zip(rows, parts, strict=True)]
+        errors, words = (np.stack(columns).astype(np.float64) for columns in zip(*counts, strict=True))
+        groups = [[item.evaluated.group for item in part.comparison.scored] for part in parts]
+        drawn = bootstrap(errors, words, find_groups(groups))
+        gains = [drawn.gain(0, other) for other in range(1, len(rows))]
+        p_values = correct_holm([gain.p_value for gain in gains]).tolist()
+        first, *others = (self.row_name(part, row) for row, part in zip(rows, parts, strict=True))
+        needed = (units_needed(abs(gain.gain), gain.standard_error, drawn.n_units) for gain in gains)
+        return [
+            Difference(first, name, gain, p_value, drawn.unit, n_needed)
+            for name, gain, p_value, n_needed in zip(others, gains, p_values, needed, strict=True)
+        ]
 
     @property
     def notes(self) -> list[str]:
@@ -265,9 +335,16 @@ class Evaluation:
 
     def _choose(self, part: FileResults, system: str | None) -> tuple[Row, Aligner]:
         """Find a row by name, and make an aligner that counts the same errors as the evaluation."""
-        rows = [result.row for result in part.results]
-        row = rows[choose_row([(self.row_name(part, row), row) for row in rows], system)]
+        row = part.results[self._find_row(part, system)].row
         return row, Aligner(self.normaliser.normalise, self.counting)
+
+    def _find_row(self, part: FileResults, system: str | None) -> int:
+        """Find the index of a row by its name, with the label or the whole name of its file."""
+        rows = [result.row for result in part.results]
+        labelled = [self.row_name(part, row) for row in rows]
+        full = [self.row_name(part, row, full=True) for row in rows]
+        names = full if system in full else labelled
+        return choose_row(list(zip(names, rows, strict=True)), system)
 
     def to_dict(self, rejected: Sequence[str]) -> dict[str, Any]:
         """Convert the report to JSON data, with the same keys for one file and for several.
@@ -279,7 +356,7 @@ class Evaluation:
         return {
             "systems": [
                 {"name": name, "file": part.file, **result.to_dict()}
-                for name, part, result in self.named_results()
+                for name, part, result in self.named_results(full=True)
             ],
             "shared_lists": self.n_shared,
             "other_lists": self.other_lists,
@@ -289,6 +366,8 @@ class Evaluation:
             "counting": self.counting.method,
             "unit": self.counting.unit,
             "normaliser": self.normaliser.settings.describe(),
+            "signature": str(self.signature) if self.shared else None,
+            "comparisons": [difference.to_dict() for difference in self.compare_files()],
             "verdicts": [
                 {"file": part.file, **verdict.to_dict()} for part in self.parts for verdict in part.verdicts
             ],

@@ -25,6 +25,7 @@ from rescorer.evaluation.list_errors import (
     evaluate_list,
     find_first_pass,
     format_gain,
+    format_percent,
     gain_to_dict,
     index_lists,
     interval_to_list,
@@ -98,7 +99,8 @@ class Result:
     """Gain over the first pass; None for the first pass itself, and for the oracle, which knows the
     references."""
     p_corrected: float = 1.0
-    """P-value of the gain, corrected for the number of systems (Holm)."""
+    """P-value of the gain, corrected as in the verdict on it or, without such a verdict, for the number of
+    systems (Holm)."""
 
     @property
     def has_p_value(self) -> bool:
@@ -227,6 +229,23 @@ def correct_verdicts(verdicts: Sequence[Sequence[SystemVerdict]]) -> list[list[S
     ]
 
 
+def share_p_values(
+    results: Sequence[Result], verdicts: Sequence[SystemVerdict], first_pass: str
+) -> list[Result]:
+    """Give each row the corrected p-value of its verdict, where that is about the same gain: over the first
+    pass.
+
+    Args:
+        verdicts: corrected verdicts on some of the rows.
+        first_pass: name of the row of the first pass.
+    """
+    shared = {verdict.system: verdict for verdict in verdicts if verdict.baseline == first_pass}
+    return [
+        replace(result, p_corrected=shared[result.row.name].p_value) if result.row.name in shared else result
+        for result in results
+    ]
+
+
 RankTestName = Literal["sign", "wilcoxon"]
 PairVerdict = Literal["better", "worse", "not beyond chance"]
 RANK_TESTS: Mapping[RankTestName, Callable[[np.ndarray, np.ndarray], RankTest]] = {
@@ -326,6 +345,47 @@ class ComparedPair:
 
     def _known_p_values(self, p_values: Mapping[str, float]) -> dict[str, float | None]:
         return {test: value if self.has_p_value(test) else None for test, value in p_values.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The difference between the error rates of two systems, judged by one test."""
+
+    baseline: str
+    system: str
+    gain: Gain
+    p_corrected: float
+    """P-value of the gain, corrected for the number of comparisons."""
+    unit: str
+    """The unit that the bootstrap drew at random: ``list`` or ``group``."""
+    units_needed: int | None
+    """Number of units that would show a difference of this size; None if that is unknown."""
+
+    def sentence(self) -> str:
+        """Say in one sentence whether one of the systems is better."""
+        gain, system, baseline = self.gain, self.system, self.baseline
+        if not gain.units_changed:
+            return f"{system} has the same errors as {baseline} in every {self.unit}"
+        if not gain.interval.is_finite:
+            return describe_unknown(system, baseline, gain, self.unit)
+        points = f"{format_percent(abs(gain.gain))} ± {format_percent(gain.interval.half_width)} points"
+        direction = "more" if gain.gain < 0 else "fewer"
+        sentence = f"{system} has {points} {direction} errors than {baseline}: "
+        if self.p_corrected < 1 - LEVEL:
+            return sentence + f"more than chance ({describe_p(self.p_corrected)})"
+        needed = f"; about {self.units_needed:,} {self.unit}s would show it" if self.units_needed else ""
+        return sentence + f"not more than chance ({describe_p(self.p_corrected)}){needed}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data; rates are in percent, and unknown figures are null."""
+        return {
+            "baseline": self.baseline,
+            "system": self.system,
+            **gain_to_dict(self.gain),
+            "p_value_corrected": round_p(self.p_corrected) if self.gain.interval.is_finite else None,
+            "units_needed": self.units_needed,
+            "sentence": self.sentence(),
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from rescorer.errors import ConfigError, LimitExceeded, did_you_mean
+from rescorer.errors import ConfigError, LimitExceeded, did_you_mean, pluralise, quote
 from rescorer.evaluation.false_alarms import PhraseBound, find_false_alarms, has_phrases
 from rescorer.evaluation.folds import (
     DEFAULT_FREE,
@@ -26,7 +26,7 @@ from rescorer.evaluation.folds import (
     build_problem,
     make_folds,
 )
-from rescorer.evaluation.list_errors import Report, Selection, build_report
+from rescorer.evaluation.list_errors import Report, Selection, build_report, to_percent
 from rescorer.evaluation.scored_lists import (
     MeasuredList,
     order_by_errors,
@@ -52,6 +52,7 @@ from rescorer.evaluation.tuning import (
 )
 from rescorer.evaluation.weight_search import Method, Solution, TuningProblem
 from rescorer.extensions import used_rerankers
+from rescorer.notebook import Shown, Table, document_fields
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import replace_by_base
 from rescorer.types import DecisionRule, Weights
@@ -262,10 +263,12 @@ class Tuning:
         """Fit weights on all lists, and judge this way of fitting on held-out lists."""
         method, solution = self.fitted
         tuned = self.tuned[0][1]
+        first = [rank_by_first_pass(item.recognised).system for item in self.scored]
         before = [rerank(item, self.start).system for item in self.scored]
         after = [rerank(*pair).system for pair in self.hold_out()]
-        errors = np.array([[counts.errors for counts in system] for system in (before, after)])
-        words = np.array([[counts.reference_words for counts in system] for system in (before, after)])
+        errors = np.array([[counts.errors for counts in system] for system in (first, before, after)])
+        words = np.array([[counts.reference_words for counts in system] for system in (first, before, after)])
+        groups = [item.evaluated.group for item in self.scored]
         flat, flattest = find_flat_directions(self.problem, solution)
         return TuningReport(
             start=self.start,
@@ -273,7 +276,8 @@ class Tuning:
             weights=describe_weights(
                 replace(self.parameters, start=self.start), tuned, self.fold_weights, self.problem.bounds
             ),
-            judgement=judge(errors[0], errors[1], words, [item.evaluated.group for item in self.scored]),
+            judgement=judge(errors[1], errors[2], words[1:], groups),
+            standing=judge(errors[0], errors[1], words[:2], groups),
             method=method,
             fold_methods=tuple(fold.method for fold in self.cross_validation.folds),
             flat=tuple(flat),
@@ -486,6 +490,8 @@ def drop_models(weights: Weights, first_pass: Weights | None = None) -> Weights 
     return replace(weights, name=WORD_ONLY, streams=streams, lm={}, oov=0.0, rerankers={})
 
 
+COUNTS = ("errors", "substitutions", "deletions", "insertions")
+"""Counts of errors that the table of a comparison has."""
 ORACLE = "oracle"
 ORACLE_GENERATED = "oracle with generated"
 """Name of the row of an oracle that may also choose generated hypotheses, as rows of models may."""
@@ -493,14 +499,17 @@ RISK = "MBR"
 """Suffix of the names of rows that decide by minimum Bayes risk: the fewest expected errors win."""
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+@document_fields
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Shown):
     """Rows about the same lists."""
 
     scored: Sequence[MeasuredList]
+    """The lists, in the order of ``Row.winners``."""
     first_pass: Row
     """The row over which gains are measured. It may be missing in ``rows``."""
     rows: list[Row]
+    """One row per system, in the order in which tables show them; an oracle comes last."""
     notes: list[str] = field(default_factory=list)
     """Remarks about rows that are missing."""
     held_out: Mapping[str, Sequence[Weights]] = field(default_factory=dict)
@@ -509,6 +518,20 @@ class Comparison:
     """For each system, the mixture's scores under the candidates for the λ that tuning chose from."""
     tunings: Mapping[str, Tuning] = field(default_factory=dict)
     """For each system, the search that gave the weights of ``held_out``."""
+
+    def _summary(self) -> str:
+        systems = [row for row in self.rows if row.kind != "oracle"]
+        best = min(systems, key=lambda row: row.report.total.system.errors)
+        rate, start = (to_percent(row.report.total.system.rate) for row in (best, self.first_pass))
+        compared = f"{pluralise(len(self.rows), 'system')} on {pluralise(len(self.scored), 'list')}"
+        return f"{compared}, best {quote(best.name)} with {rate} %, first pass {start} %"
+
+    def _table(self) -> Table:
+        counts = [row.report.total.system for row in self.rows]
+        errors = {name: [getattr(count, name) for count in counts] for name in COUNTS}
+        rates = {"error rate, %": [to_percent(count.rate) for count in counts]}
+        names = {name: [getattr(row, name) for row in self.rows] for name in ("name", "kind", "held_out")}
+        return Table(repr(self), {**names, **rates, **errors})
 
 
 def weights_by_system(rescorer: Rescorer, weights: Weights, with_tuning: bool = False) -> dict[str, Weights]:

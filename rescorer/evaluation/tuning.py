@@ -32,7 +32,14 @@ from rescorer.evaluation.folds import (
     TuningList,
     build_problem,
 )
-from rescorer.evaluation.list_errors import explain_unknown, gain_to_dict, interval_to_list, to_percent
+from rescorer.evaluation.list_errors import (
+    describe_p,
+    explain_unknown,
+    format_gain,
+    gain_to_dict,
+    interval_to_list,
+    to_percent,
+)
 from rescorer.evaluation.statistics import (
     MIN_UNITS_FOR_INTERVAL,
     Gain,
@@ -51,6 +58,7 @@ from rescorer.evaluation.weight_search import (
     TuningProblem,
     find_step_bounds,
 )
+from rescorer.progress import ProgressTask, track
 from rescorer.ranking import posteriors
 from rescorer.runtime import count_cpus
 from rescorer.trie import Words
@@ -136,7 +144,12 @@ class CrossValidation:
     """(L,) int64, errors of each list under the weights of the start."""
 
 
-def choose_method(problem: TuningProblem, folds: Folds, methods: Sequence[Method] = METHODS) -> Method:
+def choose_method(
+    problem: TuningProblem,
+    folds: Folds,
+    methods: Sequence[Method] = METHODS,
+    task: ProgressTask | None = None,
+) -> Method:
     """Choose the most cautious method that is, within chance, as good as the best one on held-out folds.
 
     This is the one-standard-error rule (Breiman et al., 1984). A method with fewer errors than a more
@@ -145,6 +158,7 @@ def choose_method(problem: TuningProblem, folds: Folds, methods: Sequence[Method
 
     Args:
         methods: methods to choose from, the most cautious one first.
+        task: progress that advances by one for each fold.
     """
     if folds.n_folds < 2:
         return methods[0]
@@ -155,6 +169,8 @@ def choose_method(problem: TuningProblem, folds: Folds, methods: Sequence[Method
         if len(tuning):
             fitter, judged = Fitter(problem.select(tuning)), problem.select(held_out)
             errors[:, held_out] = [fitter.fit(method).list_errors(judged) for method in methods]
+        if task is not None:
+            task.advance()
 
     _map(count, range(folds.n_folds), problem)
     return methods[choose_cautious(errors, folds.unit)]
@@ -200,9 +216,12 @@ def cross_validate_problem(problem: TuningProblem, folds: Folds) -> CrossValidat
             )
         part = problem.select(tuning)
         method = choose_method(part, folds.subdivide(tuning))
-        return FoldResult(held_out, method, Fitter(part).fit(method))
+        result = FoldResult(held_out, method, Fitter(part).fit(method))
+        task.advance()
+        return result
 
-    results = _map(hold_out, range(folds.n_folds), problem)
+    with track("judging on held-out lists", "folds", folds.n_folds) as task:
+        results = _map(hold_out, range(folds.n_folds), problem)
     errors = np.zeros(problem.n_lists, dtype=np.int64)
     for result in results:
         errors[result.lists] = result.solution.list_errors(problem.select(result.lists))
@@ -211,7 +230,9 @@ def cross_validate_problem(problem: TuningProblem, folds: Folds) -> CrossValidat
 
 def fit_all(problem: TuningProblem, folds: Folds) -> tuple[Method, Solution]:
     """Choose a method by cross-validation, and fit weights on all lists."""
-    method = choose_method(problem, folds.subdivide(np.arange(problem.n_lists)))
+    inner = folds.subdivide(np.arange(problem.n_lists))
+    with track("tuning", "folds", inner.n_folds) as task:
+        method = choose_method(problem, inner, task=task)
     return method, Fitter(problem).fit(method)
 
 
@@ -463,6 +484,8 @@ def _walk(problem: TuningProblem, weights: np.ndarray, direction: np.ndarray) ->
 
 
 EDGE_TOLERANCE = 1e-6
+KEPT = "start (kept)"
+"""Name of the weights that are written if tuned weights are not better than the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,6 +512,8 @@ class TuningReport:
     start."""
     weights: tuple[TunedWeight, ...]
     judgement: Judgement
+    standing: Judgement
+    """The start compared with the first pass, on the lists as they are."""
     method: Method
     """Objective and strength of the tuned weights."""
     fold_methods: tuple[Method, ...]
@@ -507,7 +532,27 @@ class TuningReport:
         figures = self.judgement.figures()
         if self.judgement.is_better or force:
             return replace(self.tuned, held_out=figures)
-        return replace(self.start, held_out={"start_wer": figures["start_wer"]})
+        return replace(self.start, name=KEPT, held_out={"start_wer": figures["start_wer"]})
+
+    def explain_start(self) -> str:
+        """Say in a sentence what the lists show about the start, which is kept, compared with the first pass.
+
+        That the tuned weights are not better does not mean that the start is good.
+        """
+        gain, first_pass = self.standing.gain, "over the first pass on these lists"
+        if gain.interval.is_finite:
+            gained = f"gains {format_gain(gain)} points {first_pass} ({describe_p(gain.p_value)})"
+        else:
+            unknown = explain_unknown(gain, self.standing.unit)
+            gained = f"has a gain {first_pass} that cannot be judged, because {unknown}"
+        if self.standing.is_better or self.start.tuned_on:
+            return f"the start {gained}"
+        names = [f"-w lm:{name}=0" for name, weight in self.start.lm.items() if weight]
+        instead = f"start from the first pass, `{' '.join(names)}`, or " if names else ""
+        return (
+            f"nothing shows that the start is good for these models: it was never tuned, and {gained}; "
+            f"{instead}choose weights from a grid, `rescorer evaluate … --sweep 0:20`"
+        )
 
     def to_dict(self, force: bool = False) -> dict[str, Any]:
         """Convert to JSON data; rates in percent, intervals and p-value null if unknown.
@@ -518,6 +563,8 @@ class TuningReport:
         return {
             "changed": self.judgement.is_better,
             "reason": self.judgement.explain(force),
+            "start_over_first_pass": gain_to_dict(self.standing.gain),
+            "start_remark": self.explain_start(),
             "start_wer": to_percent(self.judgement.start_rate),
             "held_out_wer": to_percent(self.judgement.rate),
             "held_out_wer_interval": interval_to_list(self.judgement.interval),

@@ -70,9 +70,10 @@ def measure_columns(
     """
     if len(chunks) != len(schema):
         raise DamagedData(f"it has {len(chunks)} columns; the schema has {len(schema)}")
+    wanted, lengths = frozenset(names), {len(name) for name in names}
     for index, chunk in enumerate(chunks):
         path = schema.column(index).path
-        if any(path == name or path.startswith(f"{name}.") for name in names):
+        if any(path[:n] in wanted and path[n : n + 1] in ("", ".") for n in lengths):
             yield _measure(stream, path, chunk, schema.column(index).max_repetition_level > 0)
 
 

@@ -24,6 +24,7 @@ from rescorer.formats import (
     jsonlines,
     kaldi,
     lattices,
+    moses,
     nemo,
     nist,
     parquet,
@@ -415,6 +416,16 @@ _FORMATS = (
         streams={STREAM},
     ),
     Format(
+        "moses",
+        "Moses, Marian: n-best lists of translations with lines NUMBER ||| text ||| features ||| total",
+        "fixed: natural log-probabilities; features that count are taken as they are",
+        *(moses.read_moses, moses.looks_like_moses, moses.moses_writer),
+        options=("", "missing"),
+        is_numbered=True,
+        parts={"streams"},
+        hypothesis_fields={moses.ALIGNMENT_FIELD},
+    ),
+    Format(
         "cued",
         "CUED-RNNLM -nbest: id, acoustic score, LM score, number of words, words",
         "log-probabilities; base required: base=e or base=10",
@@ -600,6 +611,7 @@ def detect(path: str | Path) -> tuple[str, str]:
     beginning += "".join(f"; {hint}" for hint in islice(hints, 1))
     hint = f"; {suggest_ways(sample.lines)}" if _may_be_plain(sample) else ""
     message = f"no known format matches: {beginning}{hint}; formats for --format: {', '.join(FORMATS)}"
+    message += "; `rescorer help lists` says what to give for each toolkit"
     raise FormatError(message, file=str(path))
 
 

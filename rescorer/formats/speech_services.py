@@ -195,6 +195,18 @@ def _find_segments(document: Any) -> Iterator[tuple[str, Any]] | None:
     return ((_number(value, index), value) for index, value in enumerate(document))
 
 
+def parse_segments(document: Any, name: str) -> Iterator[NBestList | InvalidList]:
+    """Yield the list of each segment of a document that is already in memory, as ``read_whisper`` does.
+
+    Args:
+        name: beginning of the ids.
+    """
+    units = parse_score_units("", "", "log_prob")
+    for position, value in _find_segments(document) or iter([(_number(document, 0), document)]):
+        segment, list_id = Segment(position, value, None), f"{name}-{position}"
+        yield parse_at("", None, _parse_segment, segment, list_id, "", "", units)
+
+
 def _number(segment: Any, default: int | str) -> str:
     """Return the ``id`` of a segment if it is a number, or else the default."""
     number = segment.get("id") if isinstance(segment, dict) else None

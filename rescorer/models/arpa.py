@@ -473,7 +473,7 @@ FIRST_WORDS = (UNKNOWN, START, END)  # words with the first ids, whatever their 
 BLOCKS_PER_PART = 8  # blocks of text that are parsed at once
 LOG10_ZERO = -99.0  # log10 of probability 0 in ARPA files, where ``-inf`` stands for the same
 LOG_ZERO = (LOG10_ZERO + 1) * math.log(10)
-"""Words with at most this ln P, of which rounding and weights of back-off are a part, are impossible."""
+"""A word with at most this ln P has the probability 0. Rounding and a back-off weight may add to -99."""
 LOG10_MISSING_UNKNOWN = -100.0  # log10 P(``<unk>``) of a model that lacks it, as in KenLM
 
 

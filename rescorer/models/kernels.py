@@ -76,7 +76,7 @@ def check_finite(place: str, tensors: Mapping[str, Tensor]) -> None:
             raise BundleError(f"{place}: {name} has values that are not finite")
 
 
-MIN_ROWS = 4  # up to 64 rows, padded numbers are multiples of it: with 4, a product takes as long as with 1
+MIN_ROWS = 4  # smallest number of rows after padding; a product of 4 rows takes as long as one of 1
 FINE_STEPS, COARSE_STEPS = 8, 2
 """Inputs are padded to so many different row counts per octave, that is, between successive powers of two.
 Many suit the few matrices of a network, and few suit the many classes of an output layer."""

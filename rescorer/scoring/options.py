@@ -10,6 +10,7 @@ from typing import Any, Literal, NoReturn, get_args
 
 from rescorer.errors import ConfigError, did_you_mean, quote
 from rescorer.list_checks import find_wrong_type
+from rescorer.notebook import document_fields
 from rescorer.types import DecisionKind, DecisionRule, Hypothesis, NBestList, Phrase, Weights
 from rescorer.weights import parse_weights
 
@@ -21,6 +22,7 @@ MAX_WEIGHTS_BYTES = 16_000_000
 """Largest file of weights that is read."""
 
 
+@document_fields
 @dataclass(frozen=True, slots=True)
 class RescoreOptions:
     """Options of rescoring, the same for ``Rescorer``, ``Client``, ``AsyncClient`` and the commands.

@@ -80,6 +80,25 @@ class AnalysisOptions:
     )
     by_group: bool = option(False, "Add a table with one row per speaker or other group.")
     own_lists: bool = option(False, "With several files: add rows for all lists of each.")
+    sweep: str | None = option(
+        None,
+        "Add a table like those of Kaldi's score.sh: error rates by the weight of the language models and "
+        "the word insertion penalty (default: 0, 0.5 and 1). Without --bundle, the weight of the stream "
+        "graph or lm varies.",
+        metavar="FROM:TO[:STEP][xFROM:TO:STEP]",
+    )
+    columns: str = option(
+        "",
+        "Further columns of the table: gain-interval, p-uncorrected, accuracy, first-pass, oracle, worst, "
+        "recovered, ser, errors, sub, del, ins, lists, words, or all.",
+        metavar="NAME,…",
+    )
+    signature: str | None = option(
+        None,
+        "Fail if figures with this signature, which this command printed, cannot be compared with these: "
+        "errors were counted differently, or on other references.",
+        metavar="SIGNATURE",
+    )
 
 
 DEFAULT_PERCENT = 100 * DEFAULT_MAX_SHARE

@@ -8,7 +8,7 @@ import os
 import sys
 from collections import Counter, UserDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -18,6 +18,8 @@ from typer.core import TyperGroup
 
 from rescorer.errors import ConfigError, FormatError, InputError, ModelError, RescorerError, pluralise
 from rescorer.escapes import escape_controls, guard_terminals
+from rescorer.progress import ProgressTask, install_display
+from rescorer.terminal.help import GroupedCommand
 
 if TYPE_CHECKING:
     from rescorer.types import Weights
@@ -172,7 +174,7 @@ def _list_inputs() -> Iterator[Path]:
 
     context = _current_context()
     values = context.params if context else {}
-    given = [str(value) for name in LIST_PARAMETERS for value in values.get(name) or ()]
+    given = [split_name(str(value))[1] for name in LIST_PARAMETERS for value in values.get(name) or ()]
     for name in given:
         for match in expand_globs([name]):
             if not os.path.isdir(match):  # which takes any name, however long
@@ -201,7 +203,8 @@ def running_command(name: str) -> list[str]:
     words, known = ["rescorer", name], {option for parameter in other.params for option in parameter.opts}
     for parameter in context.command.params:
         value = context.params.get(parameter.name)
-        if context.get_parameter_source(parameter.name).name != "COMMANDLINE" or "--output" in parameter.opts:
+        is_output = bool({"--output", "--export", "--raw"} & set(parameter.opts))
+        if context.get_parameter_source(parameter.name).name != "COMMANDLINE" or is_output:
             continue
         values = list(map(str, value)) if isinstance(value, (list, tuple)) else [str(value)]
         if parameter.param_type_name == "argument":
@@ -225,6 +228,33 @@ def shorten_names(files: Sequence[str]) -> list[str]:
     """
     names = [Path(file).name for file in files]
     return names if len(set(names)) == len(names) else list(files)
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """Divide ``NAME=FILE`` into the name and the file. Without a name, or if the whole text is the name of a
+    file, the name is empty.
+
+    >>> split_name("ours=runs/a.jsonl"), split_name("runs/lr=0.1/a.jsonl"), split_name("a.jsonl")
+    (('ours', 'runs/a.jsonl'), ('', 'runs/lr=0.1/a.jsonl'), ('', 'a.jsonl'))
+    """
+    name, equals, file = text.partition("=")
+    is_name = bool(name and equals and file) and not {"/", ":"} & {*name}
+    return (name, file) if is_name and not os.path.exists(text) else ("", text)
+
+
+def name_systems(inputs: Sequence[str]) -> dict[str, str]:
+    """Return the name of each system by its file: the one that the user gave, or the short name of the file.
+
+    Raises:
+        ConfigError: two systems have the same name.
+    """
+    named = {file: name for name, file in map(split_name, inputs)}
+    short = dict(zip(named, shorten_names(list(named)), strict=True))
+    names = {file: name or short[file] for file, name in named.items()}
+    if len(set(names.values())) < len(names):
+        twice, _ = Counter(names.values()).most_common(1)[0]
+        raise ConfigError(f"two systems are named {twice!r}; expected NAME=FILE with different names")
+    return names
 
 
 def describe_shared_lists(n_shared: int, others: Mapping[str, int]) -> str:
@@ -302,27 +332,33 @@ class LazyCommand(NamedTuple):
     summary: str
     """The first paragraph of the command's help, which the help of the program shows."""
     cls: str = ""
-    """The command's class as ``module:name``; empty for the default class."""
+    """The command's class as ``module:name``; empty for that of the group."""
 
 
 class _Commands(UserDict[str, Any]):
     """The commands of a group, by name. A command is imported when it is looked up."""
 
+    def __init__(self, commands: Mapping[str, LazyCommand], command_class: type[GroupedCommand]) -> None:
+        super().__init__(commands)
+        self._class = command_class
+
     def __getitem__(self, name: str) -> Any:
         if isinstance(command := self.data[name], LazyCommand):
-            command = self.data[name] = _make(name, command)
+            command = self.data[name] = _make(name, command, self._class)
         return command
 
 
-def _make(name: str, lazy: LazyCommand) -> Any:
+def _make(name: str, lazy: LazyCommand, command_class: type[GroupedCommand]) -> Any:
     """Make a command as part of a group, because typer makes a command without a group differently."""
     target = _find(lazy.target)
     group = typer.Typer(**PLAIN_HELP, add_completion=False)
     group.callback()(lambda: None)
     if isinstance(target, typer.Typer):
+        for part in target.registered_commands:
+            part.cls = command_class
         group.add_typer(target, name=name)
     else:
-        group.command(name, cls=_find(lazy.cls) if lazy.cls else None)(target)
+        group.command(name, cls=_find(lazy.cls) if lazy.cls else command_class)(target)
     made: Any = typer.main.get_command(group)
     return made.commands[name]
 
@@ -338,10 +374,12 @@ class LazyGroup(PlainGroup):
     lazy: ClassVar[Mapping[str, LazyCommand]]
     removed: ClassVar[Mapping[str, str]] = {}
     """For each command that was removed, by its name, advice on what to use instead."""
+    help_class: ClassVar[type[GroupedCommand]] = GroupedCommand
+    """The class of commands that do not name another; it decides how their help groups options."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.commands = _Commands(self.lazy)  # type: ignore[assignment]  # click only reads it
+        self.commands = _Commands(self.lazy, self.help_class)  # type: ignore[assignment]  # click only reads it
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that a command line names. For a removed command, say what to use instead."""
@@ -376,8 +414,15 @@ def run(app: typer.Typer, program: str, exit_code: Callable[[RescorerError], int
     """Run a program. A ``RescorerError``, or output that cannot be written, becomes one line on standard
     error and an exit code instead of a traceback."""
     replace_closed_streams()
+    install_display(_show_bar)
     with guard_terminals():
         _run(app, program, exit_code)
+
+
+def _show_bar(description: str, unit: str, total: int | None) -> AbstractContextManager[ProgressTask]:
+    from rescorer.terminal.progress import show_bar  # imports tqdm, which short commands do not need
+
+    return show_bar(description, unit, total)
 
 
 def _run(app: typer.Typer, program: str, exit_code: Callable[[RescorerError], int]) -> None:

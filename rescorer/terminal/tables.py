@@ -1,4 +1,4 @@
-"""Print tables and progress bars that remain readable on narrow terminals, and write tables to files.
+"""Print tables that remain readable on narrow terminals, and write tables to files.
 
 Tables are files of Markdown, CSV or LaTeX.
 """
@@ -11,11 +11,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -23,13 +20,11 @@ from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
-from tqdm import tqdm
 
-from rescorer.errors import ConfigError, FormatError
+from rescorer.errors import ConfigError
 from rescorer.escapes import LINE_END, escape_controls, escape_formula, plain_stream
 from rescorer.evaluation.list_errors import MAX_NUMBER_CHARS, format_size
-from rescorer.formats.io.text_io import max_line_bytes, read_byte_chunks, split_lines, write_text
-from rescorer.jobs.files import FileSummary
+from rescorer.formats.io.text_io import write_text
 from rescorer.terminal.options import option
 from rescorer.terminal.program import check_output_path
 
@@ -40,6 +35,8 @@ GAP = 2
 MAX_TEXT_WIDTH = 96
 """Longest line of text in a grid, in characters; longer lines are hard to read."""
 LONG_NUMBER = re.compile(r"(?<![\w.,])([+−-]?)(\d[\d,]*(?:\.\d+)?)(?![\w.])")
+MIN_NAME_WIDTH = 16
+"""Names of rows are broken into lines of at least this many characters if this makes a table fit."""
 MAX_NAME_SHARE = 0.3
 """If a table is too wide and must fold, the largest share of the width that the names of rows may take."""
 
@@ -144,8 +141,9 @@ class FoldingTable:
 
     def _name_width(self, max_width: int) -> int:
         longest = max(map(cell_len, (self._names, *(name for name, _ in self._rows))))
-        if longest + sum(GAP + width for width in self._full_widths()) <= max_width:
-            return longest
+        left = max_width - sum(GAP + width for width in self._full_widths())
+        if min(longest, MIN_NAME_WIDTH) <= left:
+            return min(longest, left)
         return min(longest, max(int(MAX_NAME_SHARE * max_width), 1))
 
     def _full_widths(self) -> list[int]:
@@ -255,6 +253,11 @@ def _escape_latex(cell: str) -> str:
 
 WRITERS: dict[str, Callable[[Sequence[str], Rows], str]] = {".md": to_markdown, ".tex": to_latex}
 """Functions that format tables for people, by the extension of the file's name."""
+NOTES: dict[str, Callable[[Sequence[str]], str]] = {
+    ".md": lambda notes: "".join(f"\n{_escape_markdown(note)}\n" for note in notes),
+    ".tex": lambda notes: "".join(f"% {escape_controls(note)}\n" for note in notes),
+}
+"""Functions that format the lines below a table, by the extension of the file's name."""
 CSV = ".csv"
 
 
@@ -264,8 +267,9 @@ class ExportOptions:
 
     export: Path | None = option(
         None,
-        "Also write the table to a file: Markdown (.md) or LaTeX (.tex, package booktabs), as it is shown, "
-        "or CSV (.csv), in which every number has a column of its own.",
+        "Also write a table for a paper to a file, with systems, error rates, gains and corrected p-values: "
+        "Markdown (.md) or LaTeX (.tex, package booktabs); or CSV (.csv), in which every number has a column "
+        "of its own.",
         metavar="FILE",
     )
     raw: bool = option(
@@ -287,6 +291,7 @@ class ExportOptions:
         headings: Sequence[str],
         rows: Rows,
         records: Sequence[Mapping[str, str | float | None]],
+        notes: Sequence[str] = (),
     ) -> None:
         """Write a table in the format of the file's extension, if there is a file.
 
@@ -294,6 +299,7 @@ class ExportOptions:
             headings, rows: the table with formatted numbers, for Markdown and LaTeX.
             records: the rows with unformatted numbers, for CSV. All have the same keys, which become
                 headings.
+            notes: lines below the table in Markdown, and comments in LaTeX.
 
         Raises:
             FormatError: the file cannot be written.
@@ -305,59 +311,4 @@ class ExportOptions:
             cells = [list(record.values()) for record in records]
             write_text(self.export, to_csv(list(records[0]), cells, is_raw=self.raw))
         else:
-            write_text(self.export, WRITERS[suffix](headings, rows))
-
-
-def count_json_lines(source: str) -> int | None:
-    """Count the lists of a file of JSON lines; return None if the file has another format or a single line.
-
-    This takes a hundredth of the time of rescoring the file, or less, and never holds a line that is longer
-    than a list may be.
-    """
-    path = Path(source)
-    if not path.is_file():
-        return None
-    try:
-        with path.open("rb") as file:
-            lines = split_lines(read_byte_chunks(file), max_line_bytes())
-            first, second = next(lines, None), next(lines, None)
-            if first is None or second is None or not first.startswith(b"{"):
-                return None
-            is_list = b'"format"' not in first
-            rest = chain([second], lines)
-            return sum(line is not None and line.startswith(b"{") for line in rest) + is_list
-    except (OSError, FormatError):  # a damaged file, which the reader reports
-        return None
-
-
-def progress_bar(what: str = "", *, enabled: bool = True, **style: Any) -> tqdm[Any]:
-    """Return a context manager that shows a progress bar on standard error, if that is a terminal.
-
-    Texts that are shown next to it later need ``escape_controls``.
-
-    Args:
-        style: arguments of tqdm, such as ``total`` and ``unit``.
-    """
-    is_shown = enabled and sys.stderr.isatty()
-    return tqdm(desc=escape_controls(what), file=plain_stream(sys.stderr), disable=not is_shown, **style)
-
-
-@contextmanager
-def show_rescoring(
-    enabled: bool, sources: Sequence[str] = ()
-) -> Iterator[Callable[[int, FileSummary], None]]:
-    """Show a progress bar on a terminal (standard error); yield the function to call after each batch.
-
-    Args:
-        sources: the inputs. If all are files of JSON lines, the bar also shows the total number of lists.
-            Without a terminal, they are not read.
-    """
-    counts = list(map(count_json_lines, sources)) if enabled and sys.stderr.isatty() else []
-    total = None if None in counts else sum(filter(None, counts)) or None
-    with progress_bar("rescoring", enabled=enabled, unit=" lists", total=total) as bar:
-
-        def update(n_items: int, summary: FileSummary) -> None:
-            bar.update(n_items)
-            bar.set_postfix_str(f"{summary.words:,} words", refresh=False)
-
-        yield update
+            write_text(self.export, WRITERS[suffix](headings, rows) + NOTES[suffix](notes))

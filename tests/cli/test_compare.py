@@ -116,12 +116,31 @@ def test_first_pass_weights_choose_the_text_of_unordered_lists(run, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["md", "csv", "tex"])
-def test_exports_the_pairs(run, systems, tmp_path, suffix):
+def test_exports_one_table_of_systems_and_gains(run, systems, tmp_path, suffix):
     export = tmp_path / f"pairs.{suffix}"
-    assert run("compare", *systems, "--export", export)[0] == 0
-    text = export.read_text(encoding="utf-8").replace(r"$\rightarrow$", "→").replace("l,b", "l → b")
-    assert "a.jsonl → b.jsonl" in text
-    assert "7.14" in export.read_text(encoding="utf-8")
+    first, second = systems
+    code, out, _ = run("compare", f"base={first}", f"ours={second}", "--export", export)
+    text = export.read_text(encoding="utf-8")
+    assert (code, "A  base" in out, "fewer errors than A" in out) == (0, True, True)
+    rows = [line for line in text.splitlines() if line.removeprefix("| ").startswith(("base", "ours"))]
+    assert "7.14" in rows[-1]
+    assert "3.57" in rows[-1]
+    signature = next(line for line in out.splitlines() if line.startswith("signature: ")).split()[1]
+    assert signature in text.replace("\\|", "|")
+
+
+def test_names_of_systems(run, systems, tmp_path):
+    first, second = systems
+    odd = first.rename(tmp_path / "lr=0.1.jsonl")  # the name of a file, not a file with a name
+    _, out, _ = run("compare", odd, f"ours={second}", "--json")
+    assert [system["name"] for system in json.loads(out)["systems"]] == ["lr=0.1.jsonl", "ours"]
+    code, _, err = run("compare", f"a={odd}", f"a={second}")
+    assert (code, "two systems are named 'a'" in err) == (2, True)
+    code, _, err = run("evaluate", f"a={odd}", "--export", odd)
+    assert (code, "expected a name that ends in" in err) == (2, True)
+    table = (tmp_path / "in.csv").write_bytes(second.read_bytes())
+    code, _, err = run("evaluate", f"a={tmp_path / 'in.csv'}", "--export", tmp_path / "in.csv")
+    assert (code, "would overwrite" in err, table > 0) == (2, True, True)
 
 
 def test_rejects_wrong_options(run, systems, tmp_path):

@@ -10,7 +10,7 @@ from tests.support.list_lines import GOOD, record, write
 
 REPORT_KEYS = {
     "systems", "shared_lists", "other_lists", "references", "rejected", "rejected_lists", "counting", "unit",
-    "normaliser", "verdicts", "notes", "intervals", "oracle_by_depth",
+    "normaliser", "signature", "comparisons", "verdicts", "notes", "intervals", "oracle_by_depth",
 }  # fmt: skip
 
 
@@ -123,6 +123,17 @@ def test_rescore_writes_which_hypotheses_it_dropped(run, bundle, tmp_path):
     first, second = map(json.loads, output.read_text().splitlines())
     assert (first["dropped_ranks"], [h["merged_ranks"] for h in first["hypotheses"]]) == ([1, 3], [[2]])
     assert (second["dropped_ranks"], [h["original_rank"] for h in second["hypotheses"]]) == ([2], [1])
+
+
+def test_rescore_ends_with_the_next_step(run, bundle, tmp_path):
+    source, output = write(tmp_path / "in.jsonl", *GOOD), tmp_path / "out put.jsonl"
+    own = ("rescore", source, "-o", output, "--bundle", bundle)
+    _, _, err = run(*own)
+    *_, last = err.splitlines()
+    assert last.startswith(f"next: rescorer evaluate '{output}' (with --reference FILE, unless ")
+    assert "next:" not in run(*own, "--quiet")[2]
+    assert "next:" not in run(*own, "--json")[2]
+    assert "next:" not in run("rescore", source, "--bundle", bundle)[2]
 
 
 def test_evaluate_counts_like_sclite(run, tmp_path):

@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 
+import fsspec
 import pytest
 
 from rescorer import storage as storage_module
@@ -197,9 +198,21 @@ TOO_SLOW = "the storage fails: it took more than 0.5 s for one answer"
 
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.1])
-@pytest.mark.parametrize("url", ["http://{server}/in.jsonl", "s3://bucket/in.jsonl", "s3://bucket/folder"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://{server}/in.jsonl",
+        "s3://bucket/in.jsonl",
+        "s3://bucket/folder",
+        "gs://bucket/in.jsonl",
+        "gs://bucket/folder",
+    ],
+)
 def test_an_answer_that_never_ends_is_bounded(rescore, bucket, monkeypatch, new_clients, url, pause_s):
     """A body without an end was read into memory until that was full; also one that lists a folder."""
+    if url.startswith("gs:"):
+        pytest.importorskip("gcsfs")
+        monkeypatch.setitem(fsspec.config.conf, "gs", {"token": "anon"})
 
     class Handler(BaseHTTPRequestHandler):
         def do_HEAD(self):
@@ -209,6 +222,11 @@ def test_an_answer_that_never_ends_is_bounded(rescore, bucket, monkeypatch, new_
             self.end_headers()
 
         def do_GET(self):
+            if self.path.startswith("/storage/v1/b/bucket/o/in.jsonl"):
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(b'{"name": "in.jsonl", "bucket": "bucket", "size": "1000000000"}')
+                return
             self.send_response(206 if "in.jsonl" in self.path else 200)
             self.end_headers()
             with suppress(OSError):  # the client has closed the connection
@@ -226,6 +244,7 @@ def test_an_answer_that_never_ends_is_bounded(rescore, bucket, monkeypatch, new_
     server.daemon_threads = True
     address = f"127.0.0.1:{server.server_port}"
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{address}")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{address}")
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

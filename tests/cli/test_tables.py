@@ -23,7 +23,8 @@ STARTER = REPOSITORY / "models" / "starter" / "1"
 WEIGHTED = ("--bundle", STARTER, "--weights", "pocketsphinx")
 TABLE_USERS = {
     "tune", "compare", "inspect", "evaluate", "convert", "measure",
-    "evaluation", "classification", "networks", "bundles", "imports", "ngrams", "vectors", "reranking",
+    "evaluation", "classification", "tagging", "networks", "bundles", "imports", "ngrams", "vectors",
+    "reranking",
 }  # fmt: skip
 """Modules that make tables; rendered below, and in ``cli/test_shards``, ``training/adaptation``,
 ``training/classification`` and ``training/cli/test_vectors``."""
@@ -64,7 +65,8 @@ def narrow(run, monkeypatch):
         code, out, err = run(*arguments, command=command)
         assert code in (0, 1), err
         assert not re.search(r"\d…|…\d", out), out
-        assert max(map(len, out.splitlines())) <= WIDTH, out
+        lines = [line for line in out.splitlines() if not line.startswith("next: ")]  # commands to copy
+        assert max(map(len, lines)) <= WIDTH, out
         words = f" {' '.join(out.split())} "
         assert [cell for cell in cells if f" {cell} " not in words] == [], out
         return len(cells)
@@ -89,7 +91,7 @@ def test_every_module_that_makes_tables_is_tested():
     ("command", "options"),
     [
         ("evaluate", (*WEIGHTED, "--tune", "--groups", r"demo-0(\d)", "--by-group")),
-        ("evaluate", ("{folder}/other.jsonl",)),
+        ("evaluate", ("{folder}/other.jsonl", "--columns", "all", "--sweep", "7:9")),
         ("evaluate", (*WEIGHTED, "--errors", "--alignments")),
         ("explain", WEIGHTED),
         ("explain", ("demo-003", *WEIGHTED, "--merge")),
@@ -102,6 +104,18 @@ def test_every_module_that_makes_tables_is_tested():
 def test_tables_of_lists_fit(narrow, demo, command, options):
     n_cells = narrow(command, demo / "lists.jsonl", *(str(option).format(folder=demo) for option in options))
     assert n_cells >= 10
+
+
+@pytest.mark.slow
+def test_error_rates_are_one_table(run, demo, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    other = f"a system with a name that is long={demo / 'other.jsonl'}"
+    for arguments in ((*WEIGHTED, "--tune"), (other,)):
+        _, out, _ = run("evaluate", demo / "lists.jsonl", *arguments)
+        heads = [line for line in out.splitlines() if line.startswith("system")]
+        assert [re.split(r"  +", head.strip()) for head in heads] == [
+            ["system", "WER %", "interval", "gain", "p", "sub/del/ins"]
+        ]
 
 
 @pytest.mark.slow

@@ -92,10 +92,20 @@ def test_tune_keeps_the_start_unless_forced(run, ngram_bundle, tmp_path):
     report, kept = json.loads(out), json.loads(output.read_text())
     assert (code, report["changed"], report["written"]) == (0, False, "start")
     assert report["reason"].startswith("the start is kept")
-    assert (kept["lm"], kept["empty"], kept["tuned_on"]) == ({"mixture": 0.5}, -2.0, [])
+    assert (kept["name"], kept["lm"], kept["empty"]) == ("start (kept)", {"mixture": 0.5}, -2.0)
+    assert kept["tuned_on"] == []
+    assert report["start_over_first_pass"]["gain"] is not None
+    assert (
+        "nothing shows that the start is good for these models: it was never tuned" in report["start_remark"]
+    )
+    code, out, _ = run("tune", source, *start, "-o", output)
+    first, second, third = out.splitlines()[:3]
+    assert first.startswith("verdict: the start is kept")
+    assert "--force writes the tuned ones" in second
+    assert "start from the first pass, `-w lm:mixture=0`" in third
     code, out, _ = run("tune", source, *start, "-o", output, "--force", "--free", "lm,word")
     assert code == 0
-    assert "the start is not kept, because of --force" in out
+    assert out.startswith("verdict: the start is not kept, because of --force")
     forced = json.loads(output.read_text())
     assert forced["tuned_with"] == {"merge": False, "drop_empty": True}
     assert len(forced["tuned_on"]) == 2

@@ -62,7 +62,7 @@ EXTRA = st.sampled_from([1, "text", None, [1, 2], {"b": [3.5]}, "x" * 3000, [[0.
 def lists(draw: st.DrawFn, name: str) -> list[NBestList]:
     """Lists that a format can hold, with words at the start of the first text."""
     format_ = FORMATS[name]
-    streams = sorted(format_.streams) or ["acoustic"]
+    streams = sorted(format_.streams) or ["acoustic", "first_pass"]
     numbers = st.integers(-200, 100).map(lambda number: number / 4)
     found = []
     for index in range(draw(st.integers(1, 3))):

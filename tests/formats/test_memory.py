@@ -92,6 +92,7 @@ MANY_LINES = {
     "paragraphs": (b"", b"ab\n", b"\na\n"),
     "fairseq": (b"", b"H-1\t-0.5\tab\n", b"H-2\t-0.5\ta\n"),
     "wenet": (b"wav u1\n", b"candidate -1 ab\n", b"wav u2\ncandidate -1 a\n"),
+    "moses": (b"", b"0 ||| ab ||| LM= -1 ||| -1\n", b"1 ||| a ||| LM= -1 ||| -1\n"),
     "table": (b"id\ttext\tscore\n", b"u1\tab\t-1\n", b"u2\ta\t-1\n"),
     "srilm": (b"", b"-1 -2 1 ab\n", b""),
     "nbestlist2": (b"NBestList2.0\n", b"(-1) a ( st: 0 et: 0 g: 0 a: 0 )\n", b""),
@@ -121,7 +122,7 @@ def test_a_list_of_many_lines_is_dropped_and_the_next_one_read(tmp_path, monkeyp
     assert isinstance(items[0], FormatError | InvalidList)
     reason = f"takes more than {LIST_BYTES:,} bytes, with 128 for each line; set {MAX_LINE_VARIABLE}"
     assert reason in str(items[0])
-    next_id = "2" if name in ("paragraphs", "fairseq") else "u2"
+    next_id = "2" if name in ("paragraphs", "fairseq", "moses") else "u2"
     assert [item.id.split()[0] for item in items[1:]] == ([next_id] if end else [])
 
 

@@ -46,6 +46,7 @@ FILES: dict[str, Files] = {
     },
     "manifest": {"u1": '{"audio_filepath": "ID.wav", "text": "a", "beams": [["a", SCORE]]}\n'},
     "nemo": {"u1": "a\tSCORE\nb\t-1\n"},
+    "moses": {"u1": "0 ||| a ||| LM0= SCORE ||| -1\n"},
     "cued": {"u1": "ID SCORE -1 1 <s> a </s>\n"},
     "mikolov": {"u1": "ID a\n"},
     "htk": {"ID.slf": "VERSION=1.0\nN=2 L=1\nI=0 W=!NULL\nI=1 W=a\nJ=0 S=0 E=1 a=SCORE\n"},

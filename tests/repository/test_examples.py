@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -96,6 +98,50 @@ def test_reflection_client_says_that_a_server_has_no_tls(server, tmp_path):
 
 def test_reflection_client_has_help():
     assert "--token" in "\n".join(run_example(EXAMPLES / "reflect.py", "--help"))
+
+
+def test_captions_are_rescored_while_people_speak(server, tmp_path):
+    expected = [
+        "partial  the ship lay at",
+        "final    the ship lay at anchor",
+        "partial  and the sea",
+        "final    and the sea was calm",
+    ]
+    example = EXAMPLES / "stream_captions.py"
+    assert run_example(example, "--server", server) == expected
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"partial": ["the ship lay"]}\n{"final": [["the ship lay", -1.0]]}\n')
+    assert run_example(example, events, "--server", server) == [
+        "partial  the ship lay",
+        "final    the ship lay",
+    ]
+
+
+def test_captions_carry_what_was_said_before():
+    spec = importlib.util.spec_from_file_location("stream_captions", EXAMPLES / "stream_captions.py")
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    sent = []
+
+    class Recording:
+        def rescore(self, nbest, weights, timeout_s):
+            sent.append(nbest)
+            return [SimpleNamespace(best=nbest.hypotheses[-1])]
+
+    list(example.rescore_events(Recording(), example.CONVERSATION * 20))
+    assert [hypothesis.partial for hypothesis in sent[0].hypotheses] == [True, True]
+    assert not sent[1].hypotheses[0].partial
+    assert [utterance.text for utterance in sent[3].previous] == ["the ship lay at anchor"]
+    assert len(sent[-1].previous) == example.MAX_PREVIOUS
+
+
+def test_beams_of_a_ctc_model_are_rescored():
+    pytest.importorskip("pyctcdecode", reason="the package pyctcdecode is not installed")
+    bundle = REPOSITORY / "models" / "starter" / "1"
+    assert run_example(EXAMPLES / "ctc_beams.py", "--bundle", bundle) == [
+        "first pass  the see was calm",
+        "rescored    the sea was calm",
+    ]
 
 
 def test_recognises_speech_and_rescores_its_list_and_lattice(server, tmp_path):

@@ -20,6 +20,7 @@ from packaging.markers import default_environment
 from typer.testing import CliRunner
 
 from rescorer.cli import app as rescorer_app
+from rescorer.cli.help import find_topics
 from rescorer_training.cli import app as training_app
 from tests.conftest import REPOSITORY
 from tools.__main__ import app as tools_app
@@ -128,6 +129,9 @@ def test_the_wheel_has_the_packages_and_nothing_of_tests_or_tools(distributions)
     # What is not Python code but is read at run time.
     assert any(name.startswith("rescorer_training/recipes/") and name.endswith(".toml") for name in names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
+    pages = {path.relative_to(REPOSITORY / "docs") for path in find_topics().values()}
+    installed = {Path(name).relative_to("rescorer/pages") for name in names if name.endswith(".md")}
+    assert pages == {path for path in installed if path.name != "index.md"}
 
 
 @pytest.mark.slow
@@ -136,7 +140,7 @@ def test_the_source_distribution_has_what_the_wheel_is_built_from(distributions)
         names = [member.name.partition("/")[2] for member in source.getmembers()]
     tops = {name.split("/")[0] for name in names}
     assert tops == {
-        "rescorer", "training", "proto", "requirements", "pyproject.toml",
+        "rescorer", "training", "docs", "proto", "requirements", "pyproject.toml",
         "README.md", "LICENSE", "CHANGELOG.md", "PKG-INFO", ".gitignore",
     }  # fmt: skip
     locks = {f"requirements/{path.name}" for path in FOLDER.iterdir()}
@@ -170,6 +174,7 @@ def test_the_wheel_works_in_an_empty_environment(distributions, tmp_path):
     for name, version in COMMANDS.items():
         assert run(programs / name, "--version", cwd=tmp_path) == version
         assert "Usage:" in run(programs / name, "--help", cwd=tmp_path)
+    assert run(programs / "rescorer", "help", "lists", cwd=tmp_path).startswith("# Bring lists")
     with gzip.open(REPOSITORY / "demo" / "lists.jsonl.gz", "rt", encoding="utf-8") as lists:
         (tmp_path / "lists.jsonl").write_text("".join(next(lists) for _ in range(4)))
     bundle = REPOSITORY / "models" / "starter" / "1"

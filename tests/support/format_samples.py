@@ -28,6 +28,7 @@ FILES = {
     "fairseq": "S-3\tx y\nT-3\ta b\nH-3\t-0.5\ta@@ b\nD-3\t-0.5\tab\nP-3\t-0.25 -0.75\n",
     "wenet": "wav u1\ncandidate -1.5 a b\ncandidate -3 b\n",
     "aps": "2\nu1\n-1.500\t2\ta b\n-3.000\t1\tb\n",
+    "moses": "0 ||| a b ||| LM0= -1.5 TM0= -1 -2 ||| -3.5\n0 ||| b ||| LM0= -2 TM0= -1 -2 ||| -4\n",
     "kaldi-text": "u1 a b\nu2\n",
     "ctm": "u1 1 0.5 0.25 a\n",
     "seglst": '[{"session_id": "S05", "speaker": "P03", "start_time": "11.370", "end_time": "12.500", '

@@ -33,6 +33,7 @@ BOMBS = {
     "paragraphs": (b"", b"ab\n", 4 * MB, b""),
     "fairseq": (b"", b"H-1\t-0.5\tab\n", 2 * MB, b""),
     "wenet": (b"wav u1\n", b"candidate -1 ab\n", 2 * MB, b""),
+    "moses": (b"0 ||| ab |||", b" x= 1", 4 * MB, b" ||| -1\n"),
     "table": (b"id\ttext\tscore\n", b"u1\tab\t-1\n", 2 * MB, b""),
     "srilm": (b"", b"-1 -2 1 ab\n", 2 * MB, b""),
     "nbestlist2": (b"NBestList2.0\n(-1)", b" a ( st: 0 et: 0 g: 0 a: 0 )", 2 * MB, b"\n"),

@@ -219,7 +219,7 @@ class ClassifierConfig:
             BundleError: a setting is unknown, missing or out of range.
         """
         expected = [known.name for known in fields(cls)]
-        if {*values, "longest"} != set(expected):  # which was added later
+        if {*values, "longest"} != set(expected):  # files of earlier versions lack "longest"
             raise BundleError(
                 f"not the configuration of a classifier: the settings are {str(sorted(values))[:200]}; "
                 f"expected {', '.join(expected)}"
@@ -571,7 +571,7 @@ def load_prepared(folder: Path) -> LabelledText:
 
 
 def describe_cuts(n_cut: int, n_texts: int, longest: int) -> str:
-    """Return a warning if texts were cut, or nothing."""
+    """Return a warning if texts were cut, or else an empty string."""
     if not n_cut:
         return ""
     return (
@@ -669,8 +669,9 @@ def predict_lines(
     remaining = iter(lines)
     while chunk := list(islice(remaining, LINES_PER_BATCH)):
         sentences = [normaliser.normalise(line) for line in chunk]
-        probs = predict(model, encode_sentences(sentences, [0] * len(sentences), vocabulary, longest))
-        n_lines, n_cut = n_lines + len(chunk), n_cut + sum(len(words) >= longest for words in sentences)
+        text = encode_sentences(sentences, [0] * len(sentences), vocabulary, longest)
+        probs = predict(model, text)
+        n_lines, n_cut = n_lines + len(chunk), n_cut + text.n_truncated
         for words, row in zip(sentences, probs.tolist(), strict=True):
             n_unknown = sum(not vocabulary.is_known(word) for word in words)
             best = labels[int(np.argmax(row))]
@@ -734,17 +735,38 @@ def train(
         "vocabulary": compute_fingerprint(text.vocabulary),
         "split": text.split,
     }
-    monitor = Monitor(inputs.folder, unit="sentences")
-    training_run = TrainingRun(inputs.folder, identity, monitor=monitor)
-    trainer = Trainer(training_run, model, text.vocabulary, options.complete())
-    if run.resume:
-        trainer.resume()
+    trainer = start_trainer(inputs.folder, identity, model, text.vocabulary, options, run, "sentences")
     print_status(describe_run(model, text))
     n_texts = len(text.train.starts) + len(text.validation.starts)
     if cuts := describe_cuts(text.train.n_truncated, n_texts, model.config.longest):
         print_status(cuts)
     trainer.train(text.train, text.validation)
     return write_facts(trainer, inputs, text, network)
+
+
+def start_trainer(
+    folder: Path,
+    identity: Mapping[str, Any],
+    model: Classifier,
+    vocabulary: Vocabulary,
+    options: ClassifierTraining,
+    run: RunOptions,
+    unit: str,
+) -> Trainer:
+    """Make the trainer of a run, at its last checkpoint if the run is resumed.
+
+    Args:
+        identity: plain data that must not change when the run is resumed.
+        unit: what is predicted, for reports: sentences or words.
+
+    Raises:
+        ConfigError: the run does not match the one to resume.
+    """
+    training_run = TrainingRun(folder, identity, monitor=Monitor(folder, unit=unit))
+    trainer = Trainer(training_run, model, vocabulary, options.complete())
+    if run.resume:
+        trainer.resume()
+    return trainer
 
 
 def describe_run(model: Classifier, text: LabelledText) -> str:

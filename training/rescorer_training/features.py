@@ -5,11 +5,12 @@ The vectors of a word's classes are added to its embedding. Classes depend on th
 has the sums as its embedding, and no classes. Parts of speech (tags) are induced by a hidden Markov model of
 the words of sentences (Baum et al. 1970; Merialdo 1994). At the start, each tag is a Brown cluster with a
 small share of all other words. Expectation maximisation then gives words several tags, depending on the tags
-around them.
+around them. Tags of a tagged text are counted instead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,10 +22,11 @@ from torch.nn import functional
 
 from rescorer.errors import ConfigError
 from rescorer.models.contexts import TopicReader
+from rescorer.models.network_files import Vocabulary
 from rescorer.models.neural import NeuralModel, SequenceModel
+from rescorer.progress import track
 from rescorer_training.batches import Sentences, cut_into_batches
 from rescorer_training.classes.brown import find_brown_clusters
-from rescorer_training.progress import track
 
 
 class ClassEmbedding(nn.Embedding):
@@ -234,6 +236,33 @@ def fit_tags(text: Sentences, n_words: int, n_tags: int) -> TagModel:
             model = reestimate([count_tags(model, words) for words in batches])
             task.advance(1)
     return model
+
+
+def count_known_tags(
+    sentences: Iterable[Sequence[tuple[str, str]]], names: Sequence[str], vocabulary: Vocabulary
+) -> TagModel:
+    """Estimate the probabilities of the tags of a tagged text by their counts.
+
+    A word of the vocabulary that the text lacks is taken to have occurred once, with the tags of words that
+    did.
+
+    Args:
+        sentences: words with tags, as language models read them.
+        names: all tags, in the order of their numbers.
+    """
+    n_tags, n_words = len(names), len(vocabulary)
+    numbers = {name: number for number, name in enumerate(names)}
+    start, transitions = np.zeros(n_tags), np.zeros((n_tags, n_tags))
+    words = np.zeros((n_words, n_tags))
+    for sentence in sentences:
+        tags = np.array([numbers[tag] for _, tag in sentence], dtype=np.int64)
+        np.add.at(start, tags[:1], 1)
+        np.add.at(transitions, (tags[:-1], tags[1:]), 1)
+        np.add.at(words, (vocabulary.encode(word for word, _ in sentence), tags), 1)
+    occurrences = words.sum(axis=1)
+    rare = words[occurrences == 1].sum(axis=0) + PRIOR_WORDS
+    words[occurrences == 0] = rare / rare.sum()
+    return reestimate([ExpectedCounts(start, transitions, words, 0.0)])
 
 
 def start_from_clusters(text: Sentences, n_words: int, n_tags: int) -> TagModel:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ from rescorer.evaluation.scored_lists import MeasuredList, order_by_weights
 from rescorer.evaluation.significance import Result, judge_row
 from rescorer.evaluation.statistics import Interval
 from rescorer.evaluation.systems import (
+    TUNED,
     Comparison,
     MixtureScores,
     Row,
@@ -257,7 +259,7 @@ def analyse_file(
     scored = comparison.scored
     problem = data.make_problem(scored, weights) if weights else None
     folds = list(
-        {(*data.list_weights(fold).items(), *fold.mixture.items()): fold for fold in file.held_out}.values()
+        {(*fold.by_option().items(), *fold.mixture.items()): fold for fold in file.held_out}.values()
     )
     depth = file.results.oracle_by_depth
     row = system.row if system.comparison is comparison else comparison.first_pass
@@ -268,7 +270,7 @@ def analyse_file(
         hypotheses=total.hypotheses,
         reference_words=total.system.reference_words,
         weights=weights.name if weights else "",
-        weight_values=data.list_weights(weights) if weights else {},
+        weight_values=weights.by_option() if weights else {},
         curves=data.describe_curves(problem, folds) if problem else (),
         share_curves=data.describe_share_curves(scored, weights, folds, mixture)
         if mixture and weights
@@ -290,6 +292,8 @@ MAX_UTTERANCES = 500
 MAX_GROUPS = 100
 MAX_WORDS = 15
 """Number of rows in each table of words."""
+MAX_MODELS, MAX_MODEL_WORDS = 12, 6
+"""Number of models that are described one by one, and of words that each of them helped, and hurt."""
 MARKS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 """Limits and marks of significance: a row gets the first mark whose limit is above the corrected p-value."""
 
@@ -305,6 +309,8 @@ class ReportedFile:
     """Weights near which the report shows the error rate; None if no bundle scored the file."""
     system: str = ""
     """Name of the system that has these weights, or weights tuned from them."""
+    systems: Mapping[str, Weights] = field(default_factory=dict)
+    """Weights of each system before tuning, by its name."""
     notes: Sequence[str] = ()
     """Sentences with facts about the lists or the weights that readers must know."""
 
@@ -312,6 +318,13 @@ class ReportedFile:
     def held_out(self) -> Sequence[Weights]:
         """Weights that cross-validation tuned for each list; empty without tuning."""
         return self.results.comparison.held_out.get(self.system, ())
+
+    def weights_of(self, row: str) -> Weights | None:
+        """Return the weights of a row by its name: those of a system or, for ``NAME, tuned``, tuned ones."""
+        if row in self.systems:
+            return self.systems[row]
+        tuning = self.results.comparison.tunings.get(row.removesuffix(f", {TUNED}"))
+        return tuning.tuned[0][1] if tuning else None
 
     @property
     def mixture(self) -> MixtureScores | None:
@@ -343,13 +356,14 @@ def collect_files(
         if not number and n_rejected:
             notes.append(f"{n_rejected:,} list{' was' if n_rejected == 1 else 's were'} rejected")
         system, shown = "", None
+        systems: dict[str, Weights] = {}
         if rescorer is not None and weights is not None:
             systems = weights_by_system(rescorer, weights, bool(results.comparison.held_out))
             system, main = list(systems.items())[-1]
             shown = replace(main, name=weights.name)
             if awaits_weight(rescorer, main) and (tuning := results.comparison.tunings.get(system)):
                 shown = replace(tuning.tuned[0][1], name="tuned on these lists")
-        files.append(ReportedFile(results, name, shown, system, notes))
+        files.append(ReportedFile(results, name, shown, system, systems, notes))
     return files
 
 
@@ -418,6 +432,7 @@ def build_report_data(
         ),
         files=tuple(analyse_file(file, main, normalise) for file in files),
         changes=_describe_changes(comparison, main.row, aligner) if main is not baseline else None,
+        models=tuple(_describe_models(files, rows, aligner)),
         groups=_describe_groups(report),
         utterances=describe_utterances(rows, baseline, main, aligner, settings.max_utterances),
     )
@@ -444,7 +459,7 @@ def _name_rows(file: ReportedFile, *, is_only: bool) -> list[NamedRow]:
 
 
 def _describe_row(named: NamedRow) -> data.SystemRow:
-    """Describe a row; its mark is by the p-value that is corrected for the number of systems."""
+    """Describe a row; its mark is by the corrected p-value."""
     row, gain, total = named.row, named.result.gain, named.row.report.total.system
     role: data.Role = "oracle" if row.kind == "oracle" else "system"
     if row is named.comparison.first_pass:
@@ -463,6 +478,7 @@ def _describe_row(named: NamedRow) -> data.SystemRow:
         gain=100.0 * gain.gain if gain and math.isfinite(gain.gain) else None,
         gain_interval=_to_range(gain.interval) if gain else None,
         p_value=gain.p_value if gain and gain.interval.is_finite else None,
+        p_corrected=named.result.p_corrected if named.result.has_p_value else None,
         mark=next((mark for limit, mark in MARKS if named.result.p_corrected < limit), ""),
     )
 
@@ -495,8 +511,8 @@ def describe_bootstrap(unit: str, warning: str) -> str:
     """Describe how intervals and p-values were computed."""
     drawn = "whole groups" if unit == "group" else "utterances"
     sentence = (
-        f"Intervals of 95 % and two-sided p are from a paired bootstrap over {drawn}; marks are corrected "
-        "for the number of rows (Holm)."
+        f"Intervals of 95 % and two-sided p are from a paired bootstrap over {drawn}; p is corrected for the "
+        "number of verdicts or, for a row without a verdict, of rows (Holm)."
     )
     return f"{sentence} {warning[0].upper()}{warning[1:]}." if warning else sentence
 
@@ -517,6 +533,36 @@ def _describe_changes(comparison: Comparison, row: Row, aligner: Aligner) -> dat
             data.Confusion(*pair, before.get(pair, 0), after.get(pair, 0)) for pair in pairs[:MAX_WORDS]
         ),
     )
+
+
+def _describe_models(
+    files: Sequence[ReportedFile], rows: Sequence[NamedRow], aligner: Aligner
+) -> Iterator[data.ModelChanges]:
+    """Describe what each language model changed; of many, the first."""
+    by_name = {file.name: file for file in files}
+    for named in islice((named for named in rows if named.row.kind == "model"), MAX_MODELS):
+        comparison = named.comparison
+        pairs = align_rows(comparison.scored, comparison.first_pass, named.row, aligner)
+        changes = count_changes((item.before, item.after) for item in pairs)
+        before, after = (
+            count_by_list(row, comparison.scored)[0] for row in (comparison.first_pass, named.row)
+        )
+        net = {word: changes.fixed[word] - changes.broken[word] for word in changes.fixed + changes.broken}
+        ordered = sorted((word for word in net if net[word]), key=lambda word: (-net[word], word))
+        helped = [word for word in ordered if net[word] > 0][:MAX_MODEL_WORDS]
+        hurt = [word for word in ordered if net[word] < 0][-MAX_MODEL_WORDS:]
+        weights = by_name[named.file].weights_of(named.row.name)
+        yield data.ModelChanges(
+            system=named.name,
+            weights={name: value for name, value in weights.by_option().items() if value} if weights else {},
+            better=int((after < before).sum()),
+            worse=int((after > before).sum()),
+            fixed=changes.fixed.total(),
+            broken=changes.broken.total(),
+            words=tuple(
+                data.WordChange(word, changes.fixed[word], changes.broken[word]) for word in helped + hurt
+            ),
+        )
 
 
 def _count_by_pair(alignments: Iterable[Alignment]) -> dict[tuple[str, str], int]:

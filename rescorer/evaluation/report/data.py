@@ -46,9 +46,12 @@ class SystemRow:
     """Error rate of the baseline minus error rate of this system, in percentage points."""
     gain_interval: Range | None = None
     p_value: float | None = None
-    """Two-sided p-value of the gain, not corrected for the number of rows."""
+    """Two-sided p-value of the gain, not corrected."""
+    p_corrected: float | None = None
+    """P-value of the gain, corrected as that of the verdict on it or, without such a verdict, for the number
+    of rows. The page shows this one."""
     mark: str = ""
-    """``***``, ``**`` or ``*`` if p < 0.001, 0.01 or 0.05 after correction for the number of rows."""
+    """``***``, ``**`` or ``*`` if the corrected p-value is below 0.001, 0.01 or 0.05."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +186,25 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelChanges:
+    """What one system with language models changed, compared with the baseline."""
+
+    system: str
+    weights: Mapping[str, float]
+    """Its weights other than 0, as in ``FileAnalysis.weight_values``; empty if they are not known."""
+    better: int
+    """Number of utterances with fewer errors."""
+    worse: int
+    """Number of utterances with more errors."""
+    fixed: int
+    """Reference words that are wrong in the baseline and right in the system."""
+    broken: int
+    """Reference words that are right in the baseline and wrong in the system."""
+    words: tuple[WordChange, ...]
+    """The words that it helped most, then those that it hurt most, last."""
+
+
+@dataclass(frozen=True, slots=True)
 class GroupRow:
     """One speaker or other group."""
 
@@ -304,6 +326,8 @@ class ReportData:
     """Sentences about rows that are missing from the table."""
     files: tuple[FileAnalysis, ...] = ()
     changes: Changes | None = None
+    models: tuple[ModelChanges, ...] = ()
+    """One entry per row of a language model, up to ``build.MAX_MODELS``."""
     groups: Groups | None = None
     utterances: Utterances | None = None
 
@@ -334,14 +358,6 @@ GRID_SIZE = 41
 """Number of values of each of the two weights of a surface."""
 MAX_CORNERS = 2000
 """Largest number of corners of a curve; more could not be told apart in a chart."""
-
-
-def list_weights(weights: Weights) -> dict[str, float]:
-    """Return weights by the names of the option ``-w``: ``acoustic``, ``lm:mixture``, ``word``, ``oov``, …"""
-    models = {f"lm:{name}": value for name, value in weights.lm.items()}
-    counts = {"word": weights.word, "oov": weights.oov, "empty": weights.empty}
-    rerankers = {f"{RERANKER}{name}": value for name, value in weights.rerankers.items()}
-    return {**weights.streams, **models, **counts, **rerankers, **weights.components}
 
 
 @dataclass(frozen=True)
@@ -412,7 +428,7 @@ def make_problem(scored: Sequence[MeasuredList], weights: Weights) -> WeightProb
         for name, component in names.items():
             rows[name].append(get_component(item.components, component)[index])
     arrays = {name: np.concatenate(values) for name, values in rows.items()}
-    values = list_weights(weights)
+    values = weights.by_option()
     components = {name: arrays[name] for name in names}
     chosen = {name: values.get(name, 0.0) for name in names}
     offsets = np.arange(len(scored) + 1) * longest
@@ -428,7 +444,7 @@ def describe_curves(problem: WeightProblem, folds: Sequence[Weights]) -> tuple[W
             continue
         curve = problem.error_curve(problem.totals(without=[name]), values, shown)
         corners, errors = _cut(curve, *shown)
-        folds_chose = tuple(list_weights(fold).get(name, 0.0) for fold in folds)
+        folds_chose = tuple(fold.by_option().get(name, 0.0) for fold in folds)
         curves.append(WeightCurve(name, problem.chosen[name], corners, errors, shown, folds_chose))
     return tuple(curves)
 
@@ -478,7 +494,7 @@ def describe_surface(problem: WeightProblem, folds: Sequence[Weights]) -> Surfac
         for value in x
     ]
     errors = np.stack(columns, axis=1)  # (Y, X)
-    chose = (list_weights(fold) for fold in folds)
+    chose = (fold.by_option() for fold in folds)
     return Surface(
         lm,
         word,
@@ -498,7 +514,7 @@ def _find_range(problem: WeightProblem, name: str, folds: Sequence[Weights]) -> 
     unit = SHOWN_UNITS * problem.unit(name)
     if not unit:
         return None
-    values = [problem.chosen[name], *(list_weights(fold).get(name, 0.0) for fold in folds)]
+    values = [problem.chosen[name], *(fold.by_option().get(name, 0.0) for fold in folds)]
     low, high = min(values[0] - unit, *values), max(values[0] + unit, *values)
     margin = FOLD_MARGIN * (high - low)
     low, high = min(low, min(values) - margin), max(high, max(values) + margin)

@@ -154,3 +154,25 @@ def test_a_network_is_trained_with_tags_resumed_and_scored(tmp_path):
     (tmp_path / "run" / "pos_tags.npz").unlink()
     result = train(tmp_path, "--pos-tags", "3", "--epochs", "3", "--resume")
     assert "pos_tags.npz is missing" in str(result.exception)
+
+
+@pytest.mark.slow
+def test_a_network_reads_the_tags_of_a_tagged_text(tmp_path):
+    text = "the cat sat on the mat\na dog ran\nthe dog sat\na cat ran on the mat\n"
+    (tmp_path / "train.txt").write_text(text * 10)
+    (tmp_path / "valid.txt").write_text(text)
+    tagged = "The/D cat/N sat/V on/P the/D mat/N\nthe/D dog/N ran/V ./.\n"
+    (tmp_path / "tagged.txt").write_text(tagged)
+    tags = ("--tags", str(tmp_path / "tagged.txt"))
+    result = train(tmp_path, *tags, "--epochs", "1")
+    assert result.exit_code == 0, result.output
+    assert train(tmp_path, *tags, "--epochs", "2", "--resume").exit_code == 0
+    model, vocabulary = load_model(tmp_path / "run" / "best")
+    assert model.config.pos_tags == 4  # the full stop is no word
+    assert model.tags.words[vocabulary.ids["cat"]].argmax() == 1  # D, N, P, V
+    assert np.isfinite(reference_log_probs(NeuralLanguageModel(model, vocabulary), ("the", "cat"))).all()
+    tags = (*tags, "-o", str(tmp_path / "other"))
+    result = train(tmp_path, *tags, "--pos-tags", "3", "--epochs", "1")
+    assert "give one of them" in str(result.exception)
+    (tmp_path / "tagged.txt").write_text("la/D mer/N\n")
+    assert "0 of 2 words are in the vocabulary" in str(train(tmp_path, *tags, "--epochs", "1").exception)

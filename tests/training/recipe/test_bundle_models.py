@@ -81,6 +81,22 @@ def test_bundles_several_models_and_scores_each(make, tmp_path):
     assert systems["mixture + lodr"].lm == weights.lm
 
 
+def test_says_why_a_perplexity_is_not_that_of_training(make, inputs):
+    """Neither n-gram knows "a" and "ran", but only the second one lacks "zebra"."""
+    (inputs / "zebra.txt").write_text("the cat sat\na zebra ran\n" * 5)
+    models = ("--ngram", "model.arpa", "--ngram", "lodr=other.arpa", "--validation", "zebra.txt")
+    code, out, err = make(*models)
+    assert code == 0, err
+    line = next(line for line in out.splitlines() if line.startswith("lodr: perplexity "))
+    assert "on zebra.txt, because 15 words of the text are unknown to it. Training counts these" in line
+    before, after = (
+        float(word) for word in line.split() if word.replace(".", "").isdecimal() and "." in word
+    )
+    assert before < after
+    assert f"{after:.2f}" in out.splitlines()[2]
+    assert "ngram: perplexity" not in out
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import RenderableType
 
-from rescorer.errors import ConfigError, FormatError
+from rescorer.errors import ConfigError, FormatError, pluralise
 from rescorer.evaluation import list_errors
 from rescorer.models.bundle import Bundle, read_bundle
 from rescorer.terminal.evaluation_options import ReferenceOption, collect_lists, make_list_reader
@@ -511,7 +511,7 @@ def bundle(
         typer.echo(json.dumps(manifest, indent=2, ensure_ascii=False))
         return
     if shares:
-        print_out(make_table(manifest, shares))
+        print_out(make_table(manifest, shares), *explain_unknown_words(manifest))
     for name in units:
         if name not in shares:
             print_out(f"{name}: reads pieces of words, and has no weight until one is tuned")
@@ -527,6 +527,22 @@ def make_table(manifest: dict[str, Any], shares: Mapping[str, float]) -> Folding
         values = [list_errors.format_size(facts["perplexity"][name]) for name in names]
         table.add_row(facts["text"], f"{facts['tokens']:,}", f"{facts['unknown_words']:,}", *values)
     return table
+
+
+def explain_unknown_words(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each model whose perplexity differs from that of its training, because it lacks words
+    of the held-out text: both perplexities, why they differ, and what to do."""
+    facts = manifest["measured"]["validation"]
+    for name, counted in facts.get("unknown_as_one_word", {}).items():
+        both = counted["perplexity"], facts["perplexity"][name]
+        before, after = map(list_errors.format_size, both)
+        unknown = pluralise(counted["unknown_words"], "word of the text is", "words of the text are")
+        yield (
+            f"{name}: perplexity {before} → {after} on {facts['text']}, because {unknown} unknown to it. "
+            "Training counts these as one word, <unk>; here each takes its own share of the probability of "
+            "<unk>, so that models can be compared and mixed. A larger --vocabulary-size in training brings "
+            "the two together"
+        )
 
 
 def tables(

@@ -9,16 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from rescorer.errors import ConfigError
+from rescorer.errors import BundleError, ConfigError
 from rescorer.evaluation.statistics import PairedTest, mcnemar
 from rescorer.formats.io import text_io
 from rescorer.models.bundle import TEXT
+from rescorer.models.network_files import Vocabulary
 from rescorer.terminal.options import expand_options
 from rescorer.terminal.program import PLAIN_HELP
 from rescorer.terminal.tables import print_out
 from rescorer.text import Normaliser
 from rescorer_training import classification
-from rescorer_training.classification import Accuracy, ClassifierOptions, ClassifierTraining
+from rescorer_training.classification import Accuracy, Classifier, ClassifierOptions, ClassifierTraining
 from rescorer_training.cli.options import (
     JsonOption,
     NormaliserOption,
@@ -112,7 +113,7 @@ def _measure(
     paragraphs: bool,
 ) -> dict[str, Accuracy]:
     """Measure the classifier of a run; with ``with_baseline``, also naive Bayes of its training text."""
-    model, vocabulary = classification.load_classifier(resolve_model_folder(run))
+    model, vocabulary = _load(run)
     labels = model.config.labels
     text = classification.read_labelled(by_class, model.config, normaliser, vocabulary, paragraphs=paragraphs)
     measured = {str(run): classification.measure(text, labels, classification.predict(model, text))}
@@ -121,6 +122,15 @@ def _measure(
         baseline = classification.fit_baseline(trained).predict(text)
         measured[NAIVE_BAYES] = classification.measure(text, labels, baseline)
     return measured
+
+
+def _load(run: Path) -> tuple[Classifier, Vocabulary]:
+    """Load the classifier of a run; raise BundleError for a tagger, which predicts no class of a sentence."""
+    folder = resolve_model_folder(run)
+    model, vocabulary = classification.load_classifier(folder)
+    if model.config.pooling == "none":
+        raise BundleError(f"{folder} tags words; give it to rescorer-train tag")
+    return model, vocabulary
 
 
 def _describe(accuracy: Accuracy, test: Any) -> dict[str, Any]:
@@ -187,7 +197,7 @@ def predict_command(
     Example: echo "call me ishmael" | rescorer-train classify predict runs/kinds
     """
     folder = resolve_model_folder(run)
-    model, vocabulary = classification.load_classifier(folder)
+    model, vocabulary = _load(run)
     read = (line for _, line in text_io.read_lines_strict(text))
     lines = join_paragraphs(read) if paragraphs else read
     if not as_json:

@@ -9,10 +9,10 @@ from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
-from typer.core import TyperCommand
 
 from rescorer.errors import ConfigError, pluralise, shorten
 from rescorer.evaluation.list_errors import format_size
+from rescorer.formats.io.text_io import is_stream
 from rescorer.models.network_files import END, UNKNOWN
 from rescorer.models.ngram_files import contains_words
 from rescorer.models.ngrams import NgramModel
@@ -21,6 +21,7 @@ from rescorer.terminal.program import print_results_apart
 from rescorer.terminal.tables import print_out
 from rescorer.text import Normaliser
 from rescorer_training import corpus, pipes
+from rescorer_training.cli.help import TrainingCommand
 from rescorer_training.cli.options import (
     DeviceOption,
     JsonOption,
@@ -28,6 +29,7 @@ from rescorer_training.cli.options import (
     NormaliserOption,
     TextsArgument,
     check_model_output,
+    describe_next_step,
     make_table,
     score_file,
 )
@@ -175,7 +177,7 @@ MAX_MARK_CHARS = 20
 """Longest mark of the text that a message shows."""
 
 
-class NGramCommand(TyperCommand):
+class NGramCommand(TrainingCommand):
     """A command whose option ``--prune`` takes several numbers, ``--prune 0 0 1 1``, as lmplz's does."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -315,6 +317,9 @@ def ngram(
             typer.echo(json.dumps(asdict(summary) | {"validation": facts}))
         else:
             print_summary(summary, measured)
+            if not is_stream(output):
+                name = output.name.partition(".")[0]
+                typer.echo(describe_next_step(name, "--ngram", output, validation), err=True)
 
 
 def parse_cutoffs(text: str) -> tuple[int, ...]:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, FormatError
 from rescorer.models.contexts import TagFilter, TopicReader
-from rescorer.models.network_files import KINDS, WINDOWED_KINDS, NetworkConfig, Vocabulary
+from rescorer.models.network_files import KINDS, MAXIMA, WINDOWED_KINDS, NetworkConfig, Vocabulary
 from rescorer.models.neural import NeuralModel, SequenceModel, load_model
 from rescorer.models.outputs import FullSoftmax
 from rescorer.models.tree_softmax import TreeSoftmax
+from rescorer.text import Normaliser
 from rescorer_training.classes.brown import find_nested_classes
 from rescorer_training.classes.partition import (
     bin_by_frequency,
@@ -24,7 +25,13 @@ from rescorer_training.classes.partition import (
     make_brown_classes,
     make_embedding_classes,
 )
-from rescorer_training.features import add_class_inputs, fit_tags, fit_word_topics, write_sentence_topics
+from rescorer_training.features import (
+    add_class_inputs,
+    count_known_tags,
+    fit_tags,
+    fit_word_topics,
+    write_sentence_topics,
+)
 from rescorer_training.neural import checkpoint, optimisation
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.neural.prepare import (
@@ -35,6 +42,7 @@ from rescorer_training.neural.prepare import (
     reorder,
 )
 from rescorer_training.neural.trees import get_word_vectors, load_or_make_tree
+from rescorer_training.tagged_text import normalise_tagged, read_tagged
 from rescorer_training.vectors.runs import initialise_embedding
 
 CLASS_INPUTS_FILE = "class_inputs.npy"
@@ -77,14 +85,38 @@ def prepare_class_inputs(folder: Path, text: PreparedText, options: NetworkOptio
     np.save(folder / CLASS_INPUTS_FILE, np.concatenate([classes, classes[:1]]))
 
 
-def prepare_tags(folder: Path, text: PreparedText, options: NetworkOptions) -> None:
-    """Induce parts of speech from the text of a prepared run, and write them, if the options ask for them."""
+def prepare_tags(folder: Path, text: PreparedText, options: NetworkOptions, normaliser: Normaliser) -> None:
+    """Write the tags that the network reads, if any: counted in a tagged text, or induced from the run's
+    text.
+
+    Args:
+        normaliser: that of the run, for the words of the tagged text.
+
+    Raises:
+        FormatError: the tagged text is invalid, or has none of the words of the vocabulary.
+    """
     (folder / TAGS_FILE).unlink(missing_ok=True)
-    if options.pos_tags:
+    if options.tags:
+        sentences = list(normalise_tagged(read_tagged(Path(options.tags)), normaliser))
+        names = sorted({tag for sentence in sentences for _, tag in sentence})
+        words = [word for sentence in sentences for word, _ in sentence]
+        n_known = sum(map(text.vocabulary.is_known, words))
+        if not n_known or len(names) > MAXIMA["pos_tags"]:
+            raise FormatError(
+                f"{len(names):,} tags, and {n_known:,} of {len(words):,} words are in the vocabulary; "
+                f"expected 1 to "
+                f"{MAXIMA['pos_tags']:,} tags, and words of the vocabulary",
+                file=options.tags,
+            )
+        print_status(f"{options.tags}: {len(names)} tags; {n_known / len(words):.1%} of its words are known")
+        model = count_known_tags(sentences, names, text.vocabulary)
+    elif options.pos_tags:
         model = fit_tags(text.train, len(text.vocabulary), options.pos_tags)
-        np.savez(
-            folder / TAGS_FILE, start=model.start, transitions=model.transitions, words=model.tags_of_words()
-        )
+    else:
+        return
+    np.savez(
+        folder / TAGS_FILE, start=model.start, transitions=model.transitions, words=model.tags_of_words()
+    )
 
 
 def load_tags(folder: Path, tags: TagFilter) -> None:
@@ -214,13 +246,28 @@ def _check_options(options: NetworkOptions) -> None:
             raise ConfigError("--overlap needs --tree learned; give both")
         if not 0 <= options.overlap < 0.5:
             raise ConfigError(f"overlap is {options.overlap}; expected 0 ≤ overlap < 0.5")
+    if options.tags and options.pos_tags:
+        raise ConfigError("--pos-tags induces tags and --tags reads those of a text; give one of them")
     _check_embedding_options(options)
     parse_depths(options.class_inputs)
     if options.shuffle_topics and not options.topics:
         raise ConfigError("--shuffle-topics needs the topics of --topics; give both")
 
 
-def _check_embedding_options(options: Any) -> None:
+class EmbeddingOptions(Protocol):
+    """What ``NetworkOptions`` and ``ClassifierOptions`` say about given embeddings."""
+
+    @property
+    def embeddings(self) -> str | None: ...
+    @property
+    def freeze_embeddings(self) -> bool | None: ...
+    @property
+    def unknown_rows(self) -> str | None: ...
+    @property
+    def rescale_embeddings(self) -> bool | None: ...
+
+
+def _check_embedding_options(options: EmbeddingOptions) -> None:
     """Raise ConfigError if options for given embeddings are unknown, or if there are no such embeddings."""
     if options.unknown_rows not in (None, "random", "zero"):
         raise ConfigError(f"unknown_rows is {options.unknown_rows!r}; expected random or zero")
@@ -234,11 +281,8 @@ def _check_embedding_options(options: Any) -> None:
             raise ConfigError(f"{name} needs the vectors of --embeddings; give both")
 
 
-def load_embeddings(model: SequenceModel, vocabulary: Vocabulary, options: Any) -> None:
+def load_embeddings(model: SequenceModel, vocabulary: Vocabulary, options: EmbeddingOptions) -> None:
     """Start the embeddings of a network from a file of word vectors, if the options name one.
-
-    Args:
-        options: ``NetworkOptions`` or ``ClassifierOptions``.
 
     Raises:
         ConfigError: options contradict each other.
@@ -357,6 +401,8 @@ def _make_config(
     settings = {name: value for name, value in _given(options).items() if name in known}
     settings.setdefault("output", "classes" if objective == "ml" else "full")
     set_defaults_of_kind(settings)
+    if options.tags:
+        settings["pos_tags"] = 1 if folder is None else _count_tags(folder)
     if settings.get("topics"):
         settings.setdefault("topic_decay", DEFAULT_TOPIC_DECAY)
     return NetworkConfig(
@@ -365,6 +411,15 @@ def _make_config(
         dropout=options.dropout,
         **settings,
     )
+
+
+def _count_tags(folder: Path) -> int:
+    """Return the number of tags that ``prepare_tags`` wrote; 1 if there are none yet, so that it writes "
+    "them."""
+    if not (folder / TAGS_FILE).exists():
+        return 1
+    with np.load(folder / TAGS_FILE, allow_pickle=False) as file:
+        return len(file["start"])
 
 
 def set_defaults_of_kind(settings: dict[str, Any]) -> None:

@@ -224,6 +224,13 @@ class NetworkOptions:
         "Number of parts of speech, induced from the text, that the network reads beside the words: their "
         "probabilities after the words of the sentence so far; default none.",
     )
+    tags: str | None = option(
+        None,
+        "Tagged text whose tags the network reads in place of induced ones: a sentence word/TAG … per "
+        "line, or "
+        "lines of a word and its tag with an empty line after each sentence.",
+        metavar="FILE",
+    )
     topics: int | None = option(
         None,
         "Number of topics (LDA) of the text before each sentence that the network reads beside the words; "

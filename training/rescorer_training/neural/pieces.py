@@ -85,11 +85,12 @@ def check_pieces(options: NetworkOptions, units: str | None = None) -> None:
             options.output not in (None, "full")
             or any((options.tree, options.n_classes, options.class_by, options.softmaxes))
         ),
-        "--backward, --carried, --residual, --topics, --pos-tags, --class-inputs and --embeddings are for "
+        "--backward, --carried, --residual, --topics, --pos-tags, --tags, --class-inputs and --embeddings "
+        "are for "
         "networks over words; leave them out": any(
             (options.backward, options.carried, options.residual, options.topics, options.pos_tags)
         )
-        or bool(options.class_inputs or options.embeddings),
+        or bool(options.class_inputs or options.embeddings or options.tags),
         "--gru-reset of a network over units is after": options.gru_reset not in (None, "after"),
         "--activation of a network over units is tanh or relu": options.activation
         not in (None, "tanh", "relu"),

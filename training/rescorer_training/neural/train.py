@@ -184,6 +184,7 @@ class Trainer:
         n_validations = options.validations_an_epoch
         validate_after = {len(batches) * (i + 1) // n_validations for i in range(n_validations)} - {0}
         saved = time.monotonic()
+        self.monitor.start_epoch(progress.epoch + 1, options.epochs)
         while not self._is_finished():
             if progress.batch in validate_after and not self._is_validated:
                 self._check_losses(loss_limit)
@@ -402,7 +403,7 @@ def prepare_run(
     build.order_by_classes(folder, text, network)
     text = prepare.load_prepared(folder, inputs.longest)
     build.prepare_class_inputs(folder, text, network)
-    build.prepare_tags(folder, text, network)
+    build.prepare_tags(folder, text, network, inputs.normaliser)
     build.prepare_topics(folder, text, network, topics)
     return prepare.load_prepared(folder, inputs.longest)
 

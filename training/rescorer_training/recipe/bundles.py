@@ -523,6 +523,9 @@ def summarise_text(
 ) -> dict[str, Any]:
     """Return token counts and perplexities of one text, for the manifest.
 
+    For models that lack words which another model knows, there are also the numbers of unknown words, and the
+    perplexities in which all unknown words count as one word, as in training.
+
     Args:
         ngram_name: name of the first n-gram, with which the mixture is compared; None without n-grams.
     """
@@ -530,11 +533,17 @@ def summarise_text(
     ngram = measured.models[ngram_name] if ngram_name else None
     first = next(iter(measured.models.values()))
     gain = 100 * (1 - measured.models[MIXTURE].shared / ngram.shared) if ngram else None
+    as_trained = {
+        name: {"perplexity": round(model.counted, 3), "unknown_words": model.n_unknown}
+        for name, model in measured.models.items()
+        if name != MIXTURE and model.counted is not None and round(model.counted, 2) != round(model.shared, 2)
+    }
     return {
         "text": path.name,
         "sentences": measured.n_sentences,
         "tokens": measured.n_tokens,
         "unknown_words": (ngram or first).n_unknown,
         "perplexity": {name: round(model.shared, 3) for name, model in measured.models.items()},
+        **({"unknown_as_one_word": as_trained} if as_trained else {}),
         **({"mixture_below_ngram_percent": round(gain, 2)} if gain is not None else {}),
     }

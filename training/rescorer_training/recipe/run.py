@@ -454,7 +454,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 VOCABULARY_FILE, BUNDLES_FOLDER = "vocabulary.txt", "bundle"
-FOUND_ELSEWHERE = {"start_from", "vectors", "embeddings", "vocabulary"}
+FOUND_ELSEWHERE = {"start_from", "vectors", "embeddings", "vocabulary", "tags"}
 """Saved options of a finished run that may differ: they are paths, or follow from the other options."""
 
 

@@ -107,7 +107,7 @@ class Word2VecOptions:
         )
         _check(
             self.cbow_step is None or self.model == "cbow",
-            f"cbow step {self.cbow_step}: expected none for {self.model}, whose steps are of single words",
+            f"cbow step {self.cbow_step}: {self.model} has no such step; leave it out, or choose cbow",
         )
         for name in ("min_count", "epochs", "block_words"):
             value = getattr(self, name)

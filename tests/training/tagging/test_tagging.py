@@ -1,0 +1,200 @@
+"""Taggers of words: what they learn in each direction, resuming, measuring, and the command."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rescorer.errors import BundleError, ConfigError, FormatError
+from rescorer.models.network_files import Vocabulary
+from rescorer.text import Normaliser
+from rescorer_training.cli import main
+from rescorer_training.features import count_known_tags
+from rescorer_training.tagged_text import TaggedSentence, format_tagged, read_tagged
+from rescorer_training.tagging import (
+    MAX_WORDS,
+    MOST_FREQUENT,
+    TAGGER,
+    Lexicon,
+    TagInputs,
+    load_lexicon,
+    load_tagger,
+    measure,
+    prepare_text,
+)
+
+SMALL = ["--embedding", "8", "--hidden", "8", "--batch-words", "64", "--warmup-steps", "5", "--epochs", "5"]
+
+
+def make_sentences(n_sentences: int, seed: int) -> list[TaggedSentence]:
+    """A letter has the tag Y if an ``a`` follows it, otherwise N: only what comes later decides."""
+    draw = random.Random(seed)
+    sentences = []
+    for _ in range(n_sentences):
+        words = draw.choices("abcd", k=draw.randint(2, 7))
+        after = [*words[1:], ""]
+        sentences.append(TaggedSentence(tuple(words), tuple("NY"[one == "a"] for one in after)))
+    return sentences
+
+
+def write_tagged(file: Path, sentences) -> Path:
+    file.write_text("".join(format_tagged(one.words, one.tags, "words") for one in sentences))
+    return file
+
+
+def call(monkeypatch, *arguments) -> int:
+    """Run ``rescorer-train tag`` and return its exit code."""
+    monkeypatch.setattr("sys.argv", ["rescorer-train", "tag", *map(str, arguments)])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    return exit_.value.code or 0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tag")
+    train = write_tagged(folder / "train.txt", make_sentences(300, 1))
+    write_tagged(folder / "test.txt", make_sentences(40, 2))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, more in (("run", ()), ("forward", ("--forward",))):
+            options = [*SMALL, "--learning-rate", "0.05", "--threads", "1", *more]
+            assert call(patch, "train", train, "-o", folder / name, *options) == 0
+    return folder
+
+
+def test_words_to_come_need_both_directions(folder, monkeypatch, capsys):
+    arguments = ["evaluate", folder / "run", folder / "test.txt", "--against", folder / "forward"]
+    assert call(monkeypatch, *arguments, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == [str(folder / "run"), MOST_FREQUENT, str(folder / "forward")]
+    both, frequent, forward = found.values()
+    assert both["accuracy"] > 0.98
+    assert forward["accuracy"] < 0.9
+    assert frequent["accuracy"] < 0.9
+    assert forward["paired_test"]["p_value"] < 0.01
+    assert both["tags"]["Y"]["f1"] > 0.97
+    assert both["unknown_accuracy"] is None
+    monkeypatch.setenv("COLUMNS", "80")
+    assert call(monkeypatch, *arguments) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_tags_what_is_written_in_both_layouts(folder, tmp_path, monkeypatch, capsys):
+    (tmp_path / "asked.txt").write_text("B A ?!\n\nd\n")
+    assert call(monkeypatch, "predict", folder / "run", tmp_path / "asked.txt") == 0
+    first, empty, last = capsys.readouterr().out.splitlines()
+    assert (first[:8], empty, last) == ("B/Y A/N ", "", "d/N")
+    assert first.split()[2][:3] == "?!/"
+    assert call(monkeypatch, "predict", folder / "run", tmp_path / "asked.txt", "--layout", "columns") == 0
+    assert capsys.readouterr().out.startswith("B\tY\nA\tN\n?!\t")
+    assert call(monkeypatch, "predict", folder / "run", tmp_path / "asked.txt", "--json") == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[2]) == {"words": ["d"], "tags": ["N"]}
+    assert call(monkeypatch, "predict", folder / "run", tmp_path / "asked.txt", "--layout", "x") == 2
+
+
+def test_resumes_a_run_on_the_same_text_only(folder, tmp_path, monkeypatch, capsys):
+    def train(text, *more):
+        options = [*SMALL, "--learning-rate", "0.05", "--threads", "1", *more]
+        return call(monkeypatch, "train", text, "-o", tmp_path / "run", *options)
+
+    assert train(folder / "train.txt", "--epochs", "2") == 0
+    assert train(folder / "train.txt", "--epochs", "3", "--resume") == 0
+    assert json.loads((tmp_path / "run" / "best" / "training.json").read_text())["epochs"] == 3
+    write_tagged(tmp_path / "train.txt", make_sentences(299, 3))
+    assert train(tmp_path / "train.txt", "--epochs", "4", "--resume") == 2
+    assert "texts was" in capsys.readouterr().err
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.lists(st.sampled_from(["a", "b", "zebra", "."]), max_size=9), max_size=6))
+def test_sentences_are_tagged_as_if_alone(folder, sentences):
+    tagger = load_tagger(folder / "run" / "best")
+    together = tagger.predict(sentences)
+    assert together == [tagger.predict([sentence])[0] for sentence in sentences]
+    assert [len(tags) for tags in together] == [len(sentence) for sentence in sentences]
+
+
+def test_long_sentences_are_tagged_in_parts(folder):
+    tagger = load_tagger(folder / "run" / "best")
+    words = random.Random(1).choices("abcd", k=2 * MAX_WORDS + 3)
+    parts = [words[:MAX_WORDS], words[MAX_WORDS : 2 * MAX_WORDS], words[2 * MAX_WORDS :]]
+    (found,) = tagger.predict([words])
+    assert found == [tag for part in tagger.predict(parts) for tag in part]
+
+
+def test_tags_that_a_tagger_does_not_know_are_errors(folder):
+    sentences = [TaggedSentence(("b", "a", "new"), ("Y", "X", "N"))]
+    found = measure(load_tagger(folder / "run" / "best"), sentences, load_lexicon(folder / "run"))[TAGGER]
+    assert found.by_tag()["X"] == {"words": 1.0, "recall": 0.0, "precision": None, "f1": 0.0}
+    assert len(found.unknown.truth) == 1
+    assert found.all.share < 1
+
+
+def test_f1_is_the_harmonic_mean(folder):
+    sentences = read_tagged(folder / "test.txt")
+    found = measure(load_tagger(folder / "forward" / "best"), sentences)[TAGGER]
+    recall, precision, f1 = (found.by_tag()["N"][name] for name in ("recall", "precision", "f1"))
+    assert f1 == pytest.approx(2 * recall * precision / (recall + precision))
+    mean = np.mean([row["f1"] for row in found.by_tag().values()])
+    assert found.macro_f1 == pytest.approx(mean)
+
+
+def test_a_lexicon_gives_rare_words_the_tag_of_words_seen_once():
+    lexicon = Lexicon.count([[("the", "DT"), ("set", "NN"), ("set", "VB"), ("set", "VB"), ("oar", "NN")]])
+    assert lexicon.predict(["the", "set", "whale"]) == ["DT", "VB", "DT"]  # a tie goes to the first name
+
+
+def test_taggers_and_classifiers_are_told_apart(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        "sys.argv", ["rescorer-train", "classify", "predict", str(folder / "run"), str(folder / "test.txt")]
+    )
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "tags words; give it to rescorer-train tag" in capsys.readouterr().err
+    config = json.loads((folder / "run" / "best" / "config.json").read_text()) | {"pooling": "mean"}
+    for file in (folder / "run" / "best").iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BundleError, match="give it to rescorer-train classify"):
+        load_tagger(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "share", "error", "message"),
+    [
+        ("a/N b/N\nc/N\n", 0.1, FormatError, "the only tag is 'N'; expected two or more"),
+        ("a/N b/Y\n", 0.1, FormatError, "the text has a single sentence"),
+        ("a/N b/Y\na/N\n", 1.0, ConfigError, "validation share is 1.0"),
+    ],
+)
+def test_refuses_text_that_nothing_can_be_learnt_from(tmp_path, text, share, error, message):
+    (tmp_path / "text").write_text(text)
+    inputs = TagInputs(tmp_path, [tmp_path / "text"], [], Normaliser(), validation_share=share)
+    with pytest.raises(error, match=message):
+        prepare_text(inputs)
+
+
+def test_known_tags_are_counted():
+    """Relative frequencies, up to the small numbers that smoothing adds."""
+    vocabulary = Vocabulary(("</s>", "<unk>", "the", "sea", "oar", "<s>"))
+    sentences = [
+        [("the", "D"), ("sea", "N")],
+        [("sea", "V"), ("the", "D"), ("sea", "N")],
+        [],
+        [("whale", "N")],
+    ]
+    model = count_known_tags(sentences, ["D", "N", "V"], vocabulary)
+    np.testing.assert_allclose(model.start, [1.1 / 3.3, 1.1 / 3.3, 1.1 / 3.3])
+    np.testing.assert_allclose(model.transitions[0], np.array([0.1, 2.1, 0.1]) / 2.3)
+    by_word = model.tags_of_words()
+    assert by_word[2, 0] > 0.99  # the
+    assert by_word[1, 1] > 0.99  # <unk>, for whale
+    assert by_word[4].argmax() == 1  # oar is as words are that occur once
+    assert not by_word[[0, -1]].any()
+    np.testing.assert_allclose(model.words.sum(axis=0), 1)
