@@ -1,7 +1,9 @@
 """Decode letters of a CTC model with pyctcdecode, and rescore its beams with the models of a bundle.
 
-    pip install pyctcdecode
+    pip install --no-deps pyctcdecode pygtrie
     python examples/ctc_beams.py --bundle models/starter/1
+
+pyctcdecode 0.5 asks for NumPy 1, which ``--no-deps`` leaves out, but runs with NumPy 2.
 
 A CTC model gives the probability of each letter at each moment. Here these are made up, for a sentence in
 which two words sound like others, so that the example needs neither a model nor a sound file. With a model

@@ -401,7 +401,7 @@ class _Generating(Generation):
             return prepared
         nbest = self._component.generator.extend(prepared.nbest, phrases)
         new = tuple(self.normalise(made.text) for made in nbest.hypotheses[len(prepared.words) :])
-        return replace(prepared, nbest=nbest, words=prepared.words + new)
+        return replace(prepared, nbest=nbest, words=(*prepared.words, *new))
 
 
 class Rerankers(Component):

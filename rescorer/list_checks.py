@@ -128,13 +128,16 @@ EXPECTED_TYPES: Mapping[type[Any], Mapping[str, tuple[Any, str]]] = {
 """For each class, its fields that are scored or sent: their types, and the words for these in errors."""
 
 
-def check_lengths(list_id: str, words: Sequence[Words], context: Words, max_words: int = MAX_WORDS) -> None:
-    """Raise InvalidList if a hypothesis or the context has more than ``max_words`` words."""
-    longest = max(map(len, words), default=0)
-    if max(longest, len(context)) <= max_words:
+def check_lengths(list_id: str, lengths: Sequence[int], context: Words, max_words: int = MAX_WORDS) -> None:
+    """Raise InvalidList if a hypothesis or the context has more than ``max_words`` words.
+
+    Args:
+        lengths: number of words of each hypothesis.
+    """
+    if max([*lengths, len(context)]) <= max_words:
         return
-    i = next((i for i, hypothesis_words in enumerate(words) if len(hypothesis_words) > max_words), None)
-    n_words, field = (len(context), "context") if i is None else (len(words[i]), "text")
+    i = next((i for i, length in enumerate(lengths) if length > max_words), None)
+    n_words, field = (len(context), "context") if i is None else (lengths[i], "text")
     setting = " (max_words); punctuation separates words" if max_words < MAX_WORDS else ""
     message = f"at least {n_words:,} words; expected at most {max_words:,}{setting}"
     raise InvalidList(message, list_id=list_id, hypothesis=i, field=field)

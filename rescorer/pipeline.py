@@ -29,6 +29,7 @@ from rescorer.models.network_files import CONFIG_FILE
 from rescorer.models.ngram_files import place_ngram, read_ngram, read_words
 from rescorer.models.ngrams import NgramModel, align_vocabularies
 from rescorer.models.precision import choose_precisions
+from rescorer.progress import track
 from rescorer.ranking import Ranking
 from rescorer.runtime import Phase, pause, phase
 from rescorer.safe_input import Folder
@@ -253,7 +254,9 @@ class Rescorer:
             ConfigError: torch does not have the device, or the dtype is unknown.
         """
         bundle = read_bundle(folder)
-        return cls(bundle, load_bundle_models(bundle, device, dtype, context_cache_bytes), max_batch_words)
+        with track(f"loading {bundle.label}", "models", len(bundle.model_kinds)):
+            models = load_bundle_models(bundle, device, dtype, context_cache_bytes)
+        return cls(bundle, models, max_batch_words)
 
     @property
     def bundle(self) -> Bundle:
@@ -491,14 +494,18 @@ class Rescorer:
     ) -> Iterator[tuple[PreparedList, list[ScoredPart]]]:
         """Score lists batch by batch; yield every list, in order, as soon as all of it is scored."""
         scored, n_scored = list[ScoredPart](), 0
-        for parts in plan(lists, self.max_batch_words, backward=bool(self.bundle.backward)):
-            batch = self._run(Batch(parts, models, encoders))
-            for index, part in enumerate(parts):
-                scored.append(batch.part(index))
-                n_scored += len(part.indices)
-                if n_scored == len(part.prepared.words):
-                    yield part.prepared, scored
-                    scored, n_scored = [], 0
+        sizes = [sum(map(len, each.words)) for each in lists]
+        what = "scoring" if sum(sizes) > self.max_batch_words else ""  # a single batch has no steps to show
+        with track(what, "hypotheses", sum(len(each.words) for each in lists)) as task:
+            for parts in plan(lists, self.max_batch_words, backward=bool(self.bundle.backward)):
+                batch = self._run(Batch(parts, models, encoders))
+                for index, part in enumerate(parts):
+                    scored.append(batch.part(index))
+                    n_scored += len(part.indices)
+                    if n_scored == len(part.prepared.words):
+                        yield part.prepared, scored
+                        scored, n_scored = [], 0
+                task.advance(sum(len(part.indices) for part in parts))
 
     def _run(self, batch: Batch) -> Batch:
         """Score what a batch asks for, until it asks for nothing more."""

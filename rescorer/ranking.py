@@ -207,8 +207,8 @@ def decided_text(ranked: Ranking) -> str:
     if ranked.decision is not None and ranked.decision.kind == "confusion_network":
         if ranked.consensus_position is None:
             return " ".join(word.surface for word in ranked.consensus)
-        return ranked.nbest.hypotheses[ranked.consensus_position].text
-    return ranked.nbest.hypotheses[ranked.order[0]].text
+        return ranked.nbest.texts[ranked.consensus_position]
+    return ranked.nbest.texts[ranked.order[0]]
 
 
 def ranking(

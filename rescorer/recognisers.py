@@ -68,7 +68,11 @@ def from_transformers(
     ]
     if any(part is None for part in parts):
         options = "num_beams=5, num_return_sequences=5, return_dict_in_generate=True, output_scores=True"
-        _refuse("output", output, f"sequences, sequences_scores and beam_indices, as of generate({options})")
+        _refuse(
+            "output",
+            output,
+            f"sequences, sequences_scores and beam_indices, as returned by generate({options})",
+        )
     if not hasattr(decoder, "batch_decode"):
         _refuse("decoder", decoder, "a processor or tokenizer with batch_decode")
     texts = decoder.batch_decode(parts[0], skip_special_tokens=True)
@@ -89,7 +93,7 @@ def from_transformers(
 def _from_ctc_processor(output: Any, ids: Ids) -> list[NBestList]:
     columns = [output.text, output.logit_score, output.lm_score]
     if isinstance(output.text, str) or not all(isinstance(column, list) for column in columns):
-        _refuse("output", output, "several hypotheses, as of batch_decode(logits, n_best=5)")
+        _refuse("output", output, "several hypotheses, as returned by batch_decode(logits, n_best=5)")
     if output.text and isinstance(output.text[0], str):  # of decode(…, n_best=5), which is for one utterance
         columns = [[column] for column in columns]
     beams = [[_ctc_row(*beam) for beam in zip(*parts, strict=True)] for parts in zip(*columns, strict=True)]
@@ -153,7 +157,11 @@ def from_nemo(result: Any, *, ids: Ids = "") -> list[NBestList]:
         found = getattr(element, "n_best_hypotheses", element)
         found = [found] if _is_nemo(found) else found
         if not _is_list_of(found, _is_nemo):
-            _refuse(f"result[{number}]", element, "hypotheses, as of transcribe(…, return_hypotheses=True)")
+            _refuse(
+                f"result[{number}]",
+                element,
+                "hypotheses, as returned by transcribe(…, return_hypotheses=True)",
+            )
         lists.append([_nemo_row(one) for one in _take(found, MAX_HYPOTHESES, f"result[{number}]")])
     return _make_lists(lists, ids)
 

@@ -19,10 +19,11 @@ that only K numbers per hypothesis leave it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, count, pairwise
+from itertools import chain, count, islice, pairwise
+from typing import overload
 
 import numpy as np
 
@@ -195,11 +196,73 @@ class HypothesisTrie:
         return above, lengths
 
 
+class NumberedTexts(Sequence[Words]):
+    """The canonical words of several texts as numbers in one array: a sequence of tuples of words.
+
+    The tuples are made when one is asked for; equal texts share one. A trie is built without them.
+
+    Attributes:
+        numbers: (T,) int64, the words of all texts, one after the other.
+        lengths: (N,) int64, number of words of each text.
+        words: the word of each number.
+    """
+
+    def __init__(self, numbers: np.ndarray, lengths: np.ndarray, words: Mapping[int, str]) -> None:
+        self.numbers, self.lengths, self.words = numbers, lengths, words
+
+    @classmethod
+    def divide(cls, tokens: np.ndarray, n_texts: int, words: Mapping[int, str], end: int) -> NumberedTexts:
+        """Divide the numbers of tokens, (M,) int64, at each ``end``; other negative numbers are left out."""
+        if np.count_nonzero(tokens < 0) > n_texts:
+            tokens = tokens[(tokens >= 0) | (tokens == end)]
+        ends = np.flatnonzero(tokens < 0)
+        lengths = ends - np.arange(n_texts)
+        lengths[1:] -= lengths[:-1].copy()
+        return cls(tokens[tokens >= 0], lengths, words)
+
+    @cached_property
+    def _texts(self) -> tuple[Words, ...]:
+        words = map(self.words.__getitem__, self.numbers.tolist())
+        texts = [tuple(islice(words, length)) for length in self.lengths.tolist()]
+        shared: dict[Words, Words] = {}
+        return tuple(shared.setdefault(text, text) for text in texts)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[Words]:
+        return iter(self._texts)
+
+    @overload
+    def __getitem__(self, index: int) -> Words: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Words]: ...
+    def __getitem__(self, index: int | slice) -> Words | Sequence[Words]:
+        return self._texts[index]
+
+
+def text_lengths(texts: Sequence[Words]) -> np.ndarray:
+    """Return the number of words of each text, (N,) int64."""
+    return texts.lengths if isinstance(texts, NumberedTexts) else _to_array(map(len, texts))
+
+
+def join_texts(parts: Sequence[Sequence[Words]]) -> Sequence[Words]:
+    """Join sequences of texts; the result has numbers if all of them have the same numbers of words."""
+    numbered = [part for part in parts if isinstance(part, NumberedTexts)]
+    if len(numbered) < len(parts) or any(part.words is not numbered[0].words for part in numbered[1:]):
+        return [*chain.from_iterable(parts)]
+    if len(numbered) < 2:
+        return numbered[0] if numbered else ()
+    numbers, lengths = ([getattr(part, name) for part in numbered] for name in ("numbers", "lengths"))
+    return NumberedTexts(np.concatenate(numbers), np.concatenate(lengths), numbered[0].words)
+
+
 def build_trie(
     hypotheses: Sequence[Words],
     contexts: Sequence[Words] | None = None,
     confidences: Sequence[tuple[float, ...]] | None = None,
     flatness: Sequence[float] | None = None,
+    counts: Sequence[int] | None = None,
 ) -> HypothesisTrie:
     """Build the trie of a batch, with one vectorised operation per level.
 
@@ -211,10 +274,13 @@ def build_trie(
             Hypotheses with different confidences have different roots.
         flatness: for each hypothesis, the parameter θ of its neural cache, or 0 for none. Hypotheses with
             different values have different roots.
+        counts: number of hypotheses, one after the other, for which each item of ``contexts``,
+            ``confidences`` and ``flatness`` stands; None: one.
     """
-    contexts = [()] * len(hypotheses) if contexts is None else contexts
-    confidences = [()] * len(hypotheses) if confidences is None else confidences
-    flatness = [0.0] * len(hypotheses) if flatness is None else flatness
+    n_contexts = len(hypotheses if counts is None else counts)
+    contexts = [()] * n_contexts if contexts is None else contexts
+    confidences = [()] * n_contexts if confidences is None else confidences
+    flatness = [0.0] * n_contexts if flatness is None else flatness
     root_of: dict[tuple[Words, tuple[float, ...], float], int] = defaultdict(count().__next__)
     known: dict[tuple[int, int, float], int] = {}
     numbers = []
@@ -225,16 +291,31 @@ def build_trie(
             known[key] = root_of[context, sure, flat]
         numbers.append(known[key])
     roots = np.array(numbers, dtype=np.int64)
-    index: dict[str, int] = defaultdict(count().__next__)
+    roots = roots if counts is None else np.repeat(roots, counts)
+    index: defaultdict[str, int] = defaultdict(count().__next__)
     context_words = [
         _to_array(-1 if word == SENTENCE_END else index[word] for word in context) for context, *_ in root_of
     ]
-    flat_words = _to_array(map(index.__getitem__, chain.from_iterable(hypotheses)))
-    lengths = _to_array(map(len, hypotheses))
+    flat_words, lengths = _index_words(hypotheses, index), text_lengths(hypotheses)
     ended = tuple(np.where(words < 0, len(index), words) for words in context_words)
     trie = _grow_trie(tuple(index), ended, roots, flat_words, lengths)
     _, sures, flats = zip(*root_of, strict=True) if root_of else ((), (), ())
     return replace(trie, confidences=sures, flatness=flats)
+
+
+def _index_words(hypotheses: Sequence[Words], index: defaultdict[str, int]) -> np.ndarray:
+    """Return the index of each word of all hypotheses, (T,) int64; new words get the next indices."""
+    if not isinstance(hypotheses, NumberedTexts) or not len(hypotheses.numbers):
+        return _to_array(map(index.__getitem__, chain.from_iterable(hypotheses)))
+    numbers = hypotheses.numbers
+    places = np.arange(len(numbers))
+    first = np.empty(numbers.max() + 1, dtype=np.int64)
+    first[numbers[::-1]] = places[::-1]  # of equal numbers, the last one written stays
+    distinct = numbers[first[numbers] == places]  # in the order in which they come
+    index_of = first  # its places are not needed any more
+    index_of[distinct] = _to_array(index[hypotheses.words[number]] for number in distinct.tolist())
+    found: np.ndarray = index_of[numbers]
+    return found
 
 
 def _to_array(numbers: Iterable[int]) -> np.ndarray:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, overload
 
 from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, pluralise, quote, shorten
 from rescorer.notebook import Shown, Table, document_fields, format_short, list_names, rename_equal
@@ -118,6 +119,39 @@ class Hypothesis:
     """Origin of a generated hypothesis; None if the recogniser made it."""
 
 
+class PlainHypotheses(Sequence[Hypothesis]):
+    """Hypotheses that have nothing but texts. They equal a tuple of ``Hypothesis``, which is made only when
+    one of them is asked for."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.texts = texts
+
+    @cached_property
+    def _made(self) -> tuple[Hypothesis, ...]:
+        return tuple(map(Hypothesis, self.texts))
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __iter__(self) -> Iterator[Hypothesis]:
+        return iter(self._made)
+
+    @overload
+    def __getitem__(self, index: int) -> Hypothesis: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Hypothesis, ...]: ...
+    def __getitem__(self, index: int | slice) -> Hypothesis | tuple[Hypothesis, ...]:
+        return self._made[index]
+
+    def __eq__(self, other: object) -> bool:
+        return self._made == (other._made if isinstance(other, PlainHypotheses) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._made)
+
+
 @document_fields
 @dataclass(frozen=True, slots=True, repr=False)
 class NBestList(Shown):
@@ -125,7 +159,7 @@ class NBestList(Shown):
 
     id: str
     """Name of the list, which answers and errors repeat. It need not be unique."""
-    hypotheses: tuple[Hypothesis, ...]
+    hypotheses: Sequence[Hypothesis]
     """The candidate transcriptions, best first."""
     streams: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Scores in nats by stream name, one value per hypothesis: ``{"acoustic": (-310.2, -311.9)}``."""
@@ -144,6 +178,18 @@ class NBestList(Shown):
     phrases: tuple[Phrase, ...] = ()
     """Names and phrases that are more likely in this utterance than usual."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is known without a look at each hypothesis that all have nothing but texts."""
+        return isinstance(self.hypotheses, PlainHypotheses)
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """Text of each hypothesis."""
+        if isinstance(self.hypotheses, PlainHypotheses):
+            return self.hypotheses.texts
+        return [hypothesis.text for hypothesis in self.hypotheses]
+
     def _summary(self) -> str:
         count = pluralise(len(self.hypotheses), "hypothesis", "hypotheses")
         first = f" from {quote(self.hypotheses[0].text, MAX_SHOWN_CHARS)}" if self.hypotheses else ""
@@ -151,7 +197,7 @@ class NBestList(Shown):
         return f"{quote(self.id, MAX_SHOWN_CHARS)}, {count}{first}{streams}"
 
     def _table(self) -> Table:
-        texts = [hypothesis.text for hypothesis in self.hypotheses]
+        texts = self.texts
         columns: dict[str, Sequence[Any]] = {"rank": range(1, len(texts) + 1), "text": texts}
         return Table(repr(self), columns | rename_equal(self.streams, columns, "streams"))
 

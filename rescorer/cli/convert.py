@@ -41,7 +41,8 @@ from rescorer.terminal.list_options import (
 )
 from rescorer.terminal.options import BundleOption, DeviceOption, argument, expand_options, option
 from rescorer.terminal.program import PLAIN_HELP, SOME_REJECTED, Rejections, check_not_an_input, warn
-from rescorer.terminal.tables import FoldingTable, make_text_grid, print_out, progress_bar
+from rescorer.terminal.progress import progress_bar
+from rescorer.terminal.tables import FoldingTable, make_text_grid, print_out
 from rescorer.types import NBestList, TextScore
 
 

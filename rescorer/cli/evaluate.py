@@ -33,7 +33,6 @@ from rescorer.evaluation.rate_tables import (
     GROUP_COLUMNS,
     RateTable,
     Signature,
-    describe_correction,
     format_value,
     has_choice,
     parse_columns,
@@ -328,7 +327,8 @@ def print_evaluation(evaluation: Evaluation, by_group: bool, columns: Sequence[s
 def export_rows(evaluation: Evaluation, export: ExportOptions) -> None:
     """Write the table of rows to the file of ``--export``, if it is given."""
     results = {name: result for name, _, result in evaluation.named_results()}
-    paper = tabulate_results(results, evaluation.counting.unit, _describe_drawn(evaluation))
+    drawn, corrected = _describe_drawn(evaluation), evaluation.describe_correction()
+    paper = tabulate_results(results, evaluation.counting.unit, drawn, corrected)
     signature = str(evaluation.signature or "")
     records = [
         {"system": name, "file": part.file, **_to_record(result), "signature": signature}
@@ -358,7 +358,7 @@ def _print_remarks(evaluation: Evaluation) -> None:
     results = [result for _, _, result in evaluation.named_results()]
     gains = ""
     if has_choice(result.row.report.total for result in results):
-        gains = f"; gain: over the first pass; p: two-sided{describe_correction(results)}"
+        gains = f"; gain: over the first pass; p: two-sided{evaluation.describe_correction()}"
     print_out(f"intervals of 95 %: bootstrap of {_describe_drawn(evaluation)}{gains}")
     print_out(f"words are compared by {evaluation.normaliser.settings.describe()}")
     if evaluation.signature:

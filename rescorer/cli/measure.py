@@ -26,7 +26,8 @@ from rescorer.terminal.options import (
     option,
 )
 from rescorer.terminal.program import check_output_path, or_dash
-from rescorer.terminal.tables import FoldingTable, print_out, progress_bar
+from rescorer.terminal.progress import progress_bar
+from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer.types import NBestList
 
 if TYPE_CHECKING:

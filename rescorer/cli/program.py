@@ -98,6 +98,10 @@ COMMANDS = {
         "rescorer.cli.convert:shards",
         "Look at shards of `rescorer rescore --shards`, and join them.",
     ),
+    "doctor": LazyCommand(
+        "rescorer.cli.doctor:doctor",
+        "Show versions, processors and devices, and what is missing here for which feature.",
+    ),
     "help": LazyCommand(
         "rescorer.cli.help:help_command",
         "Print a page of the documentation, or list the pages.",

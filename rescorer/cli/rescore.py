@@ -62,7 +62,7 @@ from rescorer.terminal.options import (
     warn_if_tuned_otherwise,
 )
 from rescorer.terminal.program import SOME_REJECTED, check_not_an_input, print_note, warn
-from rescorer.terminal.tables import progress_bar, show_rescoring
+from rescorer.terminal.progress import progress_bar, show_rescoring
 from rescorer.types import LENGTH, DecisionKind, DecisionRule, ErrorUnit, Weights
 from rescorer.weights import uses_model
 

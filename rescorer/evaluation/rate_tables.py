@@ -242,11 +242,12 @@ def _make_paper(
     return PaperTable(("system", rate, *(("gain", "p") if with_gain else ())), tuple(cells), tuple(notes))
 
 
-def tabulate_results(results: Mapping[str, Result], unit: str, drawn: str) -> PaperTable:
+def tabulate_results(results: Mapping[str, Result], unit: str, drawn: str, corrected: str) -> PaperTable:
     """Make the table of the rows of an evaluation, with gains over the first pass.
 
     Args:
         drawn: what the bootstrap drew, such as ``8 groups``.
+        corrected: a clause that says how p-values were corrected; may be empty.
     """
     totals = [result.row.report.total for result in results.values()]
     rows = [
@@ -259,13 +260,7 @@ def tabulate_results(results: Mapping[str, Result], unit: str, drawn: str) -> Pa
         )
         for name, result in results.items()
     ]
-    return _make_paper(rows, unit, "the first pass", drawn, describe_correction(results.values()))
-
-
-def describe_correction(results: Iterable[Result]) -> str:
-    """Say in a clause for how many gains p-values were corrected; empty for a single gain."""
-    n_gains = sum(result.gain is not None for result in results)
-    return f", corrected for {n_gains} rows (Holm)" if n_gains > 1 else ""
+    return _make_paper(rows, unit, "the first pass", drawn, corrected)
 
 
 def tabulate_pairs(comparison: PairwiseComparison, unit: str) -> PaperTable:

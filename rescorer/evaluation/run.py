@@ -46,6 +46,7 @@ from rescorer.evaluation.significance import (
     find_groups,
     find_verdicts,
     judge_rows,
+    share_p_values,
 )
 from rescorer.evaluation.statistics import bootstrap, correct_holm, units_needed
 from rescorer.evaluation.systems import (
@@ -228,7 +229,12 @@ class Evaluation:
             ]
         corrected = correct_verdicts([part.verdicts for part in parts])
         self.parts = [
-            replace(part, verdicts=verdicts) for part, verdicts in zip(parts, corrected, strict=True)
+            replace(
+                part,
+                verdicts=verdicts,
+                results=share_p_values(part.results, verdicts, part.comparison.first_pass.name),
+            )
+            for part, verdicts in zip(parts, corrected, strict=True)
         ]
 
     @property
@@ -260,6 +266,20 @@ class Evaluation:
         for part in self.parts:
             for result in part.results:
                 yield self.row_name(part, result.row, full=full), part, result
+
+    def describe_correction(self) -> str:
+        """Say in a clause for how many gains the p-values of rows are corrected; empty for a single gain."""
+        n_gains = sum(result.gain is not None for _, _, result in self.named_results())
+        has_verdicts = any(
+            verdict.baseline == part.comparison.first_pass.name
+            for part in self.parts
+            for verdict in part.verdicts
+        )
+        if n_gains < 2:
+            return ""
+        if not has_verdicts:
+            return f", corrected for {n_gains} rows (Holm)"
+        return f", corrected as the verdict or, without one, for {n_gains} rows (Holm)"
 
     def compare_files(self) -> list[Difference]:
         """Compare the error rate of each later file with that of the first, on the lists that all have.

@@ -37,6 +37,7 @@ from rescorer.list_checks import join_words, normalise_previous
 from rescorer.models.bundle import PHRASES, WEIGHTS, Bundle, BundleSource, read_bundle
 from rescorer.models.language_model import LanguageModel
 from rescorer.pipeline import Encoders, Rescorer, TrieScorer, find_encoders, load_bundle_models
+from rescorer.progress import track
 from rescorer.ranking import Ranking, posteriors
 from rescorer.runtime import user_cache_folder
 from rescorer.scoring.options import RescoreOptions
@@ -167,7 +168,8 @@ class _LazyModels(Mapping[str, LanguageModel]):
 
     @cached_property
     def _models(self) -> dict[str, LanguageModel]:
-        return load_bundle_models(self._bundle, self._device)
+        with track(f"loading {self._bundle.label}", "models", len(self)):
+            return load_bundle_models(self._bundle, self._device)
 
     def __getitem__(self, name: str) -> LanguageModel:
         return self._models[name]

@@ -99,7 +99,8 @@ class Result:
     """Gain over the first pass; None for the first pass itself, and for the oracle, which knows the
     references."""
     p_corrected: float = 1.0
-    """P-value of the gain, corrected for the number of systems (Holm)."""
+    """P-value of the gain, corrected as in the verdict on it or, without such a verdict, for the number of
+    systems (Holm)."""
 
     @property
     def has_p_value(self) -> bool:
@@ -225,6 +226,23 @@ def correct_verdicts(verdicts: Sequence[Sequence[SystemVerdict]]) -> list[list[S
     return [
         [replace(verdict, p_corrected=next(corrected), n_verdicts=n_verdicts) for verdict in of_file]
         for of_file in verdicts
+    ]
+
+
+def share_p_values(
+    results: Sequence[Result], verdicts: Sequence[SystemVerdict], first_pass: str
+) -> list[Result]:
+    """Give each row the corrected p-value of its verdict, where that is about the same gain: over the first
+    pass.
+
+    Args:
+        verdicts: corrected verdicts on some of the rows.
+        first_pass: name of the row of the first pass.
+    """
+    shared = {verdict.system: verdict for verdict in verdicts if verdict.baseline == first_pass}
+    return [
+        replace(result, p_corrected=shared[result.row.name].p_value) if result.row.name in shared else result
+        for result in results
     ]
 
 

@@ -58,6 +58,7 @@ from rescorer.evaluation.weight_search import (
     TuningProblem,
     find_step_bounds,
 )
+from rescorer.progress import ProgressTask, track
 from rescorer.ranking import posteriors
 from rescorer.runtime import count_cpus
 from rescorer.trie import Words
@@ -143,7 +144,12 @@ class CrossValidation:
     """(L,) int64, errors of each list under the weights of the start."""
 
 
-def choose_method(problem: TuningProblem, folds: Folds, methods: Sequence[Method] = METHODS) -> Method:
+def choose_method(
+    problem: TuningProblem,
+    folds: Folds,
+    methods: Sequence[Method] = METHODS,
+    task: ProgressTask | None = None,
+) -> Method:
     """Choose the most cautious method that is, within chance, as good as the best one on held-out folds.
 
     This is the one-standard-error rule (Breiman et al., 1984). A method with fewer errors than a more
@@ -152,6 +158,7 @@ def choose_method(problem: TuningProblem, folds: Folds, methods: Sequence[Method
 
     Args:
         methods: methods to choose from, the most cautious one first.
+        task: progress that advances by one for each fold.
     """
     if folds.n_folds < 2:
         return methods[0]
@@ -162,6 +169,8 @@ def choose_method(problem: TuningProblem, folds: Folds, methods: Sequence[Method
         if len(tuning):
             fitter, judged = Fitter(problem.select(tuning)), problem.select(held_out)
             errors[:, held_out] = [fitter.fit(method).list_errors(judged) for method in methods]
+        if task is not None:
+            task.advance()
 
     _map(count, range(folds.n_folds), problem)
     return methods[choose_cautious(errors, folds.unit)]
@@ -207,9 +216,12 @@ def cross_validate_problem(problem: TuningProblem, folds: Folds) -> CrossValidat
             )
         part = problem.select(tuning)
         method = choose_method(part, folds.subdivide(tuning))
-        return FoldResult(held_out, method, Fitter(part).fit(method))
+        result = FoldResult(held_out, method, Fitter(part).fit(method))
+        task.advance()
+        return result
 
-    results = _map(hold_out, range(folds.n_folds), problem)
+    with track("judging on held-out lists", "folds", folds.n_folds) as task:
+        results = _map(hold_out, range(folds.n_folds), problem)
     errors = np.zeros(problem.n_lists, dtype=np.int64)
     for result in results:
         errors[result.lists] = result.solution.list_errors(problem.select(result.lists))
@@ -218,7 +230,9 @@ def cross_validate_problem(problem: TuningProblem, folds: Folds) -> CrossValidat
 
 def fit_all(problem: TuningProblem, folds: Folds) -> tuple[Method, Solution]:
     """Choose a method by cross-validation, and fit weights on all lists."""
-    method = choose_method(problem, folds.subdivide(np.arange(problem.n_lists)))
+    inner = folds.subdivide(np.arange(problem.n_lists))
+    with track("tuning", "folds", inner.n_folds) as task:
+        method = choose_method(problem, inner, task=task)
     return method, Fitter(problem).fit(method)
 
 

@@ -215,7 +215,7 @@ def _format_features(nbest: NBestList) -> list[str]:
             groups.append((name, [name]))
     columns = [f"{feature if len(parts) > 1 else parts[0]}=" for feature, parts in groups]
     features = []
-    for index in range(len(nbest.hypotheses)):
-        values = (" ".join(repr(nbest.streams[name][index]) for name in parts) for _, parts in groups)
+    for hypothesis in range(len(nbest.hypotheses)):
+        values = (" ".join(repr(nbest.streams[name][hypothesis]) for name in parts) for _, parts in groups)
         features.append(" ".join(f"{column} {value}" for column, value in zip(columns, values, strict=True)))
     return features

@@ -11,7 +11,7 @@ import json
 import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
@@ -89,7 +89,7 @@ class FileSummary:
     """Number of lists that are too long for a language model, whose scores are then 0."""
 
     def __add__(self, other: FileSummary) -> FileSummary:
-        return FileSummary(*map(int.__add__, astuple(self), astuple(other)))
+        return FileSummary(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
     def to_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -298,7 +298,8 @@ def count_words(item: NBestList | InputError) -> int:
     """Estimate the number of words and sentence ends in the hypotheses of a list; 0 for an error."""
     if isinstance(item, InputError):
         return 0
-    return sum(hypothesis.text.count(" ") + 2 for hypothesis in item.hypotheses)
+    texts = item.texts
+    return " ".join(texts).count(" ") + len(texts) + bool(texts)
 
 
 def format_reject(error: InputError, item: NBestList | InputError) -> str:

@@ -15,7 +15,7 @@ import os
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from multiprocessing import get_context
@@ -30,7 +30,7 @@ from rescorer.errors import RescorerError, ScoringError
 from rescorer.jobs.files import Batch, BatchRescorer, BatchResults, LocalRescorer, select_lists
 from rescorer.runtime import count_cpus, keep_freed_memory, use_threads
 from rescorer.signals import hold_stops, obey_only_sigterm, shield_children
-from rescorer.types import Hypothesis, NBestList
+from rescorer.types import Hypothesis, NBestList, PlainHypotheses
 
 END_S = 10
 """Seconds that processes without a task may take to end."""
@@ -318,7 +318,7 @@ class PackedList(NamedTuple):
     """A list whose hypotheses are stored as columns, which are ten times as fast to pickle as objects."""
 
     id: str
-    texts: list[str]
+    texts: Sequence[str]
     fields: list[Mapping[str, Any]]
     """Fields of each hypothesis; empty if no hypothesis has any."""
     partial: list[bool]
@@ -335,11 +335,12 @@ class _PackedBatch(NamedTuple):
 
 def pack(nbest: NBestList) -> PackedList:
     """Convert a list to columns, to send it to another process."""
-    client_fields = [hypothesis.fields for hypothesis in nbest.hypotheses]
-    partial = [hypothesis.partial for hypothesis in nbest.hypotheses]
+    hypotheses = () if nbest.is_plain else nbest.hypotheses
+    client_fields = [hypothesis.fields for hypothesis in hypotheses]
+    partial = [hypothesis.partial for hypothesis in hypotheses]
     return PackedList(
         nbest.id,
-        [hypothesis.text for hypothesis in nbest.hypotheses],
+        nbest.texts,
         client_fields if any(client_fields) else [],
         partial if any(partial) else [],
         tuple(getattr(nbest, item.name) for item in fields(NBestList)[2:]),
@@ -349,5 +350,7 @@ def pack(nbest: NBestList) -> PackedList:
 def unpack(packed: PackedList) -> NBestList:
     """Restore a list from its packed form."""
     n = len(packed.texts)
+    if not packed.fields and not packed.partial:
+        return NBestList(packed.id, PlainHypotheses(packed.texts), *packed.list_attributes)
     columns = packed.texts, packed.fields or [{}] * n, packed.partial or [False] * n
     return NBestList(packed.id, tuple(map(Hypothesis, *columns)), *packed.list_attributes)

@@ -25,7 +25,7 @@ import numpy as np
 from rescorer.models.language_model import mix_scores
 from rescorer.runtime import Phase, phase
 from rescorer.scoring.components import Asked, BoundOptions, EdgeScoresByModel, PreparedList, find_by_name
-from rescorer.trie import HypothesisTrie, Words, build_trie
+from rescorer.trie import HypothesisTrie, Words, build_trie, join_texts, text_lengths
 from rescorer.types import TextScore
 from rescorer.weights import MIXTURE
 
@@ -58,6 +58,19 @@ class Part(NamedTuple):
     prepared: PreparedList
     indices: Sequence[int]  # indices of the hypotheses in the list
     cost: int  # upper bound of the number of tokens to score; see ``BatchPlan.cost``
+
+    @property
+    def partial(self) -> Sequence[bool]:
+        """Whether each of these hypotheses is scored without the end of the sentence."""
+        nbest = self.prepared.nbest
+        is_plain, hypotheses = nbest.is_plain, nbest.hypotheses
+        return [False] * len(self.indices) if is_plain else [hypotheses[i].partial for i in self.indices]
+
+    @property
+    def words(self) -> Sequence[Words]:
+        """Canonical words of these hypotheses."""
+        words = self.prepared.words
+        return words if self.indices == range(len(words)) else [words[i] for i in self.indices]
 
 
 class Batch:
@@ -93,16 +106,14 @@ class Batch:
     @cached_property
     def trie(self) -> HypothesisTrie:
         """The trie of all hypotheses, in canonical words."""
-        words, lists = [], []
-        for part in self.parts:
-            words += [part.prepared.words[i] for i in part.indices]
-            lists += [part.prepared] * len(part.indices)
+        lists = [part.prepared for part in self.parts]
         with phase(Phase.TRIE):
             return build_trie(
-                words,
+                join_texts([part.words for part in self.parts]),
                 [prepared.history for prepared in lists],
                 [prepared.confidences for prepared in lists],
                 [prepared.flatness for prepared in lists],
+                [len(part.indices) for part in self.parts],
             )
 
     @cached_property
@@ -118,8 +129,7 @@ class Batch:
     @cached_property
     def partial(self) -> np.ndarray:
         """(H,) bool, true for hypotheses that are scored without the end of the sentence."""
-        hypotheses = (part.prepared.nbest.hypotheses[i] for part in self.parts for i in part.indices)
-        return np.fromiter((hypothesis.partial for hypothesis in hypotheses), dtype=bool)
+        return np.fromiter(chain.from_iterable(part.partial for part in self.parts), dtype=bool)
 
     @property
     def tokens_asked(self) -> int:
@@ -245,9 +255,15 @@ def plan(lists: Sequence[PreparedList], max_words: int, *, backward: bool = Fals
 
     A list with more words is divided by ``plan_batches``; a hypothesis with more words is a batch by itself.
     """
-    costs = [_cost(each.words, [each.history] * len(each.words)) + each.n_units for each in lists]
-    if sum(costs) > max_words:  # only then is the slower count worth its time: shared words count once
-        costs = [count_distinct(each.words, each.history, backward=backward) + each.n_units for each in lists]
+    costs = [count_tokens(each) + each.n_units for each in lists]
+    surplus = sum(costs) - max_words
+    for index, each in enumerate(lists):
+        if surplus <= 0:
+            break
+        # A slower count, in which shared words count once: of a few lists if these are to be one batch.
+        distinct = count_distinct(each.words, each.history, backward=backward) + each.n_units
+        surplus -= costs[index] - distinct
+        costs[index] = distinct
     batch, total = list[Part](), 0
     for prepared, cost in zip(lists, costs, strict=True):
         if not prepared.words:
@@ -277,6 +293,11 @@ def split(prepared: PreparedList, max_words: int, *, backward: bool = False) -> 
         max_words = max(1, max_words * n_words // (n_words + prepared.n_units))
     for indices, cost in plan_batches(prepared.words, histories, max_words, backward=backward):
         yield Part(prepared, indices, cost + asked * len(indices) // n)
+
+
+def count_tokens(prepared: PreparedList) -> int:
+    """Count the words of a list, the ends of its sentences and the words of its context."""
+    return int(prepared.word_counts.sum()) + len(prepared.words) + len(prepared.history)
 
 
 class BatchPlan(NamedTuple):
@@ -357,4 +378,4 @@ def _cost(words: Sequence[Words], contexts: Sequence[Words]) -> int:
     """Count the words to score in one batch; a context shared by adjacent hypotheses counts once."""
     pairs = zip([None, *contexts], contexts, strict=False)
     context_words = sum(len(context) for previous, context in pairs if context is not previous)
-    return sum(map(len, words)) + len(words) + context_words
+    return int(text_lengths(words).sum()) + len(words) + context_words

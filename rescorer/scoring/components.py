@@ -19,8 +19,8 @@ from rescorer.list_checks import SpokenWords, check_lengths, join_history, norma
 from rescorer.models.bundle import Bundle
 from rescorer.models.language_model import mix_scores
 from rescorer.scoring.options import RescoreOptions
-from rescorer.trie import EdgeScores, Words
-from rescorer.types import DecisionRule, NBestList, Weights
+from rescorer.trie import EdgeScores, Words, text_lengths
+from rescorer.types import DecisionRule, NBestList, PlainHypotheses, Weights
 from rescorer.units.tokens import NO_WORD_STARTS, UNREADABLE, UnitCounter, WordDivider, read_divider
 from rescorer.weights import EMPTY, MIXTURE, OOV, WORDS
 
@@ -89,8 +89,9 @@ class PreparedList:
     """A list that was checked and normalised, ready to be scored."""
 
     nbest: NBestList
-    words: tuple[Words, ...]
-    """Canonical words of each hypothesis, as models read them; equal texts share one object."""
+    words: Sequence[Words]
+    """Canonical words of each hypothesis, as models read them; equal texts share one object. They may be
+    ``NumberedTexts``, of which a trie is built fast."""
     context: Words
     """Words before the hypotheses in the same sentence."""
     options: BoundOptions
@@ -119,9 +120,14 @@ class PreparedList:
     word_models: frozenset[str] = frozenset()
     """Names of the models in pieces of words of which the list needs probabilities of words, besides those
     that its mixture needs."""
-    compared: tuple[Words, ...] = ()
+    compared: Sequence[Words] = ()
     """Words of each hypothesis by which merging and decision rules compare it with others. See
     ``ListRanker.text_normaliser``. Empty if the options compare no hypotheses."""
+
+    @property
+    def word_counts(self) -> np.ndarray:
+        """(H,) int64, number of canonical words of each hypothesis."""
+        return text_lengths(self.words)
 
     def without_previous(self) -> PreparedList:
         """This list without its previous utterances."""
@@ -234,7 +240,8 @@ class Component:
         """Whether a list itself asks for the component. This matters only if its request does not."""
         if self.asked_by is None:
             return False
-        last = nbest.hypotheses[-1] if nbest.hypotheses else None
+        is_plain = isinstance(nbest.hypotheses, PlainHypotheses)
+        last = nbest.hypotheses[-1] if nbest.hypotheses and not is_plain else None
         return any(getattr(nbest, name) for name in self.asked_by.lists) or any(
             getattr(last, name, None) for name in self.asked_by.hypotheses
         )
@@ -389,7 +396,7 @@ class LanguageModels(Component):
                 tuple(split_text(one.text) for one in nbest.hypotheses),
                 split_text(nbest.context),
             )
-            check_lengths(nbest.id, surfaces, context)
+            check_lengths(nbest.id, [*map(len, surfaces)], context)
             is_read = not bundle.surface.isdisjoint(bundle.reads_previous)
             said = normalise_previous(nbest.previous, split_text) if is_read else ()
             history = join_history((one.words for one in said), context)
@@ -541,8 +548,7 @@ class WordCount(Component):
     columns = (WORDS, EMPTY)
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
-        words = scored.prepared.words
-        columns[WORDS] = np.fromiter(map(len, words), np.float64, len(words))
+        columns[WORDS] = scored.prepared.word_counts.astype(np.float64)
 
     def column_names(self, outline: Outline) -> Iterable[str]:
         return (WORDS,)

@@ -7,9 +7,10 @@ starts quickly and stays small.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -40,11 +41,14 @@ from rescorer.scoring.components import (
     weighted_columns,
 )
 from rescorer.scoring.options import RescoreOptions, Weighting
-from rescorer.trie import Words
+from rescorer.text import END_NUMBER, KnownTokens
+from rescorer.trie import NumberedTexts, Words, text_lengths
 from rescorer.types import LENGTH, Calibration, NBestList, Weights, WordConfidence
 from rescorer.weights import check_weights, totals, uses_model
 
 Kind = TypeVar("Kind", bound=Component)
+TEXTS_AT_ONCE = 256
+"""Number of texts whose words are looked up between two pauses."""
 
 
 def only_name_message(name: str, known: Collection[str]) -> str:
@@ -172,13 +176,13 @@ class ListRanker:
         with phase(Phase.TEXT):
             check_list(nbest, options.weights, self._reserved_names)
             try:
-                words = self.normalise_texts([one.text for one in nbest.hypotheses], max_words)
+                words = self.normalise_texts(nbest.texts, max_words)
             except (AttributeError, TypeError):
                 if error := find_wrong_hypothesis(nbest):
                     raise error from None
                 raise
             context = self._normalise(nbest.context, max_words + 1)
-            check_lengths(nbest.id, words, context, max_words)
+            check_lengths(nbest.id, text_lengths(words).tolist(), context, max_words)
             history, spoken = context, tuple[SpokenWords, ...]()
             if nbest.previous:
                 spoken = normalise_previous(nbest.previous, self._normalise)
@@ -194,10 +198,10 @@ class ListRanker:
                 prepared = component.prepare(prepared)
             if options.compares_texts:
                 prepared = replace(prepared, compared=self._compared(prepared, max_words))
-                check_lengths(nbest.id, prepared.compared, context, max_words)
+                check_lengths(nbest.id, text_lengths(prepared.compared).tolist(), context, max_words)
         return prepared
 
-    def _compared(self, prepared: PreparedList, max_words: int = MAX_WORDS) -> tuple[Words, ...]:
+    def _compared(self, prepared: PreparedList, max_words: int = MAX_WORDS) -> Sequence[Words]:
         """Return the words by which each hypothesis is compared with others; see ``normalise_texts``."""
         if prepared.compared:
             return prepared.compared
@@ -218,23 +222,50 @@ class ListRanker:
             InvalidList: a text, or the context, is too long.
         """
         with phase(Phase.TEXT):
-            words = self.normalise_texts([hypothesis.text for hypothesis in nbest.hypotheses], max_words)
+            words = self.normalise_texts(nbest.texts, max_words)
             context = self._normalise(nbest.context, max_words + 1)
-            check_lengths(nbest.id, words, context, max_words)
+            check_lengths(nbest.id, text_lengths(words).tolist(), context, max_words)
             of_words = self.bundle.open_vocabulary - self.bundle.whole
             prepared = PreparedList(nbest, words, context, options, (), history=context, word_models=of_words)
             return self.component(LanguageModels).prepare(prepared)
 
-    def normalise_texts(self, texts: Sequence[str], max_words: int = MAX_WORDS) -> tuple[Words, ...]:
-        """Return the canonical words of each text; equal texts are normalised once and share their words.
+    def normalise_texts(self, texts: Sequence[str], max_words: int = MAX_WORDS) -> Sequence[Words]:
+        """Return the canonical words of each text; equal texts share their words.
 
-        Of a text with more than ``max_words`` words, only the first ones are returned, and one more.
+        Of a text with more than ``max_words`` words, only the first ones are returned, and one more, unless
+        all tokens are known.
         """
+        known = self.bundle.normaliser.known
+        try:
+            tokens = np.concatenate([*self._look_up(known, texts)])
+        except KeyError:  # a token that is new, or not one word
+            return self._number(self._normalise_each(texts, max_words))
+        return NumberedTexts.divide(tokens, len(texts), known.words, END_NUMBER)
+
+    def _look_up(self, known: KnownTokens, texts: Sequence[str]) -> Iterator[np.ndarray]:
+        """Yield the numbers of the tokens of many texts at once; see ``KnownTokens.look_up``."""
+        for first in range(0, len(texts) or 1, TEXTS_AT_ONCE):
+            pause()
+            yield np.fromiter(known.look_up(texts[first : first + TEXTS_AT_ONCE]), dtype=np.int64)
+
+    def _normalise_each(self, texts: Sequence[str], max_words: int) -> tuple[Words, ...]:
+        """Do the same, one text after the other; equal texts are normalised once."""
         words: dict[str, Words] = {}
         for text in dict.fromkeys(texts):
             pause()
             words[text] = self._normalise(text, max_words + 1)
         return tuple(map(words.__getitem__, texts))
+
+    def _number(self, words: tuple[Words, ...]) -> Sequence[Words]:
+        """Number the words of texts, unless some of them are so long that they have no numbers."""
+        known = self.bundle.normaliser.known
+        try:
+            numbers = np.fromiter(
+                map(known.number_of.__getitem__, chain.from_iterable(words)), dtype=np.int64
+            )
+        except KeyError:
+            return words
+        return NumberedTexts(numbers, text_lengths(words), known.words)
 
     def columns(
         self, prepared: PreparedList, parts: Sequence[ScoredPart], options: BoundOptions | None = None

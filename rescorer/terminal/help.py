@@ -41,7 +41,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Counting errors": (
         "--unit", "--counting", "--characters", "--optional-words", "--fragments", "--alternations", "--by",
-        "--tests", "--by-group", "--system",
+        "--tests", "--by-group", "--system", "--sweep",
     ),
     "Shards": (
         "--shards", "--shard-lists", "--shard", "--resume", "--plan-only", "--engine", "--address",
@@ -49,7 +49,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Forecast": ("--plan", "--plan-lists", "--plan-seed", "--plan-mb"),
     "Output": (
-        "--rejects", "--errors", "--alignments", "--own-lists", "--top", "--title", "--max-utterances",
+        "--columns", "--signature", "--rejects", "--errors",
+        "--alignments", "--own-lists", "--top", "--title", "--max-utterances",
         "--plot", "--export", "--raw", "--normalised", "--quiet", "--json",
     ),
     "Resources": (
@@ -67,7 +68,7 @@ class GroupedCommand(TyperCommand):
 
     def grouped_options(self, ctx: Any) -> dict[str, list[Any]]:
         """Return the options that the help shows, by the heading of their group, in the order of the help."""
-        params = self.get_params(ctx)
+        params: list[Any] = list(self.get_params(ctx))
         shown = [option for option in params if option.param_type_name == "option" and not option.hidden]
         names = {name: option for option in shown for name in option.opts}
         found = {

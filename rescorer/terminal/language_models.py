@@ -33,7 +33,7 @@ from rescorer.runtime import user_cache_folder
 from rescorer.terminal.list_options import ListInputOptions, Lists, find_own_score
 from rescorer.terminal.options import TextOptions, WeightOptions, option
 from rescorer.terminal.program import running_command, warn
-from rescorer.terminal.tables import progress_bar
+from rescorer.terminal.progress import progress_bar
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.trie import Words
 from rescorer.types import NBestList, Weights

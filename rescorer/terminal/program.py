@@ -8,7 +8,7 @@ import os
 import sys
 from collections import Counter, UserDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from rescorer.errors import ConfigError, FormatError, InputError, ModelError, RescorerError, pluralise
 from rescorer.escapes import escape_controls, guard_terminals
+from rescorer.progress import ProgressTask, install_display
 from rescorer.terminal.help import GroupedCommand
 
 if TYPE_CHECKING:
@@ -373,12 +374,12 @@ class LazyGroup(PlainGroup):
     lazy: ClassVar[Mapping[str, LazyCommand]]
     removed: ClassVar[Mapping[str, str]] = {}
     """For each command that was removed, by its name, advice on what to use instead."""
-    command_class: ClassVar[type[GroupedCommand]] = GroupedCommand
+    help_class: ClassVar[type[GroupedCommand]] = GroupedCommand
     """The class of commands that do not name another; it decides how their help groups options."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.commands = _Commands(self.lazy, self.command_class)  # type: ignore[assignment]  # click only reads it
+        self.commands = _Commands(self.lazy, self.help_class)  # type: ignore[assignment]  # click only reads it
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that a command line names. For a removed command, say what to use instead."""
@@ -413,8 +414,15 @@ def run(app: typer.Typer, program: str, exit_code: Callable[[RescorerError], int
     """Run a program. A ``RescorerError``, or output that cannot be written, becomes one line on standard
     error and an exit code instead of a traceback."""
     replace_closed_streams()
+    install_display(_show_bar)
     with guard_terminals():
         _run(app, program, exit_code)
+
+
+def _show_bar(description: str, unit: str, total: int | None) -> AbstractContextManager[ProgressTask]:
+    from rescorer.terminal.progress import show_bar  # imports tqdm, which short commands do not need
+
+    return show_bar(description, unit, total)
 
 
 def _run(app: typer.Typer, program: str, exit_code: Callable[[RescorerError], int]) -> None:

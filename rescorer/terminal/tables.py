@@ -1,4 +1,4 @@
-"""Print tables and progress bars that remain readable on narrow terminals, and write tables to files.
+"""Print tables that remain readable on narrow terminals, and write tables to files.
 
 Tables are files of Markdown, CSV or LaTeX.
 """
@@ -11,11 +11,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -23,13 +20,11 @@ from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
-from tqdm import tqdm
 
-from rescorer.errors import ConfigError, FormatError
+from rescorer.errors import ConfigError
 from rescorer.escapes import LINE_END, escape_controls, escape_formula, plain_stream
 from rescorer.evaluation.list_errors import MAX_NUMBER_CHARS, format_size
-from rescorer.formats.io.text_io import max_line_bytes, read_byte_chunks, split_lines, write_text
-from rescorer.jobs.files import FileSummary
+from rescorer.formats.io.text_io import write_text
 from rescorer.terminal.options import option
 from rescorer.terminal.program import check_output_path
 
@@ -317,58 +312,3 @@ class ExportOptions:
             write_text(self.export, to_csv(list(records[0]), cells, is_raw=self.raw))
         else:
             write_text(self.export, WRITERS[suffix](headings, rows) + NOTES[suffix](notes))
-
-
-def count_json_lines(source: str) -> int | None:
-    """Count the lists of a file of JSON lines; return None if the file has another format or a single line.
-
-    This takes a hundredth of the time of rescoring the file, or less, and never holds a line that is longer
-    than a list may be.
-    """
-    path = Path(source)
-    if not path.is_file():
-        return None
-    try:
-        with path.open("rb") as file:
-            lines = split_lines(read_byte_chunks(file), max_line_bytes())
-            first, second = next(lines, None), next(lines, None)
-            if first is None or second is None or not first.startswith(b"{"):
-                return None
-            is_list = b'"format"' not in first
-            rest = chain([second], lines)
-            return sum(line is not None and line.startswith(b"{") for line in rest) + is_list
-    except (OSError, FormatError):  # a damaged file, which the reader reports
-        return None
-
-
-def progress_bar(what: str = "", *, enabled: bool = True, **style: Any) -> tqdm[Any]:
-    """Return a context manager that shows a progress bar on standard error, if that is a terminal.
-
-    Texts that are shown next to it later need ``escape_controls``.
-
-    Args:
-        style: arguments of tqdm, such as ``total`` and ``unit``.
-    """
-    is_shown = enabled and sys.stderr.isatty()
-    return tqdm(desc=escape_controls(what), file=plain_stream(sys.stderr), disable=not is_shown, **style)
-
-
-@contextmanager
-def show_rescoring(
-    enabled: bool, sources: Sequence[str] = ()
-) -> Iterator[Callable[[int, FileSummary], None]]:
-    """Show a progress bar on a terminal (standard error); yield the function to call after each batch.
-
-    Args:
-        sources: the inputs. If all are files of JSON lines, the bar also shows the total number of lists.
-            Without a terminal, they are not read.
-    """
-    counts = list(map(count_json_lines, sources)) if enabled and sys.stderr.isatty() else []
-    total = None if None in counts else sum(filter(None, counts)) or None
-    with progress_bar("rescoring", enabled=enabled, unit=" lists", total=total) as bar:
-
-        def update(n_items: int, summary: FileSummary) -> None:
-            bar.update(n_items)
-            bar.set_postfix_str(f"{summary.words:,} words", refresh=False)
-
-        yield update

@@ -5,10 +5,12 @@ each normaliser says which of two sets of rules it follows.
 """
 
 from rescorer.text.normaliser import (
+    END_NUMBER,
     EVENT_PATTERNS,
     FILLERS,
     LANGUAGE_TAG,
     LETTERS,
+    KnownTokens,
     Normaliser,
     NormaliserSettings,
     utf8_bytes,
@@ -24,10 +26,12 @@ from rescorer.text.units import (
 
 __all__ = [
     "COUNTING_ADVICE",
+    "END_NUMBER",
     "EVENT_PATTERNS",
     "FILLERS",
     "LANGUAGE_TAG",
     "LETTERS",
+    "KnownTokens",
     "Normaliser",
     "NormaliserSettings",
     "SpacingTally",

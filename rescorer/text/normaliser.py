@@ -39,9 +39,9 @@ import json
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from itertools import chain, islice, repeat
+from itertools import chain, count, islice, repeat
 from math import ceil
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
@@ -700,6 +700,8 @@ class Normaliser:
         self._words_of = rules(self.settings).words_of
         self._replacement_growth = max_replacement_growth(self.settings.replace)
         self._cache: dict[str, tuple[str, ...]] = {}
+        self.known = KnownTokens()
+        """Numbers of the tokens in the cache. When the cache is cleared, new ones begin."""
         self._single_words: dict[str, str] = {}
         """The word of each cached token that has exactly one word, as most tokens have."""
         self._cache_bytes = 0
@@ -764,21 +766,73 @@ class Normaliser:
         """Return an upper bound of the number of words of this text, without normalising it."""
         return (utf8_bytes(text) * self.max_growth(text) + 1) // 2
 
+    def clear(self) -> None:
+        """Forget all tokens."""
+        self._cache.clear()
+        self._single_words.clear()
+        self.known = KnownTokens()
+        self._cache_bytes = 0
+
     def _add_to_cache(self, token: str, words: tuple[str, ...]) -> None:
         if self._cache_bytes >= MAX_CACHE_BYTES:
-            self._cache.clear()
-            self._single_words.clear()
-            self._cache_bytes = 0
+            self.clear()
         self._cache[token] = words
         if len(words) == 1:
             (self._single_words[token],) = words
+        self.known.add(token, words)
         self._cache_bytes += CACHE_ENTRY_BYTES + sum(map(sys.getsizeof, (token, words, *words)))
 
 
+TEXT_END = "\ufdd0"
+"""Token that marks the end of a text. Unicode has assigned this character to nothing, for such purposes."""
+END_NUMBER, DROPPED_NUMBER = -1, -2
+
+
+class KnownTokens:
+    """Numbers of words, by the tokens of which they are the only word.
+
+    Any thread may read and add tokens.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {TEXT_END: END_NUMBER}
+        """Number of each token's word; ``DROPPED_NUMBER`` of tokens without words. Tokens with several words
+        have none."""
+        self.words: dict[int, str] = {}
+        """Each numbered word."""
+        self.number_of: dict[str, int] = {}
+        """The number of each word."""
+        self._next = count()
+
+    def add(self, token: str, words: Sequence[str]) -> None:
+        """Add a token with its words. The number of a word does not depend on the token that has it."""
+        number = DROPPED_NUMBER
+        for word in words:
+            number = self.number_of.get(word, DROPPED_NUMBER)
+            if number < 0:
+                number = next(self._next)
+                self.words[number] = word
+                number = self.number_of.setdefault(word, number)
+        if len(words) <= 1:
+            self.numbers.setdefault(token, number)
+
+    def look_up(self, texts: Sequence[str]) -> Iterator[int]:
+        """Return the numbers of all words of texts, one text after another, with ``END_NUMBER`` after each
+        and ``DROPPED_NUMBER`` for tokens without words.
+
+        Raises:
+            KeyError: a token has no number, which the iteration finds; or a text contains ``TEXT_END``.
+        """
+        joined = f" {TEXT_END} ".join([*texts, ""])
+        if joined.count(TEXT_END) > len(texts):
+            raise KeyError(TEXT_END)
+        return map(self.numbers.__getitem__, joined.split())
+
+
 MAX_CACHE_BYTES = 60_000_000
-"""Number of bytes at which the token cache is cleared. About 200,000 words fit, more than most texts have."""
-CACHE_ENTRY_BYTES = 160
-"""Number of bytes that a token takes in both caches, in addition to its strings."""
+"""Number of bytes at which the token cache is cleared. About 110,000 words fit, more than most texts have."""
+CACHE_ENTRY_BYTES = 360
+"""Number of bytes that a token takes in all caches, in addition to its strings."""
 MAX_CACHED_CHARACTERS = 65_536
 """Length of the longest token that is cached. Ranking reads the tokens of a list again."""
 MAX_CHARACTER_GROWTH = {"NFC": 3, "NFKC": 11}

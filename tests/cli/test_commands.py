@@ -18,8 +18,8 @@ from rescorer.formats.io.text_io import MAX_LINE_VARIABLE
 from rescorer.formats.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
 from rescorer.service.settings import ServiceSettings
-from rescorer.terminal import tables
-from rescorer.terminal.tables import count_json_lines
+from rescorer.terminal import progress
+from rescorer.terminal.progress import count_json_lines
 from rescorer_training.cli import main as train_main
 from tests.support.list_lines import GOOD, write
 
@@ -286,9 +286,9 @@ def test_counting_lists_never_holds_a_line_that_is_too_long(n_before, tmp_path, 
 @pytest.mark.parametrize(("is_terminal", "is_quiet"), [(True, False), (True, True), (False, False)])
 def test_inputs_are_counted_only_for_a_bar_that_is_shown(is_terminal, is_quiet, monkeypatch):
     counted: list[str] = []
-    monkeypatch.setattr(tables, "count_json_lines", counted.append)
+    monkeypatch.setattr(progress, "count_json_lines", counted.append)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
-    with tables.show_rescoring(not is_quiet, ["a.jsonl"]):
+    with progress.show_rescoring(not is_quiet, ["a.jsonl"]):
         pass
     assert bool(counted) == (is_terminal and not is_quiet)
 

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from rescorer.cli import main as rescorer
 from rescorer.escapes import CONTROLS, TerminalStream, escape_controls, guard_terminals, plain_stream
 from rescorer.terminal.program import print_note
-from rescorer.terminal.tables import FoldingTable, make_text_grid, print_out, progress_bar
+from rescorer.terminal.progress import progress_bar
+from rescorer.terminal.tables import FoldingTable, make_text_grid, print_out
 from rescorer_training.cli import main as train
 
 BIDI = "\u202e\u2066\u2028\u2029"

@@ -54,7 +54,7 @@ def call(run, folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     monkeypatch.setattr(weight_search, "N_RANDOM_STARTS", 0)  # faster, and the same for all commands
-    monkeypatch.setattr(tuning.choose_method, "__defaults__", (weight_search.METHODS[:2],))
+    monkeypatch.setattr(tuning.choose_method, "__defaults__", (weight_search.METHODS[:2], None))
     return run
 
 

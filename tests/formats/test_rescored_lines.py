@@ -11,21 +11,38 @@ from hypothesis import strategies as st
 
 from rescorer.formats.jsonlines import encode_ranking
 from rescorer.ranking import Ranking, find_empty, ranking
-from rescorer.types import ConsensusWord, DecisionRule, Hypothesis, NBestList, Weights, WordConfidence
+from rescorer.types import (
+    ConsensusWord,
+    DecisionRule,
+    Hypothesis,
+    NBestList,
+    PlainHypotheses,
+    Weights,
+    WordConfidence,
+)
 from tests.support.rescored_lines import encode_rescored_list
 
 FIELD_VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["ü", "null"])
+TEXTS = "", "a", "a b", "b ü", "null", "%s", '","', 'a",', "\\\\"
 
 
 @st.composite
 def rankings(draw: st.DrawFn) -> Ranking:
     """Rankings by any rule, with ties, merged and dropped hypotheses, and fields that clash with records'."""
-    texts = draw(st.lists(st.sampled_from(["", "a", "a b", "b ü"]), min_size=1, max_size=6))
+    texts = draw(
+        st.lists(
+            st.sampled_from(["", "a", "a b", "b ü", "null", "%s", '","', 'a",', "\\\\"]),
+            min_size=1,
+            max_size=6,
+        )
+    )
     fields = st.dictionaries(st.sampled_from(["rank", "total", "client", "conf"]), FIELD_VALUES, max_size=2)
     n, scores = len(texts), st.floats(-1e7, 1e7) | st.sampled_from([0.0, -0.0, 0.0000005, -1.0000025, 2.5e-6])
     nbest = NBestList(
         "u1",
-        tuple(Hypothesis(text, draw(fields)) for text in texts),
+        PlainHypotheses(texts)
+        if draw(st.booleans())
+        else tuple(Hypothesis(text, draw(fields)) for text in texts),
         context=draw(st.sampled_from(["", "so"])),
         reference=draw(st.none() | st.just("a")),
         group=draw(st.sampled_from(["", "g"])),

@@ -16,6 +16,7 @@ from rescorer.evaluation.report.data import (
     Groups,
     HypothesisRow,
     HypothesisTable,
+    ModelChanges,
     Reading,
     ReliabilityBin,
     ReportData,
@@ -148,6 +149,12 @@ def make_report_data(n_utterances: int = 30, text: str = "") -> ReportData:
     )  # fmt: skip
     groups = tuple(GroupRow(f"speaker-{n}", 12, 160, 40 + 3 * n, 20 + 6 * n) for n in range(8))
     utterances = tuple(make_utterance(number, rng, text) for number in range(n_utterances))
+    models = tuple(
+        ModelChanges(
+            row.name, {"acoustic": 1.0, f"lm:{row.name}": 9.5, "word": -0.6}, 40, 12, 150, 40, changes.words
+        )
+        for row in rows[1:4]
+    )
     return ReportData(
         title="Rescoring of lists.jsonl.gz", command="rescorer report lists.jsonl.gz -o report.html",
         version="0.1",
@@ -155,5 +162,5 @@ def make_report_data(n_utterances: int = 30, text: str = "") -> ReportData:
         reference_words=N_WORDS, n_groups=8, baseline="first pass", system="mixture", systems=rows,
         statistics="Intervals: bootstrap over utterances.",
         notes=("The mixture saves 9.4 ± 2.3 points: more than chance.",), files=(file,), changes=changes,
-        groups=Groups(groups, 8), utterances=Utterances(utterances, 96),
+        models=models, groups=Groups(groups, 8), utterances=Utterances(utterances, 96),
     )  # fmt: skip

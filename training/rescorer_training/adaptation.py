@@ -40,6 +40,7 @@ from rescorer.models.neural import load_model
 from rescorer.models.ngram_files import contains_words
 from rescorer.models.ngrams import align_vocabularies
 from rescorer.pipeline import Rescorer, load_bundle_models, load_ngram
+from rescorer.progress import track
 from rescorer.safe_input import Folder
 from rescorer.text import Normaliser
 from rescorer.trie import Words
@@ -71,7 +72,6 @@ from rescorer_training.neural.prepare import RunInputs, perplexity, print_status
 from rescorer_training.neural.train import prepare_run, train
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
 from rescorer_training.ngram.prune import interpolate_files
-from rescorer_training.progress import track
 
 MIN_TRAINING_SENTENCES = 100
 MIN_HELD_OUT_SENTENCES = 20

@@ -27,10 +27,10 @@ from rescorer.errors import BundleError, ConfigError, FormatError, quote
 from rescorer.formats.io import text_io
 from rescorer.formats.io.text_io import remove_file, write_text
 from rescorer.models.bundle import TEXT, read_normaliser
+from rescorer.progress import track
 from rescorer.safe_input import Folder
 from rescorer.text import Normaliser, NormaliserSettings, SpacingTally
 from rescorer_training.pipes import open_text
-from rescorer_training.progress import track
 
 
 def choose_normaliser(choice: str | None, models: Iterable[Path] = ()) -> Normaliser:

@@ -44,6 +44,7 @@ from rescorer.models.network_files import (
     Vocabulary,
     check_tensors,
 )
+from rescorer.progress import track
 from rescorer.safe_input import Folder, descriptor_path
 from rescorer.text import Normaliser
 from rescorer.trie import Words
@@ -51,13 +52,13 @@ from rescorer.types import Hypothesis, NBestList
 from rescorer_training.batches import cut_into_batches
 from rescorer_training.classes.partition import order_vocabulary
 from rescorer_training.corpus import choose_normaliser, record_normaliser
-from rescorer_training.progress import option, track
+from rescorer_training.progress import option
 
 CORRECTION, CORRECTED = "correction", "corrected"
 """Names of the streams."""
 MAX_SIZE, MAX_VOCABULARY = 4096, 1_000_000
 MIN_COUNT = 2
-"""Words that occur less often are unknown, so that the decoder learns to copy such words."""
+"""Words of fewer lists are unknown, so that the decoder learns to copy unknown words."""
 UNKNOWN_SHARE = 1e-4
 """Share of P(<unk>) of a word that is neither in the vocabulary nor in the first hypothesis."""
 NEVER = -1e9
@@ -433,7 +434,7 @@ def train(lists: Sequence[NBestList], normaliser: Normaliser, options: Correctio
     A tenth of the groups (or lists) says when training stops.
 
     Raises:
-        FormatError: fewer than 20 lists have references, or no word occurs twice.
+        FormatError: fewer than 20 lists have references, or no two lists share a word.
         ConfigError: all lists are of one group.
     """
     known = [nbest for nbest in lists if nbest.reference is not None and nbest.hypotheses]
@@ -446,10 +447,10 @@ def train(lists: Sequence[NBestList], normaliser: Normaliser, options: Correctio
         )
         for nbest in known
     ]
-    counts = Counter(word for item in items for words in (item.sources[0], item.reference) for word in words)
+    counts = Counter(word for item in items for word in dict.fromkeys((*item.sources[0], *item.reference)))
     frequent = [word for word, count in counts.most_common(options.vocabulary_size) if count >= MIN_COUNT]
     if not frequent:
-        raise FormatError("no word occurs twice in the first hypotheses and references; expected more lists")
+        raise FormatError("no two lists share a word; expected more lists")
     vocabulary = order_vocabulary(counts, frequent)
     is_held_out = _make_folds(known, HELD_OUT_SHARE).held_out(0)
     pairs, held_out = list[Pair](), list[Pair]()
@@ -530,7 +531,7 @@ def hold_out(
     for fold in range(folds.n_folds):
         is_held_out = folds.held_out(fold)
         is_training = ~is_held_out if share_references else folds.training(fold)
-        corrector = train([lists[i] for i in np.flatnonzero(is_training)], normaliser, options)
+        corrector = train([lists[i] for i in np.flatnonzero(is_training).tolist()], normaliser, options)
         held_out = np.flatnonzero(is_held_out).tolist()
         for i, nbest in zip(held_out, corrector.annotate([lists[i] for i in held_out], n_new), strict=True):
             found[i] = nbest

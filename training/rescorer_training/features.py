@@ -24,9 +24,9 @@ from rescorer.errors import ConfigError
 from rescorer.models.contexts import TopicReader
 from rescorer.models.network_files import Vocabulary
 from rescorer.models.neural import NeuralModel, SequenceModel
+from rescorer.progress import track
 from rescorer_training.batches import Sentences, cut_into_batches
 from rescorer_training.classes.brown import find_brown_clusters
-from rescorer_training.progress import track
 
 
 class ClassEmbedding(nn.Embedding):

@@ -31,6 +31,7 @@ from torch.nn import functional
 
 from rescorer.errors import ConfigError, ScoringError, pluralise
 from rescorer.list_checks import join_history
+from rescorer.progress import ProgressTask, track
 from rescorer.safe_input import Folder
 from rescorer.signals import HeldStop, Stopped, hold_stops
 from rescorer.trie import Words
@@ -49,7 +50,6 @@ from rescorer.units.model import DecoderScorer, UnitLanguageModel
 from rescorer.units.prompts import read_before
 from rescorer.units.recurrent import RecurrentDecoder
 from rescorer.units.smoothing import PARTS
-from rescorer_training.progress import ProgressTask, track
 from rescorer_training.state_files import check_options, read_state_file, write_state_file
 
 FULL_PARAMETERS = 20_000_000

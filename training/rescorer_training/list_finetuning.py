@@ -343,10 +343,9 @@ class ListPreparer:
         if any(item.nbest.hypotheses[index].partial for index in chosen):
             return PARTIAL
         prepared = self.ranker.prepare(item.nbest, self.bound)
+        words, history = prepared.words, prepared.history
         if self.reads_surface:
             words, history = prepared.surfaces, prepared.surface_history
-        else:
-            words, history = prepared.words, prepared.history
         sentences = [self.writer.write(words[index], history) for index in chosen]
         longest = max(len(sentence.units) for sentence in sentences)
         if self.name in prepared.unread or longest > self.writer.limit:

@@ -1,15 +1,12 @@
-"""Report the progress of long computations, end processes cleanly, and define fields that become options.
-
-Progress works like logging: library code only reports how far it is, and the program that uses the library
-installs a display, such as a bar on the terminal. Without a display, nothing is shown.
-"""
+"""How the training library meets the program around it: fields that become options, and the end of
+processes."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import field
 from typing import Any
 
@@ -47,44 +44,3 @@ def end_without_finalisation() -> Iterator[None]:
             with suppress(OSError, ValueError, AttributeError):  # closed, or there is none
                 stream.flush()
         os._exit(status)
-
-
-class ProgressTask:
-    """One computation that reports how far it is. Displays override the methods; these show nothing."""
-
-    def advance(self, amount: int = 1) -> None:
-        """Report that ``amount`` more units of work are done."""
-
-    def set_note(self, note: str) -> None:
-        """Show a short text next to the progress, such as the current value of an objective."""
-
-
-Display = Callable[[str, str, int | None], AbstractContextManager[ProgressTask]]
-"""A function that opens the display of one task.
-
-Its arguments are those of ``track``: a description, the name of a unit of work, and the total if it is known.
-"""
-
-
-def _show_nothing(description: str, unit: str, total: int | None) -> AbstractContextManager[ProgressTask]:
-    return nullcontext(ProgressTask())
-
-
-_display: Display = _show_nothing
-
-
-def install_display(display: Display) -> None:
-    """Use ``display`` for all tasks that start after this call."""
-    global _display
-    _display = display
-
-
-def track(description: str, unit: str, total: int | None = None) -> AbstractContextManager[ProgressTask]:
-    """Start a task. A task with an empty description is not shown.
-
-    Args:
-        unit: name of the units that ``advance`` counts, in the plural: ``"lines"``.
-        total: number of units in the whole task; None if it is unknown.
-    """
-    display = _display if description else _show_nothing
-    return display(description, unit, total)

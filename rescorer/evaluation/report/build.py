@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -29,9 +30,10 @@ from rescorer.evaluation.list_errors import Report
 from rescorer.evaluation.report import data
 from rescorer.evaluation.run import Evaluation, FileResults
 from rescorer.evaluation.scored_lists import MeasuredList, order_by_weights
-from rescorer.evaluation.significance import Result, SystemVerdict, judge_row
+from rescorer.evaluation.significance import Result, judge_row
 from rescorer.evaluation.statistics import Interval
 from rescorer.evaluation.systems import (
+    TUNED,
     Comparison,
     MixtureScores,
     Row,
@@ -290,6 +292,8 @@ MAX_UTTERANCES = 500
 MAX_GROUPS = 100
 MAX_WORDS = 15
 """Number of rows in each table of words."""
+MAX_MODELS, MAX_MODEL_WORDS = 12, 6
+"""Number of models that are described one by one, and of words that each of them helped, and hurt."""
 MARKS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 """Limits and marks of significance: a row gets the first mark whose limit is above the corrected p-value."""
 
@@ -305,6 +309,8 @@ class ReportedFile:
     """Weights near which the report shows the error rate; None if no bundle scored the file."""
     system: str = ""
     """Name of the system that has these weights, or weights tuned from them."""
+    systems: Mapping[str, Weights] = field(default_factory=dict)
+    """Weights of each system before tuning, by its name."""
     notes: Sequence[str] = ()
     """Sentences with facts about the lists or the weights that readers must know."""
 
@@ -312,6 +318,13 @@ class ReportedFile:
     def held_out(self) -> Sequence[Weights]:
         """Weights that cross-validation tuned for each list; empty without tuning."""
         return self.results.comparison.held_out.get(self.system, ())
+
+    def weights_of(self, row: str) -> Weights | None:
+        """Return the weights of a row by its name: those of a system or, for ``NAME, tuned``, tuned ones."""
+        if row in self.systems:
+            return self.systems[row]
+        tuning = self.results.comparison.tunings.get(row.removesuffix(f", {TUNED}"))
+        return tuning.tuned[0][1] if tuning else None
 
     @property
     def mixture(self) -> MixtureScores | None:
@@ -343,13 +356,14 @@ def collect_files(
         if not number and n_rejected:
             notes.append(f"{n_rejected:,} list{' was' if n_rejected == 1 else 's were'} rejected")
         system, shown = "", None
+        systems: dict[str, Weights] = {}
         if rescorer is not None and weights is not None:
             systems = weights_by_system(rescorer, weights, bool(results.comparison.held_out))
             system, main = list(systems.items())[-1]
             shown = replace(main, name=weights.name)
             if awaits_weight(rescorer, main) and (tuning := results.comparison.tunings.get(system)):
                 shown = replace(tuning.tuned[0][1], name="tuned on these lists")
-        files.append(ReportedFile(results, name, shown, system, notes))
+        files.append(ReportedFile(results, name, shown, system, systems, notes))
     return files
 
 
@@ -392,16 +406,10 @@ def build_report_data(
     comparison, report = main.comparison, main.row.report
     baseline = next(row for row in named[main_file.name] if row.row is comparison.first_pass)
     bootstrap = main_file.results.significance.bootstrap
-    verdicts = {
-        (file.name, verdict.system): verdict
-        for file in files
-        for verdict in file.results.verdicts
-        if verdict.baseline == file.results.comparison.first_pass.name
-    }
     notes = []
     for file in files:
-        found = (verdict.sentence() for verdict in file.results.verdicts)
-        sentences = [sentence.replace(file.results.file, file.name) for sentence in found]
+        verdicts = (verdict.sentence() for verdict in file.results.verdicts)
+        sentences = [sentence.replace(file.results.file, file.name) for sentence in verdicts]
         prefix = "" if len(files) == 1 else f"{file.name}: "
         notes += [f"{prefix}{_capitalise(note)}." for note in (*sentences, *file.notes)]
     return data.ReportData(
@@ -416,7 +424,7 @@ def build_report_data(
         n_groups=sum(bool(group) for group in report.groups),
         baseline=baseline.name,
         system=main.name,
-        systems=tuple(_describe_row(row, verdicts.get((row.file, row.row.name))) for row in rows),
+        systems=tuple(_describe_row(row) for row in rows),
         statistics=describe_bootstrap(bootstrap.unit, bootstrap.warning),
         notes=tuple(notes),
         remarks=tuple(
@@ -424,6 +432,7 @@ def build_report_data(
         ),
         files=tuple(analyse_file(file, main, normalise) for file in files),
         changes=_describe_changes(comparison, main.row, aligner) if main is not baseline else None,
+        models=tuple(_describe_models(files, rows, aligner)),
         groups=_describe_groups(report),
         utterances=describe_utterances(rows, baseline, main, aligner, settings.max_utterances),
     )
@@ -449,14 +458,8 @@ def _name_rows(file: ReportedFile, *, is_only: bool) -> list[NamedRow]:
     ]
 
 
-def _describe_row(named: NamedRow, verdict: SystemVerdict | None) -> data.SystemRow:
-    """Describe a row.
-
-    Args:
-        verdict: the verdict on the gain of the row over the first pass, if there is one. Its p-value is
-            shown; otherwise, the p-value that is corrected for the number of rows.
-    """
-    p_corrected = named.result.p_corrected if verdict is None else verdict.p_value
+def _describe_row(named: NamedRow) -> data.SystemRow:
+    """Describe a row; its mark is by the corrected p-value."""
     row, gain, total = named.row, named.result.gain, named.row.report.total.system
     role: data.Role = "oracle" if row.kind == "oracle" else "system"
     if row is named.comparison.first_pass:
@@ -475,8 +478,8 @@ def _describe_row(named: NamedRow, verdict: SystemVerdict | None) -> data.System
         gain=100.0 * gain.gain if gain and math.isfinite(gain.gain) else None,
         gain_interval=_to_range(gain.interval) if gain else None,
         p_value=gain.p_value if gain and gain.interval.is_finite else None,
-        p_corrected=p_corrected if named.result.has_p_value else None,
-        mark=next((mark for limit, mark in MARKS if p_corrected < limit), ""),
+        p_corrected=named.result.p_corrected if named.result.has_p_value else None,
+        mark=next((mark for limit, mark in MARKS if named.result.p_corrected < limit), ""),
     )
 
 
@@ -530,6 +533,36 @@ def _describe_changes(comparison: Comparison, row: Row, aligner: Aligner) -> dat
             data.Confusion(*pair, before.get(pair, 0), after.get(pair, 0)) for pair in pairs[:MAX_WORDS]
         ),
     )
+
+
+def _describe_models(
+    files: Sequence[ReportedFile], rows: Sequence[NamedRow], aligner: Aligner
+) -> Iterator[data.ModelChanges]:
+    """Describe what each language model changed; of many, the first."""
+    by_name = {file.name: file for file in files}
+    for named in islice((named for named in rows if named.row.kind == "model"), MAX_MODELS):
+        comparison = named.comparison
+        pairs = align_rows(comparison.scored, comparison.first_pass, named.row, aligner)
+        changes = count_changes((item.before, item.after) for item in pairs)
+        before, after = (
+            count_by_list(row, comparison.scored)[0] for row in (comparison.first_pass, named.row)
+        )
+        net = {word: changes.fixed[word] - changes.broken[word] for word in changes.fixed + changes.broken}
+        ordered = sorted((word for word in net if net[word]), key=lambda word: (-net[word], word))
+        helped = [word for word in ordered if net[word] > 0][:MAX_MODEL_WORDS]
+        hurt = [word for word in ordered if net[word] < 0][-MAX_MODEL_WORDS:]
+        weights = by_name[named.file].weights_of(named.row.name)
+        yield data.ModelChanges(
+            system=named.name,
+            weights={name: value for name, value in weights.by_option().items() if value} if weights else {},
+            better=int((after < before).sum()),
+            worse=int((after > before).sum()),
+            fixed=changes.fixed.total(),
+            broken=changes.broken.total(),
+            words=tuple(
+                data.WordChange(word, changes.fixed[word], changes.broken[word]) for word in helped + hurt
+            ),
+        )
 
 
 def _count_by_pair(alignments: Iterable[Alignment]) -> dict[tuple[str, str], int]:

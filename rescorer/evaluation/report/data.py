@@ -186,6 +186,25 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelChanges:
+    """What one system with language models changed, compared with the baseline."""
+
+    system: str
+    weights: Mapping[str, float]
+    """Its weights other than 0, as in ``FileAnalysis.weight_values``; empty if they are not known."""
+    better: int
+    """Number of utterances with fewer errors."""
+    worse: int
+    """Number of utterances with more errors."""
+    fixed: int
+    """Reference words that are wrong in the baseline and right in the system."""
+    broken: int
+    """Reference words that are right in the baseline and wrong in the system."""
+    words: tuple[WordChange, ...]
+    """The words that it helped most, then those that it hurt most, last."""
+
+
+@dataclass(frozen=True, slots=True)
 class GroupRow:
     """One speaker or other group."""
 
@@ -307,6 +326,8 @@ class ReportData:
     """Sentences about rows that are missing from the table."""
     files: tuple[FileAnalysis, ...] = ()
     changes: Changes | None = None
+    models: tuple[ModelChanges, ...] = ()
+    """One entry per row of a language model, up to ``build.MAX_MODELS``."""
     groups: Groups | None = None
     utterances: Utterances | None = None
 

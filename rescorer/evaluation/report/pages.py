@@ -517,6 +517,20 @@ def verdict_class(row: SystemRow) -> str:
     return "better" if row.gain > 0 else "worse"
 
 
+MAX_BUILT = 500
+"""Number of utterances whose words and scores are part of the page when it opens. Those of further ones are
+comments that the script turns into elements when somebody opens them: browsers take a minute for a million.
+No comment ends early, because ``>`` is escaped in texts."""
+
+
+def searchable(item: data.Utterance) -> str:
+    """Return the reference and each reading of an utterance, as a line in which the page searches."""
+    reference = item.readings[0].words if item.readings else ()
+    texts = [[word.reference for word in reference]]
+    texts += [[word.hypothesis for word in reading.words] for reading in item.readings]
+    return " | ".join(" ".join(filter(None, words)) for words in texts)
+
+
 PACKAGE = "rescorer.evaluation.report"
 TEMPLATES = "templates"
 
@@ -549,6 +563,8 @@ def make_environment() -> Environment:
         "draw_reliability": draw_reliability,
         "rates_of": rates_of,
         "BalanceColumn": BalanceColumn,
+        "MAX_BUILT": MAX_BUILT,
+        "searchable": searchable,
         "make_slots": make_slots,
         "verdict": verdict_class,
     }

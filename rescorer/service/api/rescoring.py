@@ -134,7 +134,7 @@ def prepare_lists(
     tokens = max(tokens, min(tokens + asked + n_units, settings.max_request_words))
     lists, steps = limit_steps(lists, options, settings.max_decision_steps)
     decision_tokens = steps // STEPS_PER_TOKEN
-    longest = (max(map(len, one.words), default=0) for one in lists if isinstance(one, PreparedList))
+    longest = (int(one.word_counts.max(initial=0)) for one in lists if isinstance(one, PreparedList))
     decision_tokens += TOKENS_PER_PLACE * sum(max(0, n_words - USUAL_WORDS) for n_words in longest)
     if options.decision.kind == "confusion_network":
         # This rule reads the times of words, which may be most of a request.

@@ -701,7 +701,7 @@ class ScoringEngine:
         self._metrics.record_batch(
             items[0].label,
             items=len(items),
-            tokens=sum(len(item.part.prepared.words[i]) + 1 for item in items for i in item.part.indices),
+            tokens=sum(int((item.part.prepared.word_counts[item.part.indices] + 1).sum()) for item in items),
             trie_edges=scored.batch.trie.n_edges,
             context_words=scored.context_words,
             timings=scored.timings,

@@ -21,7 +21,7 @@ from rescorer.models.bundle import Bundle
 from rescorer.protocol.messages import MAX_TEXT_CHARS
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.runtime import pause
-from rescorer.scoring.batch import count_distinct
+from rescorer.scoring.batch import count_distinct, count_tokens
 from rescorer.scoring.components import BoundOptions, Outline, PreparedList
 from rescorer.scoring.ranker import ListRanker
 from rescorer.service.engine.census import NAMES_OF_WEIGHTS, limits_of
@@ -310,9 +310,9 @@ def depth_tokens(bundle: Bundle, lists: Lists, tokens: int, max_batch_tokens: in
     if set(bundle.model_kinds.values()) <= {"ngram"}:
         return 0
     longest = max(
-        (len(text) for one in lists if isinstance(one, PreparedList) for text in one.words), default=0
+        (one.word_counts.max(initial=0) for one in lists if isinstance(one, PreparedList)), default=0
     )
-    return TOKENS_PER_LEVEL * max(0, longest - USUAL_WORDS) * -(-tokens // max_batch_tokens)
+    return TOKENS_PER_LEVEL * max(0, int(longest) - USUAL_WORDS) * -(-tokens // max_batch_tokens)
 
 
 def limit_steps(lists: Lists, options: BoundOptions, limit: int) -> tuple[Lists, int]:
@@ -344,11 +344,6 @@ def limit_steps(lists: Lists, options: BoundOptions, limit: int) -> tuple[Lists,
         return prepared
 
     return budget.each(lists, count), budget.total
-
-
-def count_tokens(prepared: PreparedList) -> int:
-    """Count the words of a list, the ends of its sentences and the words of its context."""
-    return sum(map(len, prepared.words)) + len(prepared.words) + len(prepared.history)
 
 
 HYPOTHESIS_BYTES = 80

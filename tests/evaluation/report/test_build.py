@@ -26,7 +26,7 @@ def normalise(text: str) -> tuple[str, ...]:
 def describe(n_lists: int = 12, n_groups: int = 3, **settings):
     compare = partial(compare_systems, systems=SYSTEMS, with_tuning=False)
     results = judge_file("folder/a.jsonl", compare, make_scored_lists(n_lists, n_groups=n_groups))
-    file = ReportedFile(results, "a.jsonl", WEIGHTS)
+    file = ReportedFile(results, "a.jsonl", WEIGHTS, "mixture", SYSTEMS)
     return results.comparison, build_report_data([file], normalise, ReportSettings("Title", **settings))
 
 
@@ -81,6 +81,28 @@ def test_sums_agree_between_sections():
     assert file.depth.system_errors == row.errors
     for curve in file.curves:
         assert row.errors in curve.errors
+
+
+def test_each_model_has_its_weights_and_the_words_that_it_helps_and_hurts():
+    _, data = describe(25)
+    assert [model.system for model in data.models] == ["ngram", "mixture"]
+    assert data.models[1].weights == {"acoustic": 1.0, "lm:mixture": 1.0, "word": -0.2}
+    main = data.models[1]
+    assert (main.fixed, main.broken) == (data.changes.fixed, data.changes.broken)
+    changes = [item.baseline_errors - item.system_errors for item in data.utterances.rows]
+    assert (main.better, main.worse) == (sum(n > 0 for n in changes), sum(n < 0 for n in changes))
+    net = [word.fixed - word.broken for word in main.words]
+    assert net == sorted(net, reverse=True)
+    assert 0 not in net
+
+
+def test_tuned_rows_have_the_weights_that_were_tuned():
+    compare = partial(compare_systems, systems=SYSTEMS, with_tuning=True)
+    results = judge_file("a", compare, make_scored_lists(30))
+    file = ReportedFile(results, "a", WEIGHTS, "mixture", SYSTEMS)
+    tuned = results.comparison.tunings["mixture"].tuned[0][1]
+    assert file.weights_of("mixture, tuned") == tuned
+    assert file.weights_of("first pass") is None
 
 
 def test_confidences_are_judged_if_there_are_enough_lists():

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from rescorer.evaluation.report import pages
 from rescorer.evaluation.report.pages import read_asset, render_html, render_markdown, source_hash
 from tests.support.report_data import make_report_data
 
@@ -24,6 +25,7 @@ class Outline(HTMLParser):
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.open: list[str] = []
         self.text: list[str] = []
+        self.comments: list[str] = []
         self.feed(page)
         self.close()
         assert not self.open
@@ -38,6 +40,9 @@ class Outline(HTMLParser):
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
+
+    def handle_comment(self, text):
+        self.comments.append(text)
 
     def handle_data(self, data):
         self.text.append(data)
@@ -54,7 +59,7 @@ def page() -> str:
 def test_page_has_every_section(page):
     outline = Outline(page)
     ids = {attributes["id"] for _, attributes in outline.elements if "id" in attributes}
-    assert {"systems", "weights", "depth", "confidence", "words", "groups", "utterances"} <= ids
+    assert {"systems", "weights", "depth", "confidence", "words", "models", "groups", "utterances"} <= ids
     links = [attributes["href"] for tag, attributes in outline.elements if tag == "a"]
     assert {link.removeprefix("#") for link in links} <= ids
     assert outline.count("h1") == 1
@@ -117,10 +122,10 @@ def test_text_of_lists_is_inert():
     assert "<script>" not in table.split("```")[0]
 
 
-@pytest.mark.parametrize("missing", ["files", "changes", "groups", "utterances", "notes"])
+@pytest.mark.parametrize("missing", ["files", "changes", "models", "groups", "utterances", "notes"])
 def test_missing_sections_are_absent(missing):
     data = make_report_data(2)
-    data = replace(data, **{missing: () if missing in ("files", "notes") else None})
+    data = replace(data, **{missing: () if missing in ("files", "models", "notes") else None})
     outline = Outline(render_html(data))
     ids = {attributes.get("id") for _, attributes in outline.elements}
     sections = {"files": {"weights", "depth", "confidence"}, "changes": {"words"}, "notes": set()}
@@ -152,6 +157,20 @@ def test_size_grows_with_the_utterances_shown():
     """About 6 kB per utterance of 18 words, so that the default of 500 utterances opens at once."""
     small, large = (len(render_html(make_report_data(n))) for n in (10, 60))
     assert (large - small) / 50 < 8_000
+
+
+def test_bodies_of_many_utterances_are_comments_until_they_are_opened(monkeypatch):
+    monkeypatch.setattr(pages, "MAX_BUILT", 2)
+    monkeypatch.setitem(pages.make_environment().globals, "MAX_BUILT", 2)
+    outline = Outline(render_html(make_report_data(5, f"--> {EVIL}")))
+    assert outline.count("details") == 5
+    assert outline.count("script") == 1
+    assert len(outline.comments) == 3
+    for text in outline.comments:
+        body = Outline(text)
+        assert body.elements[0] == ("div", {"class": "body"})
+        assert any(EVIL in one for one in body.text)
+        assert not {tag for tag, _ in body.elements} & {"script", "img"}
 
 
 def test_the_script_uses_no_network_and_no_html():

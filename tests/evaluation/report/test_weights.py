@@ -15,7 +15,6 @@ from rescorer.evaluation.report.data import (
     describe_curves,
     describe_share_curves,
     describe_surface,
-    list_weights,
     make_problem,
 )
 from rescorer.evaluation.report.pages import draw_share_curve
@@ -92,7 +91,7 @@ def test_ranges_contain_the_choices_of_all_folds():
 def test_first_stream_sets_the_scale():
     curves = describe_curves(make_problem(make_scored_lists(8), WEIGHTS), [])
     assert [curve.weight for curve in curves] == ["ngram", "lm:mixture", "word"]
-    assert list(list_weights(WEIGHTS)) == ["acoustic", "ngram", "lm:mixture", "word", "oov", "empty"]
+    assert list(WEIGHTS.by_option()) == ["acoustic", "ngram", "lm:mixture", "word", "oov", "empty"]
 
 
 def test_weights_at_0_have_curves_if_they_make_a_difference():

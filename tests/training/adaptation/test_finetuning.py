@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from rescorer.errors import ConfigError
 from rescorer.list_checks import join_history
 from rescorer.models.bundle import read_bundle
+from rescorer.progress import ProgressTask
 from rescorer.safe_input import Folder
 from rescorer.signals import HeldStop
 from rescorer.text import Normaliser
@@ -39,7 +40,6 @@ from rescorer_training.finetuning import (
     make_trainable,
     sum_losses,
 )
-from rescorer_training.progress import ProgressTask
 from rescorer_training.recipe.bundles import BundleParts, make_bundle
 from tests.support.domain_text import write_domain_text
 from tests.support.tiny_models import write_arpa

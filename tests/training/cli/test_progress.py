@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from rescorer import progress
+from rescorer.terminal.progress import show_bar
 from rescorer.text import Normaliser
-from rescorer_training import progress
-from rescorer_training.cli.program import show_bar
 from rescorer_training.corpus import count_words
 
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from rescorer import progress
 from rescorer.errors import ConfigError
 from rescorer.models.neural import NeuralLanguageModel, save_model
-from rescorer_training import progress
 from rescorer_training.cli import app
 from rescorer_training.evaluation import past_text
 from rescorer_training.evaluation.past_text import (

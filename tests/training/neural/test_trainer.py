@@ -27,6 +27,7 @@ from rescorer_training.cli import main
 from rescorer_training.corpus import encode_text, read_lines
 from rescorer_training.evaluation.perplexity import fit_mixture
 from rescorer_training.neural import prepare
+from rescorer_training.neural.optimisation import GradientClipper
 from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.neural.prepare import iterate_contexts, perplexity
 from tests.support.reference_scorer import reference_log_probs
@@ -84,6 +85,42 @@ def test_learns_and_saves_the_best_model(tmp_path, text):
         else:
             words.append(vocabulary.words[i])
     assert math.exp(-log_prob / len(ids)) == pytest.approx(progress.best_perplexity, rel=1e-4)
+
+
+@pytest.mark.parametrize("limit", [1e-3, 1e3])
+def test_gradients_are_clipped_as_by_torch_and_their_norms_kept(limit):
+    torch.manual_seed(1)
+    twins = [torch.nn.GRU(3, 4, num_layers=2) for _ in range(2)]
+    twins[1].load_state_dict(twins[0].state_dict())
+    clipper = GradientClipper(twins[0].named_parameters(), limit)
+    norms = []
+    for scale in (1.0, 3.0):
+        for network in twins:
+            network.zero_grad()
+            network(scale * torch.ones(5, 1, 3))[0].sum().backward()
+        recurrent = [twins[1].weight_hh_l1.grad, twins[1].bias_hh_l1.grad]
+        second = float(torch.cat([gradient.flatten() for gradient in recurrent]).norm())
+        norms.append((float(torch.nn.utils.clip_grad_norm_(twins[1].parameters(), limit)), second))
+        clipper.clip()
+        for ours, theirs in zip(*(network.parameters() for network in twins), strict=True):
+            torch.testing.assert_close(ours.grad, theirs.grad)
+    sums, n_steps = clipper.take_sums()
+    assert n_steps == 2
+    assert sums["all"] == pytest.approx(norms[0][0] + norms[1][0])
+    assert sums["layer 2, recurrent"] == pytest.approx(norms[0][1] + norms[1][1])
+    assert sums["clipped"] == (2 if limit < 1 else 0)
+    assert clipper.take_sums() == ({}, 0)
+
+
+def test_the_log_has_the_norms_of_gradients_by_part(tmp_path, text):
+    options = replace(OPTIONS, epochs=1, gradient_clip=1e-3)
+    make_trainer(tmp_path, text, options).train(text.train, text.validation)
+    for entry in map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines()):
+        norms = entry["gradient_norms"]
+        squares = sum(norm**2 for part, norm in norms.items() if part != "all")
+        assert squares == pytest.approx(norms["all"] ** 2, rel=0.05)  # means over steps, so not exactly
+        assert {"embedding", "layer 1, input", "layer 1, recurrent", "output"} <= norms.keys()
+        assert entry["clipped"] == 1
 
 
 class Killed(Exception):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rescorer_training.progress import track
+from rescorer.progress import track
 
 CLASS_NEIGHBOUR_WEIGHT = 100.0
 """The neighbours of a word's whole class count in the word's vector like so many neighbours of its own.

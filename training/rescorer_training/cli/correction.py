@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from rescorer.errors import ConfigError
+from rescorer.formats.io.text_io import make_folder
 from rescorer.formats.jsonlines import writer
 from rescorer.runtime import use_threads
 from rescorer.terminal.evaluation_options import ReferenceOption
@@ -77,6 +78,7 @@ def train_command(
     check_run_output("-o", output_folder, (correction.CONFIG_FILE,))
     if (output_folder / correction.CONFIG_FILE).exists():
         raise ConfigError(f"{output_folder} already has a network; choose another folder")
+    make_folder(output_folder)
     if held_out.held_out is not None:
         check_output_path("--held-out", held_out.held_out)
     if threads:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -25,12 +26,19 @@ from rescorer_training.cli.options import (
     NormaliserOption,
     ThreadsOption,
     check_run_output,
+    describe_next_step,
     make_table,
     parse_number,
     train_in,
 )
 from rescorer_training.corpus import choose_normaliser, read_sentences
-from rescorer_training.evaluation.perplexity import load_models, measure, resolve_model_folder, score_tokens
+from rescorer_training.evaluation.perplexity import (
+    find_pieces,
+    load_models,
+    measure,
+    resolve_model_folder,
+    score_tokens,
+)
 from rescorer_training.neural import checkpoint, prepare, train
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TeacherOptions, TrainingOptions
 from rescorer_training.progress import option
@@ -144,8 +152,18 @@ def neural(
         )
     processes.leave()
     if processes.is_first:
-        best = facts["validation_perplexity"]
-        typer.echo(json.dumps(facts) if reports.as_json else f"best validation perplexity {best:.2f}")
+        if reports.as_json:
+            typer.echo(json.dumps(facts))
+        else:
+            print_end(output_folder, data.validation, facts)
+
+
+def print_end(folder: Path, validation: Path, facts: Mapping[str, Any]) -> None:
+    """Print the result of a training, the folder of the best model, and the command that makes a bundle."""
+    pieces = find_pieces(folder)
+    option, best = ("--units", pieces) if pieces else ("--neural", resolve_model_folder(folder))
+    typer.echo(f"best validation perplexity {facts['validation_perplexity']:.2f}: {best}")
+    typer.echo(describe_next_step(folder.resolve().name, option, best, validation), err=True)
 
 
 def parse_weighted_text(text: str) -> tuple[Path, float]:

@@ -12,6 +12,7 @@ import typer
 
 from rescorer.errors import ConfigError, pluralise, shorten
 from rescorer.evaluation.list_errors import format_size
+from rescorer.formats.io.text_io import is_stream
 from rescorer.models.network_files import END, UNKNOWN
 from rescorer.models.ngram_files import contains_words
 from rescorer.models.ngrams import NgramModel
@@ -28,6 +29,7 @@ from rescorer_training.cli.options import (
     NormaliserOption,
     TextsArgument,
     check_model_output,
+    describe_next_step,
     make_table,
     score_file,
 )
@@ -315,6 +317,9 @@ def ngram(
             typer.echo(json.dumps(asdict(summary) | {"validation": facts}))
         else:
             print_summary(summary, measured)
+            if not is_stream(output):
+                name = output.name.partition(".")[0]
+                typer.echo(describe_next_step(name, "--ngram", output, validation), err=True)
 
 
 def parse_cutoffs(text: str) -> tuple[int, ...]:

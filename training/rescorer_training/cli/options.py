@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -121,6 +122,20 @@ def train_in(folder: Path, state: str, *, resume: bool) -> Iterator[None]:
             if (folder / state).exists():
                 typer.echo(f"stopped; {folder} is saved: repeat the command with --resume", err=True)
             raise
+
+
+def describe_next_step(name: str, option: str, model: Path, validation: Path | None) -> str:
+    """Return a line with the command that makes a bundle of a model that was just trained.
+
+    Args:
+        name: name of the bundle.
+        option: option of ``rescorer-train bundle`` that takes the model.
+        validation: text to measure on; None for one that is still to be chosen.
+    """
+    words = ["rescorer-train", "bundle", f"models/{name}/1", option, str(model)]
+    if option != "--ngram":
+        words += ["--ngram", "NGRAM.arpa.gz"]
+    return f"next: {shlex.join([*words, '--validation', str(validation or 'VALID.txt')])}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from tqdm import tqdm
 
-from rescorer.escapes import escape_controls, plain_stream
 from rescorer.terminal.program import PLAIN_HELP, LazyCommand, LazyGroup, version_option
 from rescorer.terminal.program import run as run_program
 from rescorer_training.cli.help import TrainingCommand
 from rescorer_training.pipes import keep_pipes
-from rescorer_training.progress import ProgressTask, install_display
 
 
 def _command(function: str, help: str, cls: str = "") -> LazyCommand:
@@ -115,7 +109,7 @@ class Commands(LazyGroup):
     """The group of all commands of ``rescorer-train``."""
 
     lazy = COMMANDS
-    command_class = TrainingCommand
+    help_class = TrainingCommand
 
 
 app = typer.Typer(
@@ -132,33 +126,11 @@ def _options(version: Annotated[bool, version_option("rescorer-train")] = False)
     """Options of the program itself."""
 
 
-class _BarTask(ProgressTask):
-    def __init__(self, bar: tqdm) -> None:
-        self._bar = bar
-
-    def advance(self, amount: int = 1) -> None:
-        self._bar.update(amount)
-
-    def set_note(self, note: str) -> None:
-        self._bar.set_postfix_str(escape_controls(note), refresh=False)
-
-
-@contextmanager
-def show_bar(description: str, unit: str, total: int | None) -> Iterator[ProgressTask]:
-    """Draw a bar on stderr while a task runs; draw nothing where stderr is not a terminal."""
-    # disable=None is tqdm's own test for a terminal
-    style: dict[str, Any] = {"unit": f" {unit}", "unit_scale": True, "leave": False, "disable": None}
-    style |= {"desc": escape_controls(description), "file": plain_stream(sys.stderr)}
-    with tqdm(total=total, **style) as bar:
-        yield _BarTask(bar)
-
-
 ERROR_STATUS = 2
 """Exit status for invalid input or options, the same as the option parser's."""
 
 
 def run_commands() -> None:
     """Run a command; print errors of this project as one line on stderr instead of a traceback."""
-    install_display(show_bar)
     with keep_pipes():
         run_program(app, "rescorer-train", lambda _: ERROR_STATUS)

@@ -20,6 +20,7 @@ from rescorer.evaluation.scored_lists import score_lists
 from rescorer.formats.io.text_io import is_stream, write_text
 from rescorer.formats.jsonlines import writer
 from rescorer.pipeline import Rescorer
+from rescorer.progress import track
 from rescorer.runtime import use_threads
 from rescorer.terminal.evaluation_options import (
     CacheOptions,
@@ -38,7 +39,7 @@ from rescorer_training.cli.options import JsonOption, NormaliserOption, SeedOpti
 from rescorer_training.corpus import choose_normaliser, count_words
 from rescorer_training.lists import patterns, speech
 from rescorer_training.lists.text import ListImitator
-from rescorer_training.progress import option, track
+from rescorer_training.progress import option
 from rescorer_training.reranker import training
 from rescorer_training.reranker.arrays import encode_lists
 from rescorer_training.reranker.training import RerankerReport, TrainingLists

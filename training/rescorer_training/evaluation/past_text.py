@@ -27,10 +27,10 @@ from rescorer.errors import ConfigError
 from rescorer.list_checks import MAX_PREVIOUS_WORDS, join_history
 from rescorer.models.language_model import LanguageModel, SessionCache, mix, read_sessions
 from rescorer.models.neural import NeuralLanguageModel, NeuralModel
+from rescorer.progress import track
 from rescorer.trie import SENTENCE_END, Words, build_trie
 from rescorer.types import MAX_CACHE_SHARE
 from rescorer_training.evaluation.perplexity import TokenScores, fit_mixture, perplexity
-from rescorer_training.progress import track
 
 CHUNK_SENTENCES = 64
 """Number of sentences whose topics are inferred together."""

@@ -23,6 +23,7 @@ from rescorer.models.network_files import TOKENIZER_FILE
 from rescorer.models.ngram_files import contains_words, read_ngram, read_words
 from rescorer.models.ngrams import NgramModel, align_vocabularies
 from rescorer.pipeline import MAX_BATCH_WORDS, load_bundle_models, load_network
+from rescorer.progress import ProgressTask, track
 from rescorer.safe_input import Folder
 from rescorer.scoring.batch import plan_batches
 from rescorer.text import Normaliser
@@ -30,7 +31,6 @@ from rescorer.trie import Words, build_trie
 from rescorer.weights import MIXTURE, check_mixture
 from rescorer_training.corpus import UNITS_FOLDER, common_normaliser, is_backward, recorded_normalisers
 from rescorer_training.pipes import check_no_pipe
-from rescorer_training.progress import ProgressTask, track
 
 TOLERANCE = 1e-6
 """Fitting a mixture ends when an iteration improves the mean log-likelihood by less than this, in nats."""

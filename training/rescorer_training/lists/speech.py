@@ -52,10 +52,10 @@ from rescorer.errors import (
 from rescorer.formats.io.text_io import open_output
 from rescorer.formats.jsonlines import encode_list
 from rescorer.formats.lattices import read_lattice
+from rescorer.progress import track
 from rescorer.types import Hypothesis, NBestList
 from rescorer_training.lists.patterns import Sentence
 from rescorer_training.lists.text import Candidate, Scales, find_candidates
-from rescorer_training.progress import track
 
 if TYPE_CHECKING:
     import pocketsphinx

@@ -216,12 +216,15 @@ class Progress:
     seconds: float = 0.0
     """Time in training up to the last step or validation, without interruptions."""
     reports: list[dict[str, Any]] = field(default_factory=list)
-    """One entry per validation: step, epoch, training and validation perplexity, seconds."""
+    """One entry per validation: step, epoch, training and validation perplexity, gradient norms, seconds."""
     loss: float = 0.0
     """Sum of the objective since the last validation, over ``loss_words`` words."""
     loss_words: int = 0
     words: int = 0
     """Number of words trained on, over all epochs."""
+    gradients: dict[str, float] = field(default_factory=dict)
+    """Sums of the columns of ``GradientClipper`` over ``gradient_steps`` steps, since the last validation."""
+    gradient_steps: int = 0
 
 
 @dataclass

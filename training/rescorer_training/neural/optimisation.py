@@ -10,6 +10,7 @@ a cosine, is reduced at plateaus, or is constant.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -96,6 +97,73 @@ class WeightAverage:
     @torch.no_grad()
     def _assign(self, values: list[Tensor]) -> None:
         torch._foreach_copy_([*self.parameters], values)
+
+
+RECURRENT_NAME = re.compile(r"(weight|bias)_(?P<step>ih|hh)_l(?P<layer>\d+)$")
+STEPS = {"ih": "input", "hh": "recurrent"}
+FIRST_LAYER = ("positions", "bias")
+"""Parameters of a windowed network's first layer."""
+DEEPER_LAYERS = {"deeper": 2, "layers": 1}
+"""Number of the first layer in a list of a windowed network, and of a transformer."""
+
+
+def name_part(parameter: str) -> str:
+    """Name the part of a network to which a parameter belongs, such as ``layer 1, recurrent``.
+
+    The weights and biases of a recurrent layer are two parts, ``input`` and ``recurrent``. All else is named
+    by the module of the network that has it, or is ``output``.
+    """
+    if found := RECURRENT_NAME.search(parameter):
+        return f"layer {int(found['layer']) + 1}, {STEPS[found['step']]}"
+    owner, *names = parameter.split(".")
+    if owner == "output" or not names:
+        return owner
+    if names[0] in FIRST_LAYER:
+        return "layer 1"
+    if names[0] in DEEPER_LAYERS:
+        return f"layer {DEEPER_LAYERS[names[0]] + int(names[1])}"
+    return names[0].replace("_", " ")
+
+
+class GradientClipper:
+    """Clip the gradients of all parameters to one norm, and keep the norms that they had before.
+
+    Args:
+        named: the parameters that are trained, with their names.
+        limit: maximum norm of all gradients together.
+    """
+
+    def __init__(self, named: Iterable[tuple[str, torch.nn.Parameter]], limit: float) -> None:
+        names, self.parameters = zip(*named, strict=True)
+        parts = [name_part(name) for name in names]
+        self.columns = ("all", *dict.fromkeys(parts), "clipped")
+        """Names of the values of a step: norms of all and of each part, and 1 if they were clipped or 0."""
+        self.limit = limit
+        device = self.parameters[0].device
+        self._places = torch.tensor([self.columns.index(part) for part in parts], device=device)
+        self._steps: list[Tensor] = []
+
+    def clip(self) -> None:
+        """Clip the gradients of one step."""
+        norms = torch.stack([
+            parameter.new_zeros(()) if parameter.grad is None else torch.linalg.vector_norm(parameter.grad)
+            for parameter in self.parameters
+        ])  # fmt: skip
+        total = torch.linalg.vector_norm(norms)
+        torch.nn.utils.clip_grads_with_norm_(self.parameters, self.limit, total)
+        squares = norms.new_zeros(len(self.columns)).index_add_(0, self._places, norms.square())
+        values = squares.sqrt_()
+        values[0], values[-1] = total, total > self.limit
+        self._steps.append(values)
+
+    def take_sums(self) -> tuple[dict[str, float], int]:
+        """Return the sums of each column's values over the steps since the last call, and their number."""
+        if not self._steps:
+            return {}, 0
+        sums = torch.stack(self._steps).double().sum(0).tolist()
+        n_steps = len(self._steps)
+        self._steps.clear()
+        return dict(zip(self.columns, sums, strict=True)), n_steps
 
 
 MARGIN_NATS = math.log(10.0)

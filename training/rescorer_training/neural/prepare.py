@@ -18,10 +18,10 @@ from torch import Tensor
 from tqdm import tqdm
 
 from rescorer.errors import ConfigError, FormatError
-from rescorer.escapes import plain_stream
 from rescorer.models.network_files import TOKENIZER_FILE, Vocabulary
 from rescorer.models.networks import State
 from rescorer.models.neural import SequenceModel
+from rescorer.terminal.progress import progress_bar
 from rescorer.text import Normaliser
 from rescorer.units.tokens import JsonTokenizer, import_library
 from rescorer_training.batches import Sentences, StreamBatches, cut_into_batches
@@ -58,6 +58,7 @@ class Monitor:
     ) -> None:
         self.folder, self.quiet, self.unit = folder, quiet, unit
         self.bar: tqdm | None = None
+        self._validation = ""  # shown next to the perplexity of training
         self.scalars = make_summary_writer(folder / "tensorboard") if tensorboard and not quiet else None
 
     def start(self, n_words: int, n_done: int) -> None:
@@ -68,23 +69,36 @@ class Monitor:
             n_done: number of these words already trained on.
         """
         if not self.quiet:
-            style: dict[str, Any] = {"unit_scale": True, "smoothing": 0.05, "disable": None}
-            style |= {"unit": f" {self.unit}", "file": plain_stream(sys.stderr)}
-            self.bar = tqdm(total=n_words, initial=n_done, **style)
+            style: dict[str, Any] = {"unit_scale": True, "smoothing": 0.05, "unit": f" {self.unit}"}
+            self.bar = progress_bar("training", total=n_words, initial=n_done, **style)
+
+    def start_epoch(self, epoch: int, n_epochs: int) -> None:
+        """Show the number of the epoch, counted from 1."""
+        if self.bar is not None:
+            self.bar.set_description_str(f"epoch {epoch} of {n_epochs}", refresh=False)
 
     def advance(self, n_words: int) -> None:
         """Advance the bar by a number of words."""
         if self.bar is not None:
             self.bar.update(n_words)
 
-    def report_loss(self, step: int, mean_loss: float, learning_rate: float) -> None:
-        """Show the mean loss of the last few steps, in nats per word, and write it as a scalar."""
+    def report_loss(
+        self, step: int, mean_loss: float, learning_rate: float, gradients: Mapping[str, float]
+    ) -> None:
+        """Show the perplexity on the last few steps next to that of the last validation, and write the mean
+        loss, in nats per word, as a scalar.
+
+        Args:
+            gradients: means over these steps of the columns of ``GradientClipper``, written as scalars, too.
+        """
         if self.bar is not None:
             perplexity = math.exp(min(mean_loss, MAX_LOG_PERPLEXITY))
-            self.bar.set_postfix_str(f"loss {mean_loss:.3f}, perplexity {perplexity:.1f}", refresh=False)
+            self.bar.set_postfix_str(f"training perplexity {perplexity:.1f}{self._validation}", refresh=False)
         if self.scalars is not None:
             self.scalars.add_scalar("training/loss", mean_loss, step)
             self.scalars.add_scalar("training/learning_rate", learning_rate, step)
+            for name, value in gradients.items():
+                self.scalars.add_scalar(f"gradients/{name.replace(', ', '_').replace(' ', '_')}", value, step)
             words_per_second = self.bar.format_dict["rate"] if self.bar is not None else None
             if words_per_second:
                 self.scalars.add_scalar("training/words_per_second", words_per_second, step)
@@ -93,6 +107,7 @@ class Monitor:
         """Print an entry of ``Progress.reports``, and append it to the log."""
         if self.quiet:
             return
+        self._validation = f", validation {entry['validation_perplexity']:.1f}"
         labels = {"training_perplexity": "training perplexity", "training_loss": "training loss"}
         training = next(f"{label} {entry[name]:8.2f}" for name, label in labels.items() if name in entry)
         print_status(

@@ -35,6 +35,7 @@ from torch import Tensor
 
 from rescorer.errors import ConfigError, ScoringError, quote
 from rescorer.models.network_files import CONFIG_FILE, Vocabulary
+from rescorer.progress import track
 from rescorer.safe_input import Folder
 from rescorer.trie import Words, build_trie
 from rescorer.units.files import load_unit_model
@@ -43,7 +44,6 @@ from rescorer.units.tokens import build_unit_trie
 from rescorer_training.corpus import read_sentences
 from rescorer_training.neural.checkpoint import ProcessGroup
 from rescorer_training.neural.prepare import PreparedText, RunInputs
-from rescorer_training.progress import track
 from rescorer_training.state_files import describe_write_error
 
 LESSONS_FILE = "teacher.lessons"

@@ -85,7 +85,9 @@ class Trainer:
         self.checkpoint_every_s = CHECKPOINT_EVERY_S
         self.identity = {**asdict(options), **run.inputs}
         self.device = next(model.parameters()).device
-        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        named = [pair for pair in model.named_parameters() if pair[1].requires_grad]
+        self.parameters = [parameter for _, parameter in named]
+        self.clipper = optimisation.GradientClipper(named, options.gradient_clip)
         self.optimiser = optimisation.make_optimiser(options, self.parameters)
         self.average = optimisation.WeightAverage(self.parameters, options)
         self.progress = checkpoint.Progress()
@@ -182,6 +184,7 @@ class Trainer:
         n_validations = options.validations_an_epoch
         validate_after = {len(batches) * (i + 1) // n_validations for i in range(n_validations)} - {0}
         saved = time.monotonic()
+        self.monitor.start_epoch(progress.epoch + 1, options.epochs)
         while not self._is_finished():
             if progress.batch in validate_after and not self._is_validated:
                 self._check_losses(loss_limit)
@@ -236,7 +239,7 @@ class Trainer:
                 if self.model.config.carried:
                     self.states[index] = tuple(tensor.detach() for tensor in state)
         total = self.processes.sum_gradients(self.parameters, total)
-        torch.nn.utils.clip_grad_norm_(self.parameters, options.gradient_clip)
+        self.clipper.clip()
         self.optimiser.step()
         self.average.update()
         self.losses.append((total, n_words))
@@ -288,8 +291,13 @@ class Trainer:
         progress.loss += loss
         progress.loss_words += n_words
         progress.words += n_words
+        sums, n_steps = self.clipper.take_sums()
+        progress.gradient_steps += n_steps
+        for name, value in sums.items():
+            progress.gradients[name] = progress.gradients.get(name, 0.0) + value
         mean_loss = loss / n_words * self.units_per_word
-        self.monitor.report_loss(progress.step, mean_loss, self.optimiser.param_groups[0]["lr"])
+        norms = {name: value / n_steps for name, value in sums.items()}
+        self.monitor.report_loss(progress.step, mean_loss, self.optimiser.param_groups[0]["lr"], norms)
 
     @property
     def _has_perplexity(self) -> bool:
@@ -316,10 +324,12 @@ class Trainer:
             "step": progress.step,
             "epoch": progress.epoch + 1,
             **self._summarise_training_loss(),
+            **self._summarise_gradients(),
             "validation_perplexity": round(current, 3),
             "seconds": round(progress.seconds, 1),
         }
         progress.loss, progress.loss_words = 0.0, 0
+        progress.gradients, progress.gradient_steps = {}, 0
         progress.reports.append(entry)
         perplexities = [report["validation_perplexity"] for report in progress.reports]
         self.average.start_if_due(progress.epoch + 1, perplexities)
@@ -332,6 +342,18 @@ class Trainer:
             log_perplexity = min(mean_loss * self.units_per_word, prepare.MAX_LOG_PERPLEXITY)
             return {"training_perplexity": round(math.exp(log_perplexity), 3)}
         return {"training_loss": round(mean_loss, 4)}
+
+    def _summarise_gradients(self) -> dict[str, Any]:
+        """Return mean norms of the gradients since the last validation, and the share of clipped steps."""
+        progress = self.progress
+        if not progress.gradient_steps:  # the first validation after a checkpoint of an earlier version
+            return {}
+        means = {name: value / progress.gradient_steps for name, value in progress.gradients.items()}
+        clipped = round(means.pop("clipped"), 4)
+        return {
+            "gradient_norms": {name: float(f"{mean:.4g}") for name, mean in means.items()},
+            "clipped": clipped,
+        }
 
     def _save(self) -> None:
         """Write a checkpoint that includes the state of all processes."""

@@ -19,9 +19,9 @@ from rescorer.errors import BundleError, FormatError
 from rescorer.models.arpa import ArpaModel, ArpaOrder, WordIds, read_arpa_ngrams
 from rescorer.models.network_files import END, START, UNKNOWN
 from rescorer.models.ngram_files import is_table_file, list_ngrams, map_table
+from rescorer.progress import track
 from rescorer.safe_input import open_regular
 from rescorer_training.ngram.smoothing import NGramProbabilities, pack_keys
-from rescorer_training.progress import track
 
 NGRAMS_PER_BLOCK = 200_000
 """Number of n-grams that are formatted in memory before they are written."""

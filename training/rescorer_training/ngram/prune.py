@@ -26,9 +26,9 @@ import numpy as np
 from rescorer.errors import ConfigError
 from rescorer.models.language_model import LanguageModel
 from rescorer.models.network_files import END, START, UNKNOWN
+from rescorer.progress import track
 from rescorer_training.ngram.backoff_model import BackoffModel, NGramTrie, load_backoff_model
 from rescorer_training.ngram.smoothing import count_ngrams, pack_keys
-from rescorer_training.progress import track
 
 logger = logging.getLogger(__name__)
 

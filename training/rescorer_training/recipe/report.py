@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
+import math
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -166,19 +167,29 @@ def _format(value: float | None, form: str) -> str:
 
 
 def plot_curves(curves: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -> None:
-    """Plot validation perplexity over training time, one line per network."""
+    """Plot validation perplexity and, where logged, gradient norms over training time, a line per network."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
+    has_gradients = any("gradient_norms" in entry for entries in curves.values() for entry in entries)
+    figure = Figure(figsize=(8, 7.5 if has_gradients else 4.5), layout="constrained")
+    ratios = [3, 2] if has_gradients else [1]
+    axes, *below = figure.subplots(len(ratios), sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
     looks = itertools.cycle(itertools.product(LINE_STYLES, range(N_COLOURS)))
     for (style, colour), (name, entries) in zip(looks, curves.items(), strict=False):
         minutes = [entry["seconds"] / 60 for entry in entries]
         perplexities = [entry["validation_perplexity"] for entry in entries]
         label = f"{name} ({min(perplexities):.1f})"
-        axes.plot(minutes, perplexities, color=f"C{colour}", linestyle=style, marker=".", label=label)
-    axes.set(xlabel="minutes of training", ylabel="validation perplexity", yscale="log")
+        look = {"color": f"C{colour}", "linestyle": style, "marker": "."}
+        axes.plot(minutes, perplexities, label=label, **look)
+        for gradient_axes in below:
+            norms = [entry.get("gradient_norms", {}).get("all", math.nan) for entry in entries]
+            gradient_axes.plot(minutes, norms, **look)
+    for gradient_axes in below:
+        gradient_axes.set(ylabel="gradient norm before clipping", yscale="log")
+        gradient_axes.grid(visible=True, which="both", alpha=0.3)
+    axes.set(ylabel="validation perplexity", yscale="log")
+    [axes, *below][-1].set(xlabel="minutes of training")
     axes.yaxis.set_major_locator(LogLocator(subs=TICK_MULTIPLES))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))  # 370, not 3.7 × 10²
     axes.yaxis.set_minor_formatter(NullFormatter())

@@ -39,6 +39,7 @@ from torch.nn import functional
 from rescorer.errors import ConfigError
 from rescorer.evaluation.folds import N_FOLDS, Folds
 from rescorer.evaluation.tuning import is_as_good
+from rescorer.progress import track
 from rescorer.reranking.networks import (
     LAYER_PARAMETERS,
     VARIANCE_FLOOR,
@@ -46,7 +47,6 @@ from rescorer.reranking.networks import (
     PerceptronSizes,
     TransformerSizes,
 )
-from rescorer_training.progress import track
 from rescorer_training.reranker.arrays import (
     EMPTY,
     EMPTY_PRIOR,

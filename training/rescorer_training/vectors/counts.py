@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rescorer.errors import ConfigError
-from rescorer_training.progress import option, track
+from rescorer.progress import track
+from rescorer_training.progress import option
 from rescorer_training.vectors.files import FEWER_PAIRS, WordVectors, report_full_disk
 from rescorer_training.vectors.runs import EncodedText
 

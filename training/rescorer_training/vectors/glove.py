@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from rescorer.errors import BundleError, ConfigError, ScoringError
+from rescorer.progress import track
 from rescorer.text import Normaliser
-from rescorer_training.progress import option, track
+from rescorer_training.progress import option
 from rescorer_training.vectors import counts, runs
 from rescorer_training.vectors.files import FEWER_PAIRS, WordVectors, report_full_disk
 

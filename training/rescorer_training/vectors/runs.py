@@ -27,11 +27,11 @@ from rescorer.errors import BundleError, ConfigError, FormatError, quote
 from rescorer.formats.io.text_io import make_folder
 from rescorer.models.network_files import SPECIAL_TOKENS, Vocabulary
 from rescorer.models.neural import SequenceModel, load_model
+from rescorer.progress import track
 from rescorer.safe_input import Folder
 from rescorer.signals import hold_stops
 from rescorer.text import Normaliser
 from rescorer_training import corpus, pipes
-from rescorer_training.progress import track
 from rescorer_training.state_files import check_options, read_state_file, write_state_file
 from rescorer_training.vectors.files import WordVectors, read_vectors, report_full_disk
 

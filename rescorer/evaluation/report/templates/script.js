@@ -11,23 +11,19 @@
   const matches = document.getElementById("matches");
   const plain = (text) => text.toLowerCase().replace(/\s+/g, " ").trim();
 
-  // One line per reading, so that phrases are found in the reference and in what each system chose.
-  const sentences = (details) => {
-    const rows = [];
-    for (const slot of details.querySelectorAll(".slots > div:not(.names)"))
-      [...slot.children].forEach((cell, row) => {
-        const word = cell.textContent.replace(/^\+ |^–$/, "");
-        if (word) (rows[row] ??= []).push(word);
-      });
-    return rows.map((words) => words.join(" ")).join(" | ");
+  // Of long lists, the bodies after the first are comments, and become elements when somebody opens them.
+  const build = (details) => {
+    const kept = [...details.childNodes].find((node) => node.nodeType === Node.COMMENT_NODE);
+    if (kept) kept.replaceWith(new DOMParser().parseFromString(kept.data, "text/html").body.firstElementChild);
   };
+  list.addEventListener("toggle", (event) => build(event.target), true);
   const items = [...list.children].map((details, order) => ({
     details,
     order,
     id: details.dataset.id,
     gain: Number(details.dataset.gain),
     errors: Number(details.dataset.errors),
-    text: plain(`${details.dataset.id} | ${details.querySelector(".group")?.textContent ?? ""} | ${sentences(details)}`),
+    text: plain(`${details.dataset.id} | ${details.querySelector(".group")?.textContent ?? ""} | ${details.dataset.text}`),
   }));
   const accepts = {
     "": () => true,

@@ -1,0 +1,113 @@
+"""Batches as columns: word numbers and plain hypotheses give the bytes that objects give, odd lists too."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rescorer.formats.fields import parse_field_map
+from rescorer.formats.jsonlines import _parse_columns, _parse_rows, read_lists
+from rescorer.jobs.files import LocalRescorer, rescore_lists
+from rescorer.text import Normaliser, NormaliserSettings
+from rescorer.trie import NumberedTexts, build_trie, join_texts, text_lengths
+from rescorer.types import Hypothesis, NBestList, PlainHypotheses
+
+NAMES = parse_field_map(["hypotheses=hyps"], ["acoustic=am"])
+TOKENS = st.sampled_from(
+    ["the", "The", "cat", "sat,", "on", "cat-like", "we_did", "<s>", "[noise]", "\ufdd0", "a\ufdd0", "null"]
+)
+TEXTS = st.lists(TOKENS, max_size=5).map(" ".join) | st.just("  the\tcat ")
+SETTINGS = NormaliserSettings(), NormaliserSettings.raw()
+SCORES = st.floats(-100, 100) | st.integers(-100, 100)
+HYPOTHESES = st.fixed_dictionaries({"text": TEXTS, "am": SCORES})
+ODD = st.sampled_from(
+    [
+        *({}, {"text": 1, "am": 0.5}, {"text": "a"}, {"text": "a", "am": None}, {"text": "a", "am": "x"}),
+        *({"text": "cat", "am": 1, "conf": 0.5}, {"text": "a", "am": 1, "scores": {"lm": 2}}, "a", ["a", 1]),
+    ]
+).map(copy.deepcopy)
+RECORDS = st.fixed_dictionaries(
+    {"id": st.sampled_from(["u1", "u2", ""]), "hyps": st.lists(HYPOTHESES, min_size=1, max_size=4)},
+    optional={"context": TEXTS, "job": st.integers()},
+) | st.fixed_dictionaries({"id": st.just("odd"), "hyps": st.lists(HYPOTHESES | ODD, max_size=3)})
+
+
+def write_all(library, lists) -> tuple[list[str], list[str]]:
+    """The lines that a job writes, and those of its rejects."""
+    written, rejects = [], []
+    rescore_lists(LocalRescorer(library), lists, written.append, rejects.append)
+    return written, rejects
+
+
+def with_objects(nbest):
+    """The list with an object for each hypothesis."""
+    return replace(nbest, hypotheses=tuple(nbest.hypotheses)) if isinstance(nbest, NBestList) else nbest
+
+
+@given(st.lists(RECORDS, max_size=5))
+def test_jobs_write_the_bytes_of_lists_of_objects(library, records):
+    content = "".join(json.dumps(record) + "\n" for record in records).encode()
+    lists = [*read_lists(io.BytesIO(content), NAMES)]
+    library.ranker.bundle.normaliser.clear()
+    slow = write_all(library, [*map(with_objects, lists)])  # no token is known, so that texts are read singly
+    assert write_all(library, lists) == slow
+
+
+@given(st.lists(HYPOTHESES | ODD, min_size=1, max_size=4))
+def test_plain_hypotheses_are_those_that_rows_give(items):
+    found = _parse_columns(copy.deepcopy(items), NAMES)
+    if found is not None and isinstance(found[0], PlainHypotheses):
+        hypotheses, columns = _parse_rows(copy.deepcopy(items), NAMES, "u1")
+        assert found[0] == hypotheses
+        assert {name: [*values] for name, values in found[1].items()} == columns
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=6), st.sampled_from(SETTINGS))
+def test_numbers_of_tokens_are_those_of_their_words(texts, settings):
+    normaliser = Normaliser(settings)
+    words = [*map(normaliser.normalise, texts)]
+    try:
+        tokens = np.fromiter(normaliser.known.look_up(texts), np.int64)
+    except KeyError:
+        return  # a token with several words, or the mark between texts
+    numbered = NumberedTexts.divide(tokens, len(texts), normaliser.known.words, -1)
+    assert [*numbered] == words
+    assert text_lengths(numbered).tolist() == [*map(len, words)]
+
+
+@given(st.lists(st.lists(TEXTS, min_size=1, max_size=4), min_size=1, max_size=4), st.booleans())
+def test_a_trie_of_numbers_is_that_of_words(library, lists, is_mixed):
+    ranker = library.ranker
+    for texts in lists:
+        ranker.normalise_texts(texts)
+    numbered = [ranker.normalise_texts(texts) for texts in lists]
+    words = [[*texts] for texts in numbered]
+    contexts = [("the", "dog")[: len(texts) % 3] for texts in lists]
+    fast = build_trie(
+        join_texts(words[:1] + numbered[1:] if is_mixed else numbered), contexts, counts=[*map(len, lists)]
+    )
+    slow = build_trie(
+        [text for texts in words for text in texts],
+        [context for context, texts in zip(contexts, lists, strict=True) for _ in texts],
+    )
+    assert fast.words == slow.words
+    assert fast.level_bounds == slow.level_bounds
+    assert np.array_equal(fast.edge_word, slow.edge_word)
+    for name in ("parent", "hypothesis_node", "end_nodes"):
+        assert np.array_equal(getattr(fast, name), getattr(slow, name))
+
+
+def test_plain_hypotheses_are_a_sequence_of_hypotheses():
+    plain, objects = PlainHypotheses(["a", "b"]), (Hypothesis("a"), Hypothesis("b"))
+    assert plain == objects
+    assert objects == plain
+    assert plain == PlainHypotheses(["a", "b"])
+    assert plain != objects[:1]
+    assert plain[1:] == objects[1:]
+    assert repr(plain) == repr(objects)
