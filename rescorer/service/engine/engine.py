@@ -332,18 +332,23 @@ class Batcher:
             return items
         return self._begin(self._queue.take(self._max_batch_tokens, lambda one: not self._is_light(one)))
 
-    def _take_light(self) -> list[WorkItem]:
-        """Take short items of light clients if it is their turn. They are a batch for themselves."""
-        budget, kind = int(self.long_tokens), self._queue.next_kind()
-        if kind is not None and not kind.is_long and self._is_light(self._queue.next_client()):
-            items = self._queue.take(budget, self._is_light)
-        else:
-            items = self._queue.take_equal(
-                budget, lambda client, kind: not kind.is_long and self._is_light(client)
-            )
-        for item in items:
-            item.overtakes = True
-        return self._begin(items)
+    def _take_light(self, batch: Sequence[WorkItem] = ()) -> list[WorkItem]:
+        """Take short items of light clients, which join a batch of such items, or are one by themselves.
+
+        A batch of a heavy client is worth many lists of a light one. So light clients may be ahead of their
+        turn by as much as they may put into a batch.
+        """
+        most, items = int(self.long_tokens), list(batch)
+        budget = most - sum(item.size for item in items)
+
+        def accepts(client: Hashable, kind: Kind) -> bool:
+            return not kind.is_long and kind == (items[0].kind if items else kind) and self._is_light(client)
+
+        while taken := self._queue.take_early(budget, accepts, most):
+            taken[0].overtakes = True
+            items += taken
+            budget -= taken[0].size
+        return self._begin(items[len(batch) :])
 
     def _begin(self, items: list[WorkItem]) -> list[WorkItem]:
         for item in items:
@@ -422,7 +427,7 @@ class Batcher:
         if not items:
             return []
         if items[0].overtakes:
-            return []  # others would make it slow
+            return self._take_light(items)
         budget = self._max_batch_tokens - sum(item.size for item in items)
         return self._begin(self._queue.take_more(items[0].kind, budget, lambda one: not self._is_light(one)))
 
