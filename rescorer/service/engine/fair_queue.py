@@ -163,9 +163,7 @@ class FairQueue(Generic[Item]):
         """Remove and return the next items if they are of this kind and fit into ``budget`` together."""
         return self._take(kind, budget, 0, accepts) if kind == self.next_kind() else []
 
-    def take_early(
-        self, budget: int, accepts: Callable[[Hashable, Any], bool], lead: int = 0
-    ) -> list[Item]:
+    def take_early(self, budget: int, accepts: Callable[[Hashable, Any], bool], lead: int = 0) -> list[Item]:
         """Remove and return an item of an accepted client and kind, if its turn is now or soon.
 
         Items are served in batches, so that clients with much work get ahead of others by a batch at a time.
@@ -404,9 +402,7 @@ class TwoLevelQueue(Generic[Item]):
         urgent = min(self._urgent.waiting_cost, sum(costs.values()) + work.cost)
         return {**costs, URGENT: urgent} if urgent else costs
 
-    def take_early(
-        self, budget: int, accepts: Callable[[Hashable, Any], bool], lead: int = 0
-    ) -> list[Item]:
+    def take_early(self, budget: int, accepts: Callable[[Hashable, Any], bool], lead: int = 0) -> list[Item]:
         """Remove and return an item of the next level; see ``FairQueue.take_early``."""
         return self._take_by(lambda level: level.take_early(budget, accepts, lead))
 
