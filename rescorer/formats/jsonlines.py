@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import cache
 from itertools import repeat
 from operator import itemgetter
 from pathlib import Path
@@ -356,7 +356,7 @@ def _encode_hypotheses(ranking: Ranking) -> bytes:
         return b""
     numbers = orjson.dumps(_scores_in_order(ranking).ravel(), option=orjson.OPT_SERIALIZE_NUMPY)
     values, n = numbers[1:-1].split(b","), len(order)
-    ranks = _encode_ranks(len(texts))
+    ranks = _encode_ranks(1 << len(texts).bit_length())
     columns: list[Sequence[bytes]] = [
         encoded[2:-2].split(b'","'),
         ranks[:n],
@@ -374,9 +374,9 @@ def _encode_hypotheses(ranking: Ranking) -> bytes:
     return b"".join(pieces) + b"}}]"
 
 
-@lru_cache(maxsize=256)
+@cache
 def _encode_ranks(n: int) -> tuple[bytes, ...]:
-    """Return the numbers from 1 to n as JSON."""
+    """Return the numbers from 1 to n, a power of two, as JSON."""
     return tuple(b"%d" % rank for rank in range(1, n + 1))
 
 

@@ -16,6 +16,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ from rescorer.runtime import ContextWords
 from rescorer.scoring.batch import Batch, Part, ScoredPart, ScoreRequest, split
 from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker
-from rescorer.service.engine.admission import Admission, Pace, Quota
+from rescorer.service.engine.admission import Admission, Pace, Quota, Slowdown
 from rescorer.service.engine.fair_queue import TwoLevelQueue, Work
 from rescorer.service.engine.offloader import Offloader
 from rescorer.service.engine.request_bounds import depth_tokens
@@ -182,6 +183,7 @@ class Batcher:
         wait_ms: how long a batch waits for more items before it is taken from the queue.
         on_scored: called for each batch that was scored, with the seconds for which it kept a worker busy.
         on_failed: called for each batch that failed.
+        watch: returns a context in which a worker scores a batch, unless that overtakes another one.
     """
 
     def __init__(
@@ -192,12 +194,15 @@ class Batcher:
         wait_ms: float = 0.0,
         on_scored: Callable[[Sequence[WorkItem], ScoredBatch, float], None] = lambda *_: None,
         on_failed: Callable[[], None] = lambda: None,
+        watch: Callable[[Worker, Sequence[WorkItem]], AbstractContextManager[None]] = lambda *_: (
+            nullcontext()
+        ),
     ) -> None:
         self._pool, self._offloader = pool, offloader
         self._max_batch_tokens, self._wait_s = max_batch_tokens, wait_ms / 1e3
         self.long_tokens = LONG_SHARE * max_batch_tokens
         """Cost above which an item is long."""
-        self._on_scored, self._on_failed = on_scored, on_failed
+        self._on_scored, self._on_failed, self._watch = on_scored, on_failed, watch
         self._queue: TwoLevelQueue[WorkItem] = TwoLevelQueue(
             WorkItem.is_finished, lambda: bool(self._in_batches)
         )
@@ -413,7 +418,9 @@ class Batcher:
             started: the batch of the items; None: start one.
         """
         try:
-            await self._score(worker, items, started or await self._start(items))
+            started = started or await self._start(items)
+            with nullcontext() if items[0].overtakes else self._watch(worker, items):
+                await self._score(worker, items, started)
         except Exception as error:
             is_fault = isinstance(error, WorkerLost | TimeoutError)
             if not is_fault and all(item.future.done() for item in items):
@@ -481,6 +488,14 @@ class Batcher:
                 queue = PhaseTiming(QUEUE, item.queued_at, began_at - item.queued_at)
                 item.future.set_result(ItemScores(batch.part(index), scored, queue))
         self._on_scored(items, scored, busy_s)
+
+
+def count_by_client(items: Sequence[WorkItem]) -> Counter[Hashable]:
+    """Return the cost of items by client, in tokens."""
+    tokens = Counter[Hashable]()
+    for item in items:
+        tokens[item.client] += item.cost
+    return tokens
 
 
 async def score_while_needed(worker: Worker, job: ScoreJob, items: Sequence[WorkItem]) -> WorkerScores:
@@ -685,8 +700,11 @@ class ScoringEngine:
             settings.batch_wait_ms,
             self._record_batch,
             metrics.failed_batches.inc,
+            lambda worker, items: self._slowdown.watch(worker, count_by_client(items)),
         )
         self._pool, self._pace = pool, Pace()
+        # After less than a quarter of a batch per worker, the pace does not tell how long a list takes.
+        self._slowdown = Slowdown(self._pace, settings.max_batch_tokens // 4, settings.workers)
         self.admission = self._create_admission(settings)
         self.late_admission = self._create_admission(settings)
         """Admits refused calls whose caller permits a fallback."""
@@ -698,10 +716,7 @@ class ScoringEngine:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _record_batch(self, items: Sequence[WorkItem], scored: ScoredBatch, seconds: float) -> None:
-        tokens = Counter[Hashable]()
-        for item in items:
-            tokens[item.client] += item.cost
-        self._pace.record(tokens, seconds / len(self._pool.workers))
+        self._pace.record(count_by_client(items), seconds / len(self._pool.workers))
         self._metrics.record_batch(
             items[0].label,
             items=len(items),
@@ -716,10 +731,10 @@ class ScoringEngine:
         return Admission(
             Quota("lists", settings.max_in_flight_lists, settings.max_client_lists),
             Quota("tokens", max_tokens, int(CLIENT_SHARE * max_tokens)),
-            # After less than a quarter of a batch per worker, the pace does not tell how long a list takes.
-            settings.max_batch_tokens // 4 * max(1, settings.workers),
+            self._slowdown.least_tokens * max(1, settings.workers),
             self.batcher.costs_before,
             self._pace,
+            slowdown=lambda: self._slowdown.factor,
             max_item_tokens=settings.max_batch_tokens,
             is_idle=lambda: self._pool.n_idle > 0 and not self.batcher.n_waiting,
             ready_in_s=lambda: self._pool.ready_in_s,

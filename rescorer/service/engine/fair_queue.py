@@ -21,14 +21,21 @@ from typing import Any, Generic, NamedTuple, TypeVar
 Item = TypeVar("Item")
 
 
+ROUNDING = 1e-9
+"""Share of an item that sums of predicted costs may lack because they are rounded."""
+
+
 class Work(NamedTuple):
-    """The cost of some items, and their number."""
+    """The cost of some items, and their number, which are not whole numbers if they are predicted."""
 
-    cost: int = 0
-    items: int = 0
+    cost: float = 0
+    items: float = 0
 
-    def plus(self, cost: int, items: int) -> Work:
+    def plus(self, cost: float, items: float) -> Work:
         return Work(self.cost + cost, self.items + items)
+
+    def times(self, factor: float) -> Work:
+        return Work(self.cost * factor, self.items * factor)
 
     def due_within(self, span: float) -> float:
         """Return the cost of the items that are due within a span of virtual time, its end included.
@@ -40,7 +47,8 @@ class Work(NamedTuple):
         if span < 0 or not self.cost or not self.items:
             return 0.0
         cost_per_item = self.cost / self.items
-        return min(self.cost, (span // cost_per_item + 1) * cost_per_item)
+        n_due = math.floor(span / cost_per_item + ROUNDING) + 1
+        return min(self.cost, n_due * cost_per_item)
 
 
 NO_WORK = Work()
@@ -217,7 +225,7 @@ class FairQueue(Generic[Item]):
 
         Args:
             work: the new items. All but the last are included in the result.
-            expected: work that clients will add before the new items.
+            expected: work that clients will add before the new items are served.
             overtaken: the first item of another client does not count if it costs more than this.
         """
         expected = expected or {}
