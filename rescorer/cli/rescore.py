@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rescorer.errors import ConfigError, RescorerError, ScoringError, pluralise
+from rescorer.errors import ConfigError, RescorerError, ScoringError, pluralise, quote
 from rescorer.extensions import make_ranker, used_rerankers
 from rescorer.formats.inputs import expand_globs
 from rescorer.formats.io.folders import list_files
@@ -237,10 +237,12 @@ class SessionOptions:
         in pieces of words that do not have a weight beside those that do."""
         is_read = ranker.bundle.reads_previous or used_rerankers(ranker.bundle, weights)
         if self.session and not (is_read or weights.cache or weights.neural_cache):
+            units = sorted(ranker.bundle.units)
+            prompted = f"import {quote(units[0])} again with --prompt, " if units else ""
             warn(
-                f"--session {self.session} changes nothing, because no model of "
-                f"{ranker.bundle.label} reads previous utterances; add a cache with -w cache=0.1, or train a "
-                "network with --carried or --topics"
+                f"--session {self.session} changes nothing, because no model of {ranker.bundle.label} reads "
+                f"previous utterances; {prompted}add a cache with -w cache=0.1, or train a network with "
+                "--carried or --topics"
             )
             return
         unread = ranker.bundle.units.keys() - ranker.bundle.reads_previous

@@ -378,8 +378,7 @@ class Admission:
         if wait:
             await self._wait_for_capacity(ticket)
         elif reason := self._reason_to_refuse(ticket, remaining_s):
-            self._remember_refused(client)
-            raise Overloaded(f"{reason}; try again later", retry_after_s=self.retry_after_s(client))
+            raise self._refusal(client, reason)
         if (refusals := self._refusals.get(client)) is not None:
             self._refusals[client] = refusals._replace(while_idle=0)
         self.lists.add(client, lists)
@@ -394,6 +393,17 @@ class Admission:
             self.lists.add(client, -ticket.lists)
             self.tokens.add(client, -ticket.tokens)
             self._wake_waiting()
+
+    def check_room(self, client: Hashable, lists: int) -> None:
+        """Refuse a call whose lists ``admit`` would refuse whatever they cost, before that is computed.
+
+        Raises:
+            Overloaded: there is no capacity for so many lists.
+        """
+        reserved = 0 if self._reserving is None else self._reserving.lists
+        shared = self._has_other_clients(client)
+        if reason := self.lists.reason_to_refuse(client, lists, shared=shared, reserved=reserved):
+            raise self._refusal(client, reason)
 
     def begin_scoring(self, ticket: Ticket, tokens: int) -> None:
         """Record that the work of a call is put into the queue now.
@@ -413,6 +423,10 @@ class Admission:
         wait_s = self._predict(client, NO_WORK)[1]
         low, high = RETRY_BOUNDS_S
         return min(max(wait_s, low), high) * random.uniform(0.8, 1.2)
+
+    def _refusal(self, client: Hashable, reason: str) -> Overloaded:
+        self._remember_refused(client)
+        return Overloaded(f"{reason}; try again later", retry_after_s=self.retry_after_s(client))
 
     def _reason_to_refuse(self, ticket: Ticket, remaining_s: float) -> str:
         client, first = ticket.client, self._reserving

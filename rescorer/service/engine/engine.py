@@ -147,13 +147,13 @@ class Demand:
 
     def __init__(self) -> None:
         self._costs: Counter[Hashable] = Counter()
-        self._total = self._squares = 0
+        self.total = self._squares = 0
 
     def add(self, client: Hashable, cost: int) -> None:
         """Add to a client's work, or remove from it."""
         before = self._costs[client]
         after = before + cost
-        self._total += cost
+        self.total += cost
         self._squares += after * after - before * before
         if after:
             self._costs[client] = after
@@ -167,7 +167,7 @@ class Demand:
     @property
     def typical(self) -> float:
         """The work of the client that a token belongs to, on average over all tokens; 0 without any work."""
-        return self._squares / self._total if self._total else 0.0
+        return self._squares / self.total if self.total else 0.0
 
 
 StartedBatch = tuple[Batch, ScoreRequest, list[PhaseTiming]]
@@ -268,7 +268,7 @@ class Batcher:
         overtaken = self.long_tokens if overtakes else math.inf
         costs = Counter(self._queue.costs_before(client, work, expected, overtaken))
         in_batches = self._in_batches
-        share = self.long_tokens / in_batches.total() if overtakes else 1.0
+        share = min(1.0, self.long_tokens / max(1, in_batches.total())) if overtakes else 1.0
         for other, cost in in_batches.items():
             costs[other] += cost * share  # type: ignore[assignment]
         return costs
@@ -304,7 +304,7 @@ class Batcher:
                 await self._changed.wait()
             if self._wait_s:
                 await asyncio.sleep(self._wait_s)
-            if items := self._take(self._max_batch_tokens):  # empty if all were finished
+            if items := self._take():  # empty if all were finished
                 return items
 
     async def _next_overtaking(self) -> list[WorkItem]:
@@ -314,42 +314,46 @@ class Batcher:
         another, which waits for its end.
         """
         while True:
-            if self._pool.n_overtakable and (items := self._take_overtaking()):
+            if self._pool.n_overtakable and (items := self._take_light()):
                 return items
             self._changed.clear()
             await self._changed.wait()
 
-    def _take_overtaking(self) -> list[WorkItem]:
-        budget, kind = int(self.long_tokens), self._queue.next_kind()
-        if kind is not None and not kind.is_long and self._is_light(self._queue.next_client()):
-            return self._take(budget)
-        items = self._queue.take_equal(
-            budget, lambda client, kind: not kind.is_long and self._is_light(client)
-        )
-        for item in items:
-            item.overtakes = True
-        return self._begin(items)
-
     def _is_light(self, client: Hashable, more: float = 0.0) -> bool:
         """Whether a client wants little, compared with the clients that most of the work belongs to.
 
-        Then its items should not wait for their batches. If all clients want about as much, overtaking would
-        only make batches small, which take longer.
+        Then its items should not wait for their batches, nor be scored in one of them. If all clients want
+        about as much, overtaking would only make batches small, which take longer.
 
         Args:
             more: work that the client is about to add.
         """
         own = self._demand.of(client) + more
-        return self._in_batches.total() > self.long_tokens and own <= LIGHT_SHARE * self._demand.typical
+        return self._demand.total > self.long_tokens and own <= LIGHT_SHARE * self._demand.typical
 
-    def _take(self, budget: int) -> list[WorkItem]:
-        """Take the items of the next batch. Short ones of light clients are a batch for themselves."""
-        if not self._is_light(self._queue.next_client()):
-            return self._begin(self._queue.take(budget))
-        items = self._queue.take(int(self.long_tokens), self._is_light)
-        for item in items:
-            item.overtakes = not item.is_long
-        return self._begin(items)
+    def _take(self) -> list[WorkItem]:
+        """Take the items of the next batch."""
+        if items := self._take_light():
+            return items
+        return self._begin(self._queue.take(self._max_batch_tokens, lambda one: not self._is_light(one)))
+
+    def _take_light(self, batch: Sequence[WorkItem] = ()) -> list[WorkItem]:
+        """Take short items of light clients, which join a batch of such items, or are one by themselves.
+
+        A batch of a heavy client is worth many lists of a light one. So light clients may be ahead of their
+        turn by as much as they may put into a batch.
+        """
+        most, items = int(self.long_tokens), list(batch)
+        budget = most - sum(item.size for item in items)
+
+        def accepts(client: Hashable, kind: Kind) -> bool:
+            return not kind.is_long and kind == (items[0].kind if items else kind) and self._is_light(client)
+
+        while taken := self._queue.take_early(budget, accepts, most):
+            taken[0].overtakes = True
+            items += taken
+            budget -= taken[0].size
+        return self._begin(items[len(batch) :])
 
     def _begin(self, items: list[WorkItem]) -> list[WorkItem]:
         for item in items:
@@ -430,7 +434,7 @@ class Batcher:
         if not items:
             return []
         if items[0].overtakes:
-            return []  # others would make it slow
+            return self._take_light(items)
         budget = self._max_batch_tokens - sum(item.size for item in items)
         return self._begin(self._queue.take_more(items[0].kind, budget, lambda one: not self._is_light(one)))
 

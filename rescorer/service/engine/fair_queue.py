@@ -54,8 +54,8 @@ class Work(NamedTuple):
 NO_WORK = Work()
 
 
-MAX_EQUALS = 64
-"""Largest number of clients with equal tags among which one is looked for."""
+MAX_EARLY = 64
+"""Largest number of clients among which ``take_early`` looks for one."""
 MAX_REMEMBERED_CLIENTS = 1024
 """If more clients than this are remembered, those that no longer influence future tags are forgotten."""
 
@@ -171,25 +171,32 @@ class FairQueue(Generic[Item]):
         """Remove and return the next items if they are of this kind and fit into ``budget`` together."""
         return self._take(kind, budget, 0, accepts) if kind == self.next_kind() else []
 
-    def take_equal(self, budget: int, accepts: Callable[[Hashable, Any], bool]) -> list[Item]:
-        """Remove and return an item of an accepted client and kind, if it is this client's turn, too.
+    def take_early(self, budget: int, accepts: Callable[[Hashable, Any], bool], lead: int = 0) -> list[Item]:
+        """Remove and return an item of an accepted client and kind, if its turn is now or soon.
 
-        Of clients with equal tags, the one that came first is next. This does not wait for those before. At
-        most ``MAX_EQUALS`` clients are looked at.
+        Items are served in batches, so that clients with much work get ahead of others by a batch at a time.
+        This lets others get ahead of them a little. At most ``MAX_EARLY`` clients are looked at.
+
+        Args:
+            lead: how far a client's tag may be above the smallest one.
 
         Returns:
-            One item of at most the size ``budget``, or none.
+            One item of at most the size ``budget``, of the client with the smallest tag, or none.
         """
         firsts = self._first_flows()
-        tag = min((flow.tag for flow in firsts.values()), default=0)
+        limit = min((flow.tag for flow in firsts.values()), default=0) + lead
+        found: list[tuple[int, int, Flow[Item], Hashable]] = []
         for kind in firsts:
-            for flow in itertools.islice(self._find_equals(kind, tag), MAX_EQUALS):
+            for flow in itertools.islice(self._find_due(kind, limit), MAX_EARLY):
                 entry = next((one for one in flow.entries[kind] if not self._is_finished(one.item)), None)
                 if entry and entry.size <= budget and accepts(flow.client, kind):
-                    while flow.entries[kind][0] is not entry:
-                        self._pop(flow, kind)
-                    return [self._serve(flow, kind)]
-        return []
+                    found.append((flow.tag, entry.number, flow, kind))
+        if not found:
+            return []
+        _, number, flow, kind = min(found, key=lambda one: one[:2])
+        while flow.entries[kind][0].number != number:
+            self._pop(flow, kind)
+        return [self._serve(flow, kind)]
 
     def next_client(self) -> Hashable:
         """Return the client of the next item; None if nothing is waiting."""
@@ -277,13 +284,13 @@ class FairQueue(Generic[Item]):
         self.taken_cost += entry.cost
         return item
 
-    def _find_equals(self, kind: Hashable, tag: int) -> Iterator[Flow[Item]]:
-        """Yield the flows with a tag, the smallest of all, that have items of a kind."""
+    def _find_due(self, kind: Hashable, limit: int) -> Iterator[Flow[Item]]:
+        """Yield the flows with items of a kind whose tags are at most ``limit``."""
         heap, places = self._heaps[kind], [0]
         while places:
             place = places.pop()
-            if place < len(heap) and heap[place][0] <= tag:  # so may be those below it
-                if heap[place][2].tag == tag:
+            if place < len(heap) and heap[place][0] <= limit:  # so may be those below it
+                if heap[place][2].tag <= limit and kind in heap[place][2].entries:
                     yield heap[place][2]
                 places += 2 * place + 1, 2 * place + 2
 
@@ -403,9 +410,9 @@ class TwoLevelQueue(Generic[Item]):
         urgent = min(self._urgent.waiting_cost, sum(costs.values()) + work.cost)
         return {**costs, URGENT: urgent} if urgent else costs
 
-    def take_equal(self, budget: int, accepts: Callable[[Hashable, Any], bool]) -> list[Item]:
-        """Remove and return an item of the next level; see ``FairQueue.take_equal``."""
-        return self._take_by(lambda level: level.take_equal(budget, accepts))
+    def take_early(self, budget: int, accepts: Callable[[Hashable, Any], bool], lead: int = 0) -> list[Item]:
+        """Remove and return an item of the next level; see ``FairQueue.take_early``."""
+        return self._take_by(lambda level: level.take_early(budget, accepts, lead))
 
     def _take_by(self, take: Callable[[FairQueue[Item]], list[Item]]) -> list[Item]:
         level = self._next_level()
