@@ -308,9 +308,9 @@ ZONAL_VARIABLE = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
 def _find_class(protocol: str) -> Any:
     """The class of fsspec's file systems for a protocol.
 
-    By default, gcsfs asks for the kind of a bucket over gRPC whenever it opens an object. Where only HTTP gets
-    through, as behind many proxies, each object then waits for a minute. So a class without this is used,
-    unless ``ZONAL_VARIABLE`` is set.
+    By default, gcsfs asks for the kind of a bucket over gRPC whenever it opens an object. Where only HTTP
+    gets through, as behind many proxies, each object then waits for a minute. So a class without this is
+    used, unless ``ZONAL_VARIABLE`` is set.
 
     Raises:
         ImportError: a package is missing.
