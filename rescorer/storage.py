@@ -14,6 +14,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
@@ -319,9 +320,7 @@ def _find_class(protocol: str) -> Any:
     import fsspec
 
     if protocol in GOOGLE and ZONAL_VARIABLE not in os.environ:
-        from gcsfs.core import GCSFileSystem
-
-        return GCSFileSystem
+        return import_module("gcsfs.core").GCSFileSystem
     return fsspec.get_filesystem_class(protocol)
 
 
