@@ -30,7 +30,7 @@ MAX_FRAME_BYTES = 1 << 32
 """Largest frame in bytes, without its prefix."""
 SCORE = "score"
 """Operation of a request to score a trie."""
-UNEXPECTED_ERROR = "unexpected error in a process of the server; its log has the details"
+UNEXPECTED_ERROR = "unexpected error in another process; its log has the details"
 ARRAY_TYPES = {"<i8", "<f8", "|b1", "|u1"}
 
 Arrays = Mapping[str, np.ndarray]
@@ -61,7 +61,7 @@ def pack(header: Mapping[str, Any], arrays: Arrays | None = None) -> bytes:
     return PREFIX.pack(MAGIC, len(head), len(body)) + head + body
 
 
-def parse_prefix(prefix: bytes) -> tuple[int, int]:
+def parse_prefix(prefix: bytes | bytearray) -> tuple[int, int]:
     """Return the lengths in bytes of a frame's header and body.
 
     Raises:
@@ -73,7 +73,7 @@ def parse_prefix(prefix: bytes) -> tuple[int, int]:
     return head, body
 
 
-def unpack(head: bytes, body: bytes | bytearray) -> Frame:
+def unpack(head: bytes | bytearray, body: bytes | bytearray) -> Frame:
     """Deserialise a frame from its header and body.
 
     Raises:
