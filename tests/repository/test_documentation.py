@@ -318,7 +318,8 @@ def test_the_site_builds_and_fetches_nothing(site):
 WIDE = """
 [...document.querySelectorAll('html, article :is(pre, table, img)')].filter((part) =>
   part.localName === 'html' ? part.scrollWidth > innerWidth
-  : part.getBoundingClientRect().right > innerWidth + 1 && !part.parentElement.closest('.md-typeset__scrollwrap, pre')
+  : part.getBoundingClientRect().right > innerWidth + 1
+    && !part.parentElement.closest('.md-typeset__scrollwrap, pre')
 ).map((part) => part.outerHTML.slice(0, 200))
 """
 """What is wider than the screen, except inside boxes that scroll."""
