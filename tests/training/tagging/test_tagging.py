@@ -138,7 +138,7 @@ def lstm_states(weights, network, words):
 @settings(deadline=None, max_examples=20)
 @given(st.lists(st.sampled_from(["a", "b", "d", "zebra"]), min_size=1, max_size=9))
 def test_probabilities_are_those_of_the_equations(folder, words):
-    """softmax(V [forward state; backward state] + b) in NumPy; both directions read the end of the sentence."""
+    """softmax(V [forward; backward state] + b) in NumPy; both directions read the end of the sentence."""
     tagger = load_tagger(folder / "run" / "best")
     weights = {
         name: value.astype(np.float64)
