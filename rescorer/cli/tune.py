@@ -188,6 +188,7 @@ def tune(
     lists = collect_lists(read_lists(files), rejected)
     start = complete_weights(rescorer.bundle, start, lists, options.parse_first_pass())
     options.lists.check_groups(lists)
+    start = options.choose_start(lists, start, files[0])
     options.check_streams(lists, start, files[0])
     untuned = warn_if_untuned(lists, start)
     scored, errors = options.score(rescorer, lists, start)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import structlog
 
 from rescorer.errors import DeadlineExceeded, ModelRefused, ScoringError, Unavailable
+from rescorer.frames import ScoreJob, WorkerScores
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.runtime import ContextWords
 from rescorer.scoring.batch import Batch, Part, ScoredPart, ScoreRequest, split
@@ -35,7 +36,7 @@ from rescorer.service.engine.request_bounds import depth_tokens
 from rescorer.service.metrics import Metrics
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.tracing import QUEUE, PhaseTiming, timings_from_seconds
-from rescorer.service.workers.frames import ScoreJob, WorkerLost, WorkerScores, abandoned_error
+from rescorer.service.workers.peers import WorkerLost, abandoned_error
 from rescorer.service.workers.pool import Worker, WorkerPool, run_within
 
 log = structlog.get_logger()

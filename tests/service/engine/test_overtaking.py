@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import Hypothesis, NBestList
+from rescorer.frames import ScoreJob, WorkerScores
 from rescorer.pipeline import TrieScorer
 from rescorer.runtime import ContextWords, pause
 from rescorer.scoring.batch import Part
 from rescorer.service.engine.engine import Batcher, Demand, WorkItem
 from rescorer.service.engine.offloader import Offloader
-from rescorer.service.workers.frames import ScoreJob, WorkerScores
 from rescorer.service.workers.host import ScoringThread
 from rescorer.service.workers.pool import WorkerPool
 from rescorer.trie import EdgeScores

@@ -11,7 +11,7 @@ import pytest
 
 from rescorer.errors import BundleError, LoaderDied, Unavailable
 from rescorer.service.workers import pool as pool_module
-from rescorer.service.workers.frames import WorkerLost
+from rescorer.service.workers.peers import WorkerLost
 from rescorer.service.workers.pool import WorkerGroup, WorkerPool
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file
 
 from rescorer.errors import BundleError, ConfigError, FormatError
 from rescorer.models.network_files import Vocabulary
@@ -118,6 +120,44 @@ def test_sentences_are_tagged_as_if_alone(folder, sentences):
     together = tagger.predict(sentences)
     assert together == [tagger.predict([sentence])[0] for sentence in sentences]
     assert [len(tags) for tags in together] == [len(sentence) for sentence in sentences]
+
+
+def lstm_states(weights, network, words):
+    """The states of an LSTM after each word, one word at a time."""
+    w, u, b, c = (
+        weights[f"{network}.lstm.{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
+    h = cell = np.zeros(u.shape[1])
+    for word in words:
+        i, f, g, o = np.split(w @ weights["network.embedding.weight"][word] + u @ h + b + c, 4)
+        cell = cell / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
+        h = np.tanh(cell) / (1 + np.exp(-o))
+        yield h
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.sampled_from(["a", "b", "d", "zebra"]), min_size=1, max_size=9))
+def test_probabilities_are_those_of_the_equations(folder, words):
+    """softmax(V [forward; backward state] + b) in NumPy; both directions read the end of the sentence."""
+    tagger = load_tagger(folder / "run" / "best")
+    weights = {
+        name: value.astype(np.float64)
+        for name, value in load_file(folder / "run" / "best" / "model.safetensors").items()
+    }
+    vocabulary = (folder / "run" / "best" / "vocabulary.txt").read_text().splitlines()
+    read = [*(word if word in vocabulary else "<unk>" for word in words), "</s>"]
+    ids = [vocabulary.index(word) for word in read]
+    forward = list(lstm_states(weights, "network", ids))
+    backward = list(lstm_states(weights, "reverse", ids[::-1]))[::-1]
+    states = np.concatenate([forward, backward], axis=1)
+    scores = states @ weights["output.word_weight"].T + weights["output.word_bias"]
+    expected = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    with torch.no_grad():
+        vectors, _ = tagger.model.context_vectors(torch.tensor([ids]))
+        found = tagger.model.output.distribution(vectors[0]).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    labels = tagger.model.config.labels
+    assert tagger.predict([words]) == [[labels[best] for best in expected[:-1].argmax(axis=1)]]
 
 
 def test_long_sentences_are_tagged_in_parts(folder):
