@@ -227,8 +227,7 @@ class NetworkOptions:
     tags: str | None = option(
         None,
         "Tagged text whose tags the network reads in place of induced ones: a sentence word/TAG … per "
-        "line, or "
-        "lines of a word and its tag with an empty line after each sentence.",
+        "line, or lines of a word and its tag with an empty line after each sentence.",
         metavar="FILE",
     )
     topics: int | None = option(
