@@ -320,7 +320,9 @@ def test_a_tokenizer_is_named_for_toolkits_without_one_only(tmp_path):
     with pytest.raises(ConfigError, match="--tokenizer is not for hf"):
         command(train, "import", "hf", tmp_path, *options)
     (tmp_path / "text").write_text("\n")
-    with pytest.raises(ConfigError, match=r"--validation .*text has no words; expected one sentence per line"):
+    with pytest.raises(
+        ConfigError, match=r"--validation .*text has no words; expected one sentence per line"
+    ):
         command(train, "import", "hf", *options[:-2], MODELS / "espnet-lstm")
 
 
