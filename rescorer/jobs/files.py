@@ -11,9 +11,10 @@ import json
 import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from io import TextIOWrapper
 from itertools import chain
+from operator import add, attrgetter
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TextIO
 
@@ -89,7 +90,7 @@ class FileSummary:
     """Number of lists that are too long for a language model, whose scores are then 0."""
 
     def __add__(self, other: FileSummary) -> FileSummary:
-        return FileSummary(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+        return FileSummary(*map(add, get_counts(self), get_counts(other)))
 
     def to_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -103,6 +104,9 @@ class FileSummary:
         n = self.lists
         is_odd = self.from_lower_half > MAX_LOWER_HALF * n and self.changed > MAX_CHANGED * n
         return n >= MIN_LISTS_TO_JUDGE and is_odd
+
+
+get_counts = attrgetter(*(count.name for count in fields(FileSummary)))
 
 
 @dataclass(frozen=True, slots=True)
