@@ -141,7 +141,7 @@ class TrieScorer:
     @classmethod
     def load(
         cls,
-        folder: Path | str,
+        folder: BundleSource,
         device: str = "cpu",
         dtype: str = "float32",
         context_cache_bytes: int = CONTEXT_CACHE_BYTES,

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import cache
 from itertools import repeat
 from operator import itemgetter
 from pathlib import Path
@@ -256,6 +256,25 @@ def read_header(source: Source, names: FieldMap) -> str:
     return ""
 
 
+def has_ids(source: Source, names: FieldMap) -> bool:
+    """Whether lists have ids of their own instead of their positions: the first list has one, on one line.
+
+    The ids of a file that is divided between its lines do not depend on the division then.
+    """
+    file = source_name(source)
+    for line, text in read_lines(source):
+        if isinstance(text, FormatError):
+            return False
+        if text.strip():
+            try:
+                record = parse_object(text, file, line)
+            except FormatError:
+                return False
+            if not is_header(record, names):
+                return not may_number(record, names)
+    return False
+
+
 def is_header(record: dict[str, Any], names: FieldMap) -> bool:
     """Whether the first object of a file is a header instead of a list."""
     return "format" in record and names.hypotheses not in record
@@ -371,7 +390,7 @@ def _encode_hypotheses(ranking: Ranking) -> bytes:
         return b""
     numbers = orjson.dumps(scores_in_order(ranking).ravel(), option=orjson.OPT_SERIALIZE_NUMPY)
     values, n = numbers[1:-1].split(b","), len(order)
-    ranks = _encode_ranks(len(texts))
+    ranks = _encode_ranks(1 << len(texts).bit_length())
     columns: list[Sequence[bytes]] = [
         encoded[2:-2].split(b'","'),
         ranks[:n],
@@ -398,9 +417,9 @@ def has_only_scores(ranking: Ranking) -> bool:
     return is_ranked_only and (is_plain or not any(one.generated for one in ranking.nbest.hypotheses))
 
 
-@lru_cache(maxsize=256)
+@cache
 def _encode_ranks(n: int) -> tuple[bytes, ...]:
-    """Return the numbers from 1 to n as JSON."""
+    """Return the numbers from 1 to n, a power of two, as JSON."""
     return tuple(b"%d" % rank for rank in range(1, n + 1))
 
 
@@ -532,25 +551,9 @@ def read_lists(
     """
     file = source_name(source)
     reader = _Reader(file, names, group_of, is_first=first_line == 1)
-    if first_line == 1:
-        return read_documents(source, file, reader.read_document, prefers_lines=True)
-    if header:
+    if header and first_line > 1:
         reader.declared = parse_header(parse_object(header, file, 1), names, file, 1)
-    return _read_part(source, first_line, reader)
-
-
-def _read_part(source: Source, first_line: int, reader: _Reader) -> Lists:
-    """Read the lists in a part of a file that does not begin at its start, one list per line."""
-    for line, text in read_lines(source, first=first_line):
-        if isinstance(text, FormatError):
-            yield text
-        elif text.strip():
-            try:
-                record = parse_object(text, reader.file, line)
-            except FormatError as error:
-                yield error
-            else:
-                yield from reader.read_record(record, line, str(line))
+    return read_documents(source, file, reader.read_document, prefers_lines=True, first_line=first_line)
 
 
 @dataclass(slots=True)
