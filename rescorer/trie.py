@@ -363,6 +363,8 @@ def _grow_trie(
         node_words.append(word[is_new])
         node = np.cumsum(is_new) + (bounds[-1] - 1)
         bounds.append(bounds[-1] + len(parents[-1]))
+    is_end = np.zeros(bounds[-1], dtype=bool)
+    is_end[hypothesis_node] = True
     return HypothesisTrie(
         words=words,
         contexts=contexts,
@@ -370,7 +372,7 @@ def _grow_trie(
         node_word=np.concatenate(node_words),
         level_bounds=tuple(bounds),
         hypothesis_node=hypothesis_node,
-        end_nodes=np.unique(hypothesis_node),
+        end_nodes=np.flatnonzero(is_end),
         confidences=((),) * len(contexts),
         flatness=(0.0,) * len(contexts),
     )

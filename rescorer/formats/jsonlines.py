@@ -465,8 +465,11 @@ def hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
 
 def scores_in_order(ranking: Ranking) -> np.ndarray:
     """Return rounded totals, log-posteriors and components, (2 + K, H), best hypothesis first."""
-    scores = np.array([ranking.totals, ranking.log_posteriors, *ranking.components.values()])
-    return round_scores(scores.take(ranking.order, axis=1))
+    columns = ranking.totals, ranking.log_posteriors, *ranking.components.values()
+    if len(ranking.order) == 1:  # a single hypothesis, which takes less time without arrays
+        numbers = [float(column[ranking.order[0]]) for column in columns]
+        return np.array([[round(number, SCORE_DECIMALS) + 0.0] for number in numbers])
+    return round_scores(np.array(columns).take(ranking.order, axis=1))
 
 
 def round_scores(values: np.ndarray) -> np.ndarray:
