@@ -681,7 +681,7 @@ def rescore(
     finish(summary, see, display, warnings, next_step=suggest_next(output, to))
 
 
-EVALUATED_FORMATS = ("jsonl", "trn", "ctm")
+EVALUATED_FORMATS = ("jsonl", "parquet", "trn", "ctm")
 """Output formats that `rescorer evaluate` reads."""
 
 
