@@ -14,7 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
@@ -166,15 +166,13 @@ class Stopwatch:
 _stopwatch: ContextVar[Stopwatch | None] = ContextVar("stopwatch", default=None)
 
 
-@contextmanager
-def phase(name: Phase) -> Iterator[None]:
+NOT_TIMED = nullcontext()
+
+
+def phase(name: Phase) -> AbstractContextManager[None]:
     """Mark the ``with`` block as part of a phase."""
     stopwatch = _stopwatch.get()
-    if stopwatch is None:
-        yield
-    else:
-        with stopwatch.inside(name):
-            yield
+    return NOT_TIMED if stopwatch is None else stopwatch.inside(name)
 
 
 def time_items(items: Iterable[Item], name: Phase) -> Iterator[Item]:
