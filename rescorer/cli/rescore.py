@@ -313,6 +313,17 @@ class MachineOptions:
             raise ConfigError("--processes is the old name of --workers; give only --workers")
         return self.processes
 
+    def limit_batches(self, workers: int, *, is_sharded: bool) -> int:
+        """Return the number of words per batch, which is smaller if processes share the batches of a file.
+
+        Raises:
+            ConfigError: models are to be shared by the processes of shards.
+        """
+        if self.share_models and is_sharded:
+            raise ConfigError("--share-models is for one file, not for shards")
+        divides_file = workers != 1 and not is_sharded and not self.share_models
+        return min(self.batch_words, MAX_PROCESS_BATCH_WORDS) if divides_file else self.batch_words
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardOptions:
@@ -633,11 +644,8 @@ def rescore(
     session.warn_if_unread(ranker, weights)
     answers.apply(ranker)  # reject invalid phrases and dictionaries, too
     get_renderer(to)
-    workers, batch_words = machine.count_workers(), machine.batch_words
-    if machine.share_models and shards.is_set:
-        raise ConfigError("--share-models is for one file, not for shards")
-    if workers != 1 and not shards.is_set and not machine.share_models:
-        batch_words = min(batch_words, MAX_PROCESS_BATCH_WORDS)
+    workers = machine.count_workers()
+    batch_words = machine.limit_batches(workers, is_sharded=shards.is_set)
     generate = answers.candidates.generate
     options = RescoreOptions(weights, decision, selection.merge, selection.drop_empty, generate)
     cache = CONTEXT_CACHE_BYTES if session.session else 0  # only conversations grow in the same process
@@ -681,7 +689,7 @@ def rescore(
     finish(summary, see, display, warnings, next_step=suggest_next(output, to))
 
 
-EVALUATED_FORMATS = ("jsonl", "trn", "ctm")
+EVALUATED_FORMATS = ("jsonl", "parquet", "trn", "ctm")
 """Output formats that `rescorer evaluate` reads."""
 
 
