@@ -146,11 +146,12 @@ class HypothesisTrie:
         Args:
             partial: (H,) bool, the hypotheses whose ``</s>`` is left out; None: no hypothesis is partial.
         """
-        n_inner = self.n_nodes - self.n_roots
+        n_roots, parent = self.n_roots, self.parent
+        n_inner = self.n_nodes - n_roots
         sums = np.zeros(self.n_nodes)
+        sums[n_roots:] = edge_values[:n_inner]
         for level in self.levels():
-            edges = slice(level.start - self.n_roots, level.stop - self.n_roots)
-            sums[level] = sums[self.parent[level]] + edge_values[edges]
+            sums[level] += sums[parent[level]]
         end_values = edge_values[n_inner:][self._end_index]
         if partial is not None:
             end_values = np.where(partial, 0.0, end_values)
