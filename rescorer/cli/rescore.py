@@ -9,13 +9,13 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from rescorer.errors import ConfigError, RescorerError, ScoringError, pluralise
+from rescorer.errors import ConfigError, RescorerError, ScoringError, pluralise, quote
 from rescorer.extensions import make_ranker, used_rerankers
 from rescorer.formats.inputs import expand_globs
 from rescorer.formats.io.folders import list_files
@@ -242,10 +242,12 @@ class SessionOptions:
         in pieces of words that do not have a weight beside those that do."""
         is_read = ranker.bundle.reads_previous or used_rerankers(ranker.bundle, weights)
         if self.session and not (is_read or weights.cache or weights.neural_cache):
+            units = sorted(ranker.bundle.units)
+            prompted = f"import {quote(units[0])} again with --prompt, " if units else ""
             warn(
-                f"--session {self.session} changes nothing, because no model of "
-                f"{ranker.bundle.label} reads previous utterances; add a cache with -w cache=0.1, or train a "
-                "network with --carried or --topics"
+                f"--session {self.session} changes nothing, because no model of {ranker.bundle.label} reads "
+                f"previous utterances; {prompted}add a cache with -w cache=0.1, or train a network with "
+                "--carried or --topics"
             )
             return
         unread = ranker.bundle.units.keys() - ranker.bundle.reads_previous
@@ -468,6 +470,8 @@ def describe_options(run: Run) -> dict[str, Any]:
     }
     # The normaliser by which answers compare texts, if they do; left out if it is that of the models, as it
     # always was in plans of versions before 0.2.
+    if load.best_only:  # as in the plans of versions without this option
+        data["best_only"] = True
     settings = answers.text.make_normaliser(bundle).settings
     is_default = answers.selection == SelectionOptions() and decision.kind == "maximum"
     if (not is_default or weights.calibration is not None) and settings != bundle.normaliser.settings:
@@ -568,10 +572,13 @@ class OutputOptions:
     )
     to: str = option(
         "jsonl",
-        "Output format: jsonl for whole lists; trn, ctm or stm for the best hypothesis of each, or "
-        "its consensus. ctm needs the hypothesis field words, stm the list fields start_s and end_s. "
+        "Output format: jsonl or parquet for whole lists; trn, ctm or stm for the best hypothesis of each, "
+        "or its consensus. ctm needs the hypothesis field words, stm the list fields start_s and end_s. "
         "manifest:manifest=FILE adds it to the lines of a NeMo manifest, as pred_text.",
         metavar="FORMAT",
+    )
+    best_only: bool = option(
+        False, "Write only the best hypothesis of each list, with its scores: faster, and a smaller output."
     )
     rejects: Path | None = option(
         None,
@@ -633,10 +640,9 @@ def rescore(
         batch_words = min(batch_words, MAX_PROCESS_BATCH_WORDS)
     generate = answers.candidates.generate
     options = RescoreOptions(weights, decision, selection.merge, selection.drop_empty, generate)
-    cache_bytes = CONTEXT_CACHE_BYTES if session.session else 0  # only conversations grow in the same process
-    load = RescorerLoader(
-        source, options, machine.device, batch_words, machine.dtype, answers.apply, to, cache_bytes
-    )
+    cache = CONTEXT_CACHE_BYTES if session.session else 0  # only conversations grow in the same process
+    load = RescorerLoader(source, options, machine.device, batch_words, machine.dtype, answers.apply, to)
+    load = replace(load, context_cache_bytes=cache, best_only=written.best_only)
     run = Run(sources, answers, weights, ranker.bundle, load, workers, machine.threads)
     if display.plan.plan:
         session.forbid("--plan")

@@ -279,6 +279,7 @@ class RescorerLoader:
             process scored before, so that shards and workers write the bytes that one process would.
         apply: sets up the ranker: text rules, phrases and generated hypotheses; None keeps the defaults.
         to: format of the output.
+        best_only: whether to write only the best hypothesis of each list.
     """
 
     bundle: BundleSource
@@ -289,6 +290,7 @@ class RescorerLoader:
     apply: Callable[[ListRanker], None] | None = None
     to: str = "jsonl"
     context_cache_bytes: int = 0
+    best_only: bool = False
 
     def __call__(self) -> LocalRescorer:
         """Load the models; raise BundleError and ConfigError as ``Rescorer.load`` does."""
@@ -310,7 +312,7 @@ class RescorerLoader:
     def _prepare(self, rescorer: Rescorer) -> LocalRescorer:
         if self.apply is not None:
             self.apply(rescorer.ranker)
-        return LocalRescorer(rescorer, self.options, get_renderer(self.to))
+        return LocalRescorer(rescorer, self.options, get_renderer(self.to, best_only=self.best_only))
 
 
 def rescore_lists(

@@ -34,6 +34,7 @@ from rescorer.formats.pieces import (
     watch_markup,
 )
 from rescorer.formats.registry import assign_groups, choose, detect_measured, is_pipe
+from rescorer.formats.rescored import is_rescored
 from rescorer.jobs.files import Batch, LineBlock, cut_lines
 from rescorer.jobs.plan import LINE_FORMAT, ListSource
 from rescorer.jobs.store import PLAN
@@ -493,6 +494,18 @@ def _changes_to_rank_by(weights: Weights, stream: str) -> Iterator[str]:
     yield from (f"lm:{name}=0" for name, weight in weights.lm.items() if weight)
     yield from (f"{name}=0" for name in OWN_TERMS if getattr(weights, name))
     yield from (f"reranker:{name}=0" for name, weight in weights.rerankers.items() if weight)
+
+
+def rank_by_own_score(given: Input, weights: Weights) -> list[str]:
+    """Return the changes of weights, such as ``lm:mixture=0``, that make the lists' own score alone decide.
+
+    Empty if the lists have no score, or one that the weights use.
+    """
+    used = {name for name, weight in weights.streams.items() if weight}
+    if not given.streams or not used or used & {*given.streams} or any(map(is_rescored, given.lists)):
+        return []
+    own, _ = find_own_score(given.lists, given.streams)
+    return list(_changes_to_rank_by(weights, own))
 
 
 def find_own_score(lists: Sequence[NBestList], streams: Sequence[str]) -> tuple[str, float]:
