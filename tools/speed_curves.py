@@ -114,7 +114,9 @@ def draw(curves: Mapping[str, Mapping[int, Rates]], network: str, path: Path) ->
         sizes = [*points]
         for part, marker in zip(PARTS, "o^s", strict=True):
             rates = [points[size][part] for size in sizes]
-            panel.loglog(sizes, rates, marker=marker, label=f"{part} ({fit_slope(sizes, rates):.2f})")
+            panel.loglog(
+                sizes, rates, marker=marker, label=f"{part} ({round(fit_slope(sizes, rates), 2) + 0.0:.2f})"
+            )
         panel.set_xlabel(TITLES[name])
         panel.set_xticks(sizes, [f"{size:,}" for size in sizes])
         panel.xaxis.set_minor_formatter(NullFormatter())
