@@ -229,7 +229,7 @@ def tune(
         if bound:
             print_out(*describe_false_alarms(bound, alarms))
         print_out(f"words are compared by {words}")
-        warn_if_worse(f"{', '.join(files)}: ", {HELD_OUT: rows[HELD_OUT]})
+        warn_if_worse(f"{', '.join(files)}: ", {HELD_OUT: (rows[HELD_OUT], report.over_first_pass)})
     rejected.end()
 
 

@@ -22,7 +22,7 @@ from rescorer.formats.fields import FieldMap, parse_field_map
 from rescorer.formats.inputs import Parts, expand_globs, find_parts, read_parts
 from rescorer.formats.io.folders import read_sample
 from rescorer.formats.io.text_io import source_name
-from rescorer.formats.jsonlines import compile_group_pattern, read_header, read_lists
+from rescorer.formats.jsonlines import compile_group_pattern, has_ids, read_header, read_lists
 from rescorer.formats.nist import read_groups
 from rescorer.formats.pieces import (
     FoundMarkup,
@@ -35,7 +35,8 @@ from rescorer.formats.pieces import (
 )
 from rescorer.formats.registry import assign_groups, choose, detect_measured, is_pipe
 from rescorer.formats.rescored import is_rescored
-from rescorer.jobs.plan import ListSource
+from rescorer.jobs.files import Batch, LineBlock, cut_lines
+from rescorer.jobs.plan import LINE_FORMAT, ListSource
 from rescorer.jobs.store import PLAN
 from rescorer.storage import as_local, is_url
 from rescorer.terminal import program
@@ -229,6 +230,21 @@ class ListInputOptions(ListFormatOptions):
         is_whole = is_url(name) or Path(name).is_file()
         markup = _sample_file(name, tuple(self.maps or ()), tuple(self.streams or ())) if is_whole else None
         return join_lists(lists, markup=markup)
+
+    def divide(self, sources: Sequence[str], n_bytes: int) -> Iterator[Batch | LineBlock] | None:
+        """Divide an input into blocks of lines, which other processes read.
+
+        Return None if its lists have to be read one after the other: if the input is not a single file of
+        JSON lines, if the positions of the lists are their ids, or if all lists are joined or get groups.
+        """
+        names = self._name_inputs(sources)
+        if len(names) > 1 or is_pipe(names[0]) or self.join_pieces or self.groups:
+            return None
+        parts = self.find_parts(names[0], warn=False)
+        name = parts.paths[0]
+        if parts.choice != LINE_FORMAT or len(parts.paths) > 1 or not has_ids(name, self._parse_fields()):
+            return None
+        return cut_lines(name, self.find_header(name), self.read_lines, n_bytes)
 
     def as_source(self, *, may_divide: bool = True) -> ListSource:
         """Make a reader that can also read parts of a file.

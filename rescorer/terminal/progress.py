@@ -129,7 +129,7 @@ def count_json_lines(source: str) -> int | None:
 def show_rescoring(
     enabled: bool, sources: Sequence[str] = ()
 ) -> Iterator[Callable[[int, FileSummary], None]]:
-    """Show a progress bar on a terminal (standard error); yield the function to call after each batch.
+    """Show the progress of rescoring; yield the function to call after each batch. See ``progress_bar``.
 
     Args:
         sources: the inputs. If all are files of JSON lines, the bar also shows the total number of lists.

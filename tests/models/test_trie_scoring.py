@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rescorer.models.kernels import is_int8_exact
 from rescorer.models.language_model import mix_scores
 from rescorer.models.neural import NeuralLanguageModel
 from rescorer.models.ngram_files import read_ngram
@@ -72,6 +73,22 @@ def test_models_and_mixture_agree_with_reference(models, batch, share):
         np.testing.assert_allclose(
             mixed[edges], reference_mixture(models, weights, words, context), atol=1e-4
         )
+
+
+@pytest.mark.skipif(not is_int8_exact(), reason="this CPU has no exact 8-bit products")
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("reset", ["after", "before"])
+def test_a_gru_in_8_bits_is_close_wherever_its_reset_gate_stands(reset, layers):
+    draw, found = np.random.default_rng(1), []
+    trie = build_trie([tuple(draw.choice(WORDS, size=12).tolist()) for _ in range(50)])
+    for dtype in ("float32", "int8"):
+        model, vocabulary = random_network(kind="gru", gru_reset=reset, layers=layers, hidden_size=64)
+        with torch.no_grad():
+            for weight in model.network.parameters():
+                weight.div_(3)  # of the size that training starts with
+        found.append(NeuralLanguageModel(model, vocabulary, dtype=dtype).score(trie).log_probs)
+    assert 0 < np.abs(found[1] - found[0]).mean() < 0.05
+    assert np.abs(found[1] - found[0]).max() < 0.2
 
 
 @pytest.mark.parametrize("tied", [True, False])

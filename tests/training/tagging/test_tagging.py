@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file
 
 from rescorer.errors import BundleError, ConfigError, FormatError
 from rescorer.models.network_files import Vocabulary
@@ -120,6 +122,44 @@ def test_sentences_are_tagged_as_if_alone(folder, sentences):
     assert [len(tags) for tags in together] == [len(sentence) for sentence in sentences]
 
 
+def lstm_states(weights, network, words):
+    """The states of an LSTM after each word, one word at a time."""
+    w, u, b, c = (
+        weights[f"{network}.lstm.{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
+    h = cell = np.zeros(u.shape[1])
+    for word in words:
+        i, f, g, o = np.split(w @ weights["network.embedding.weight"][word] + u @ h + b + c, 4)
+        cell = cell / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
+        h = np.tanh(cell) / (1 + np.exp(-o))
+        yield h
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.sampled_from(["a", "b", "d", "zebra"]), min_size=1, max_size=9))
+def test_probabilities_are_those_of_the_equations(folder, words):
+    """softmax(V [forward; backward state] + b) in NumPy; both directions read the end of the sentence."""
+    tagger = load_tagger(folder / "run" / "best")
+    weights = {
+        name: value.astype(np.float64)
+        for name, value in load_file(folder / "run" / "best" / "model.safetensors").items()
+    }
+    vocabulary = (folder / "run" / "best" / "vocabulary.txt").read_text().splitlines()
+    read = [*(word if word in vocabulary else "<unk>" for word in words), "</s>"]
+    ids = [vocabulary.index(word) for word in read]
+    forward = list(lstm_states(weights, "network", ids))
+    backward = list(lstm_states(weights, "reverse", ids[::-1]))[::-1]
+    states = np.concatenate([forward, backward], axis=1)
+    scores = states @ weights["output.word_weight"].T + weights["output.word_bias"]
+    expected = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    with torch.no_grad():
+        vectors, _ = tagger.model.context_vectors(torch.tensor([ids]))
+        found = tagger.model.output.distribution(vectors[0]).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    labels = tagger.model.config.labels
+    assert tagger.predict([words]) == [[labels[best] for best in expected[:-1].argmax(axis=1)]]
+
+
 def test_long_sentences_are_tagged_in_parts(folder):
     tagger = load_tagger(folder / "run" / "best")
     words = random.Random(1).choices("abcd", k=2 * MAX_WORDS + 3)
@@ -134,6 +174,20 @@ def test_tags_that_a_tagger_does_not_know_are_errors(folder):
     assert found.by_tag()["X"] == {"words": 1.0, "recall": 0.0, "precision": None, "f1": 0.0}
     assert len(found.unknown.truth) == 1
     assert found.all.share < 1
+
+
+def test_many_tags_that_a_tagger_does_not_know_take_no_square_of_memory(folder):
+    """A table with words as tags, of 30,000 words, took 7 GB."""
+    sentences = [TaggedSentence(("a",), (f"tag {number}",)) for number in range(30_000)]
+    found = measure(load_tagger(folder / "run" / "best"), sentences)[TAGGER]
+    assert len(found.by_tag()) == 30_001
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"": 1}', "[" * 100_000, "\xff"])
+def test_a_damaged_lexicon_is_an_error(tmp_path, content):
+    (tmp_path / "lexicon.json").write_text(content, encoding="latin-1")
+    with pytest.raises(BundleError, match=r"lexicon\.json"):
+        load_lexicon(tmp_path)
 
 
 def test_f1_is_the_harmonic_mean(folder):
