@@ -141,7 +141,7 @@ class TrieScorer:
     @classmethod
     def load(
         cls,
-        folder: Path | str,
+        folder: BundleSource,
         device: str = "cpu",
         dtype: str = "float32",
         context_cache_bytes: int = CONTEXT_CACHE_BYTES,
@@ -494,8 +494,8 @@ class Rescorer:
     ) -> Iterator[tuple[PreparedList, list[ScoredPart]]]:
         """Score lists batch by batch; yield every list, in order, as soon as all of it is scored."""
         scored, n_scored = list[ScoredPart](), 0
-        sizes = [sum(map(len, each.words)) for each in lists]
-        what = "scoring" if sum(sizes) > self.max_batch_words else ""  # a single batch has no steps to show
+        n_words = sum(int(each.word_counts.sum()) for each in lists)
+        what = "scoring" if n_words > self.max_batch_words else ""  # a single batch has no steps to show
         with track(what, "hypotheses", sum(len(each.words) for each in lists)) as task:
             for parts in plan(lists, self.max_batch_words, backward=bool(self.bundle.backward)):
                 batch = self._run(Batch(parts, models, encoders))

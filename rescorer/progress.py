@@ -6,8 +6,11 @@ installs a display, such as a bar on the terminal. Without a display, nothing is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 
 class ProgressTask:
@@ -49,3 +52,11 @@ def track(description: str, unit: str, total: int | None = None) -> AbstractCont
     """
     display = _display if description else _show_nothing
     return display(description, unit, total)
+
+
+def advance_over(items: Sequence[Item], description: str, unit: str) -> Iterator[Item]:
+    """Yield the items of a task; each counts as done when the next one is asked for. See ``track``."""
+    with track(description, unit, len(items)) as task:
+        for item in items:
+            yield item
+            task.advance()

@@ -16,6 +16,7 @@ Raises, in all functions:
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -345,7 +346,12 @@ def _number(value: Any, name: str) -> float:
     """Return a number of Python, of an array or of a tensor with one element."""
     if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
         _refuse(name, value, "a number")
-    return float(value)
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):  # several elements: of NumPy, and of torch
+        _refuse(name, value, "a single number")
+    except OverflowError:
+        return math.inf  # which is refused with the place of the score
 
 
 def _refuse(name: str, value: Any, expected: str) -> NoReturn:

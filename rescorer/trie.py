@@ -338,22 +338,31 @@ def _grow_trie(
         flat_words: words of all hypotheses, one after the other.
         lengths: (H,) number of words of each hypothesis.
     """
-    order, n_reaching = sort_by_length(lengths)
-    first = (np.cumsum(lengths) - lengths)[order]
-    node = roots[order]  # reached so far
+    hypothesis_node = np.empty_like(roots)
+    order = roots.argsort(kind="stable")  # of the hypotheses that go on; sorted by their nodes
+    node, length, first = (values[order] for values in (roots, lengths, np.cumsum(lengths) - lengths))
     parents = [np.arange(len(contexts))]
     node_words = [np.zeros(len(contexts), dtype=np.int64)]
     bounds = [0, len(contexts)]
-    for depth, n in enumerate(n_reaching):
-        # A (parent, word) pair packed into one integer sorts faster than rows of two.
-        keys = node[:n] * len(words) + flat_words[first[:n] + depth]
-        distinct, position = np.unique(keys, return_inverse=True)
-        parents.append(distinct // len(words))
-        node_words.append(distinct % len(words))
-        node[:n] = bounds[-1] + position
-        bounds.append(bounds[-1] + len(distinct))
-    hypothesis_node = np.empty_like(node)
-    hypothesis_node[order] = node
+    for depth in count():
+        goes_on = length > depth
+        if not goes_on.all():
+            hypothesis_node[order[~goes_on]] = node[~goes_on]
+            order, node, length, first = (values[goes_on] for values in (order, node, length, first))
+        if not len(order):
+            break
+        word = flat_words.take(first + depth)
+        # A (parent, word) pair packed into one integer sorts faster than rows of two, and most are in order.
+        by_key = (node * len(words) + word).argsort(kind="stable")
+        order, parent, length, first, word = (
+            values.take(by_key) for values in (order, node, length, first, word)
+        )
+        is_new = np.ones(len(order), dtype=bool)
+        is_new[1:] = (parent[1:] != parent[:-1]) | (word[1:] != word[:-1])
+        parents.append(parent[is_new])
+        node_words.append(word[is_new])
+        node = np.cumsum(is_new) + (bounds[-1] - 1)
+        bounds.append(bounds[-1] + len(parents[-1]))
     return HypothesisTrie(
         words=words,
         contexts=contexts,

@@ -1,7 +1,11 @@
-"""Hooks for mkdocs that add files from the repository's root to the site as pages.
+"""Hooks for mkdocs: files from the repository's root as pages of the site, and a search that needs no server.
 
 CONTRIBUTING.md and CHANGELOG.md stay where people and tools look for them. The site has them as pages, and
 links between them and ``docs/`` are rewritten for it.
+
+Browsers let pages that are opened from the disk neither read the search index nor start the worker that
+searches. So the site has the index as a script, too, and ``docs/javascripts/iframe-worker.js``, which runs
+the worker in a frame. Material's plugin ``offline`` does the same, but fetches that script from the network.
 """
 
 from __future__ import annotations
@@ -34,3 +38,10 @@ def with_links_to_pages(markdown: str) -> str:
     for page, source in PAGES.items():
         markdown = markdown.replace(f"]({source}", f"]({page}").replace(f"](../{source}", f"]({page}")
     return markdown
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write the search index as a script, which pages on the disk can load."""
+    folder = Path(config.site_dir) / "search"
+    index = (folder / "search_index.json").read_text(encoding="utf-8")
+    (folder / "search_index.js").write_text(f"var __index = {index}", encoding="utf-8")

@@ -41,7 +41,7 @@ from rescorer.terminal.list_options import (
 )
 from rescorer.terminal.options import BundleOption, DeviceOption, argument, expand_options, option
 from rescorer.terminal.program import PLAIN_HELP, SOME_REJECTED, Rejections, check_not_an_input, warn
-from rescorer.terminal.progress import progress_bar
+from rescorer.terminal.progress import count_lists, progress_bar
 from rescorer.terminal.tables import FoldingTable, make_text_grid, print_out
 from rescorer.types import NBestList, TextScore
 
@@ -121,7 +121,10 @@ def convert(
     with ExitStack() as stack:
         rejects_file = stack.enter_context(RejectsFile(rejects_path)) if rejects_path else None
         write = stack.enter_context(output.writer(target))
+        total = count_lists(sources)
+        bar = stack.enter_context(progress_bar("converting", unit=" lists", total=total, leave=False))
         for item in lists:
+            bar.update()
             error = item if isinstance(item, InputError) else None
             if isinstance(item, NBestList):
                 try:

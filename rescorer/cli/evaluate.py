@@ -42,6 +42,7 @@ from rescorer.evaluation.rate_tables import (
 from rescorer.evaluation.run import OWN_LISTS, Evaluation, FileResults
 from rescorer.evaluation.scored_lists import rerank
 from rescorer.evaluation.significance import Result
+from rescorer.evaluation.statistics import Gain
 from rescorer.evaluation.sweep import Grid, Sweep, sweep, vary_models, vary_streams
 from rescorer.evaluation.systems import Tuning, name_possible_rows, weights_by_system
 from rescorer.extensions import used_rerankers
@@ -172,17 +173,14 @@ def _render_block(columns: Sequence[_Cells], labels: Sequence[str], width: int) 
         yield Text()
 
 
-def warn_if_worse(prefix: str, reports: Mapping[str, Report]) -> None:
-    """Warn if systems have more errors than the first pass has on the same lists.
+def warn_if_worse(prefix: str, systems: Mapping[str, tuple[Report, Gain | None]]) -> None:
+    """Warn if systems have more errors than the first pass has on the same lists, beyond chance.
 
     Args:
         prefix: beginning of the warning, such as the name of the file.
+        systems: the report of each system, and its gain over the first pass; None for the first pass itself.
     """
-    worse = {
-        name: report.total
-        for name, report in reports.items()
-        if report.total.system.errors > report.total.first_pass.errors
-    }
+    worse = {name: report.total for name, (report, gain) in systems.items() if gain and gain.is_loss}
     if worse:
         by_first_pass: dict[str, list[str]] = {}  # each file has its own first pass
         for name, total in worse.items():
@@ -192,8 +190,8 @@ def warn_if_worse(prefix: str, reports: Mapping[str, Report]) -> None:
             f"{', '.join(rates)} %, first pass {first} %" for first, rates in by_first_pass.items()
         )
         warn(
-            f"{prefix}rescoring adds errors: {comparisons}; check the weights, and the signs and "
-            "bases of the scores with `rescorer inspect`"
+            f"{prefix}rescoring adds errors, more than chance would: {comparisons}; check the weights, and "
+            "the signs and bases of the scores with `rescorer inspect`"
         )
 
 
@@ -608,6 +606,8 @@ def evaluate(
         for _, texts in aligned:
             print_alignments(texts)
     export_rows(evaluation, export)
-    rescored = {name: item.row.report for name, _, item in evaluation.named_results() if item.row.is_rescored}
-    warn_if_worse("", rescored)
+    results = evaluation.named_results()
+    warn_if_worse(
+        "", {name: (item.row.report, item.gain) for name, _, item in results if item.row.is_rescored}
+    )
     rejected.end()

@@ -386,8 +386,8 @@ def explain(
     Shows the best hypotheses of a list with their weighted components, the lead of the winner over the choice
     of the first pass and over the hypothesis with the fewest errors, and the aligned texts; of a reranker's
     score, what each of its features adds to it; the phrases that gave credits; and how a hypothesis was
-    generated. Without an ID, it names
-    the lists whose errors rescoring changed most, or whose totals did if there are no references.
+    generated. Without an ID, it names the lists whose errors rescoring changed most, or whose totals did if
+    there are no references.
     """
     rejected = Rejections()
     rescorer = Rescorer.load(bundle, device)

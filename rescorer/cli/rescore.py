@@ -9,38 +9,41 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from rescorer.errors import ConfigError, RescorerError, ScoringError, pluralise
+from rescorer.errors import ConfigError, RescorerError, ScoringError, pluralise, quote
 from rescorer.extensions import make_ranker, used_rerankers
 from rescorer.formats.inputs import expand_globs
 from rescorer.formats.io.folders import list_files
 from rescorer.formats.io.text_io import is_stream
+from rescorer.formats.pieces import sample_markup
 from rescorer.formats.rescored import get_renderer, rescored_writer
 from rescorer.jobs.cluster import Cluster, check_address, check_reachable, run_on_cluster
 from rescorer.jobs.files import (
     BatchRescorer,
     FileSummary,
+    LocalRescorer,
     RejectsFile,
     RescorerLoader,
     SessionRescorer,
     SessionText,
-    rescore_lists,
+    cut_batches,
+    rescore_batches,
 )
 from rescorer.jobs.forecast import N_PASSES, Estimate, Forecast, forecast_run, sample_input
 from rescorer.jobs.plan import Unit, measure_all
 from rescorer.jobs.processes import MAX_BATCH_WORDS as MAX_PROCESS_BATCH_WORDS
-from rescorer.jobs.processes import open_rescorer
+from rescorer.jobs.processes import open_rescorer, open_shared_rescorer
 from rescorer.jobs.shards import Archive, DueRun, Finished, Job, OnBatch, run_shards
 from rescorer.jobs.store import PLAN, Store, open_store
 from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.models.bundle import Bundle, read_bundle
 from rescorer.pipeline import MAX_BATCH_WORDS
-from rescorer.runtime import count_cpus
+from rescorer.runtime import Phase, count_cpus, time_items
 from rescorer.scoring.options import RescoreOptions
 from rescorer.scoring.ranker import ListRanker
 from rescorer.storage import as_local, is_url
@@ -109,6 +112,8 @@ class DecisionOptions:
         )
 
 
+BYTES_PER_WORD = 8
+"""Number of bytes that a word takes in lists of JSON lines, about."""
 MIN_GPU_SHARE = 0.0001
 """Smallest share of a GPU that Ray can count."""
 
@@ -237,10 +242,12 @@ class SessionOptions:
         in pieces of words that do not have a weight beside those that do."""
         is_read = ranker.bundle.reads_previous or used_rerankers(ranker.bundle, weights)
         if self.session and not (is_read or weights.cache or weights.neural_cache):
+            units = sorted(ranker.bundle.units)
+            prompted = f"import {quote(units[0])} again with --prompt, " if units else ""
             warn(
-                f"--session {self.session} changes nothing, because no model of "
-                f"{ranker.bundle.label} reads previous utterances; add a cache with -w cache=0.1, or train a "
-                "network with --carried or --topics"
+                f"--session {self.session} changes nothing, because no model of {ranker.bundle.label} reads "
+                f"previous utterances; {prompted}add a cache with -w cache=0.1, or train a network with "
+                "--carried or --topics"
             )
             return
         unread = ranker.bundle.units.keys() - ranker.bundle.reads_previous
@@ -283,6 +290,11 @@ class MachineOptions:
         "Number of processes that score, each with its own copy of the models: batches of one file, or "
         "shards; 0: one per core. Pays off for long files only, since a process takes seconds to start.",
         min=0,
+    )
+    share_models: bool = option(
+        False,
+        "Load the models in one process, which scores for all --workers of a file: for a GPU, or for models "
+        "that do not fit into memory several times. --threads are then those of this process.",
     )
     processes: Annotated[int | None, typer.Option(min=0, hidden=True)] = None
     """The former name of ``workers``, which is accepted until 0.2."""
@@ -458,6 +470,8 @@ def describe_options(run: Run) -> dict[str, Any]:
     }
     # The normaliser by which answers compare texts, if they do; left out if it is that of the models, as it
     # always was in plans of versions before 0.2.
+    if load.best_only:  # as in the plans of versions without this option
+        data["best_only"] = True
     settings = answers.text.make_normaliser(bundle).settings
     is_default = answers.selection == SelectionOptions() and decision.kind == "maximum"
     if (not is_default or weights.calibration is not None) and settings != bundle.normaliser.settings:
@@ -558,10 +572,13 @@ class OutputOptions:
     )
     to: str = option(
         "jsonl",
-        "Output format: jsonl for whole lists; trn, ctm or stm for the best hypothesis of each, or "
-        "its consensus. ctm needs the hypothesis field words, stm the list fields start_s and end_s. "
+        "Output format: jsonl or parquet for whole lists; trn, ctm or stm for the best hypothesis of each, "
+        "or its consensus. ctm needs the hypothesis field words, stm the list fields start_s and end_s. "
         "manifest:manifest=FILE adds it to the lines of a NeMo manifest, as pred_text.",
         metavar="FORMAT",
+    )
+    best_only: bool = option(
+        False, "Write only the best hypothesis of each list, with its scores: faster, and a smaller output."
     )
     rejects: Path | None = option(
         None,
@@ -617,14 +634,15 @@ def rescore(
     answers.apply(ranker)  # reject invalid phrases and dictionaries, too
     get_renderer(to)
     workers, batch_words = machine.count_workers(), machine.batch_words
-    if workers != 1 and not shards.is_set:
+    if machine.share_models and shards.is_set:
+        raise ConfigError("--share-models is for one file, not for shards")
+    if workers != 1 and not shards.is_set and not machine.share_models:
         batch_words = min(batch_words, MAX_PROCESS_BATCH_WORDS)
     generate = answers.candidates.generate
     options = RescoreOptions(weights, decision, selection.merge, selection.drop_empty, generate)
-    cache_bytes = CONTEXT_CACHE_BYTES if session.session else 0  # only conversations grow in the same process
-    load = RescorerLoader(
-        source, options, machine.device, batch_words, machine.dtype, answers.apply, to, cache_bytes
-    )
+    cache = CONTEXT_CACHE_BYTES if session.session else 0  # only conversations grow in the same process
+    load = RescorerLoader(source, options, machine.device, batch_words, machine.dtype, answers.apply, to)
+    load = replace(load, context_cache_bytes=cache, best_only=written.best_only)
     run = Run(sources, answers, weights, ranker.bundle, load, workers, machine.threads)
     if display.plan.plan:
         session.forbid("--plan")
@@ -643,14 +661,22 @@ def rescore(
     warnings: list[str] = []
     lists = check_first_lists(answers.lists.read(sources), weights, answers.lists, sources[0], to, warnings)
     with ExitStack() as stack:
+        open_processes = open_shared_rescorer if machine.share_models else open_rescorer
         rescorer = stack.enter_context(
-            open_rescorer(load, workers or count_cpus(), machine.threads, batch_words)
+            open_processes(load, workers or count_cpus(), machine.threads, batch_words)
         )
         rescorer = session.keep_order(rescorer)
+        batches = None
+        if not isinstance(rescorer, (LocalRescorer, SessionRescorer)):
+            batches = answers.lists.divide(sources, BYTES_PER_WORD * rescorer.batch_words)
+        if batches is None:
+            batches = cut_batches(time_items(lists, Phase.PARSE), rescorer.batch_words)
+        else:
+            sample_markup(lists)  # reads until there are warnings about the lists
         write = stack.enter_context(rescored_writer(to, output))
         rejects_file = stack.enter_context(RejectsFile(rejects_path))
         update_bar = stack.enter_context(show_rescoring(not display.quiet, sources))
-        summary = rescore_lists(rescorer, lists, write, rejects_file.write, on_batch=update_bar)
+        summary = rescore_batches(rescorer, batches, write, rejects_file.write, on_batch=update_bar)
     see = f"see {rejects_path}" if rejects_path else ""
     finish(summary, see, display, warnings, next_step=suggest_next(output, to))
 

@@ -188,6 +188,7 @@ def tune(
     lists = collect_lists(read_lists(files), rejected)
     start = complete_weights(rescorer.bundle, start, lists, options.parse_first_pass())
     options.lists.check_groups(lists)
+    start = options.choose_start(lists, start, files[0])
     options.check_streams(lists, start, files[0])
     untuned = warn_if_untuned(lists, start)
     scored, errors = options.score(rescorer, lists, start)
@@ -228,7 +229,7 @@ def tune(
         if bound:
             print_out(*describe_false_alarms(bound, alarms))
         print_out(f"words are compared by {words}")
-        warn_if_worse(f"{', '.join(files)}: ", {HELD_OUT: rows[HELD_OUT]})
+        warn_if_worse(f"{', '.join(files)}: ", {HELD_OUT: (rows[HELD_OUT], report.over_first_pass)})
     rejected.end()
 
 

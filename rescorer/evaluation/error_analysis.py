@@ -31,6 +31,7 @@ from rescorer.extensions import Phrases, used_rerankers
 from rescorer.formats.fields import generated_record
 from rescorer.phrases import PhraseMatch
 from rescorer.pipeline import Rescorer
+from rescorer.progress import advance_over
 from rescorer.reranking.reranker import Reranker
 from rescorer.trie import Words
 from rescorer.types import ErrorUnit, Generated, NBestList, Weights
@@ -452,7 +453,8 @@ def align_rows(
 ) -> Iterator[AlignedList]:
     """For each list, align the texts that the first pass and a row chose with the reference."""
     winners = zip(first_pass.winners.tolist(), row.winners.tolist(), strict=True)
-    for item, (first, winner) in zip(scored, winners, strict=True):
+    shown = advance_over(scored, f"aligning {row.name}", "lists")
+    for item, (first, winner) in zip(shown, winners, strict=True):
         texts = [hypothesis.text for hypothesis in item.nbest.hypotheses]
         before = aligner.align(item.reference, texts[first])
         after = before if winner == first else aligner.align(item.reference, texts[winner])

@@ -267,7 +267,8 @@ OOV_NOTE_RATE, OOV_WARNING_RATE = 0.02, 0.15
 MIN_LISTS_TO_JUDGE = 20
 """Smallest number of lists whose order is judged. In fewer lists, first hypotheses can be bad by chance."""
 MAX_ADDED_T = 2.0
-"""If weights add errors to the first pass, up to this many standard errors of them may be chance."""
+"""If weights add errors to the first pass, or the first pass to random choice, up to this many standard
+errors of them may be chance."""
 MAX_SPREAD_RATIO = 4.0
 """If the spread of a term is this many times that of another term, it alone decides the ranking by their
 sum."""
@@ -514,10 +515,11 @@ def _judge_equal_texts(equal: Mapping[str, EqualTexts]) -> Iterator[Finding]:
 
 def _judge_errors(errors: ErrorStats) -> Iterator[Finding]:
     totals = errors.totals
-    if totals.oracle.sentences >= MIN_LISTS_TO_JUDGE and errors.random_errors < totals.system.errors:
+    t = errors.worse_than_random_t
+    if totals.oracle.sentences >= MIN_LISTS_TO_JUDGE and t > MAX_ADDED_T:
         message = (
             f"the first hypotheses have {totals.system.errors:,} errors, more than hypotheses drawn at "
-            f"random ({errors.random_errors:,.0f})"
+            f"random ({errors.random_errors:,.0f}; {t:.1f} standard deviations)"
         )
         advice = "Check whether the order, or the sign of a score, is reversed."
         yield Finding("warning", "worse_than_random", message, advice)

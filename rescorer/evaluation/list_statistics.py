@@ -109,12 +109,24 @@ class ErrorStats:
     totals: Totals
     random_errors: float
     """Expected number of errors if one hypothesis per list is drawn at random."""
+    random_deviation: float
+    """Standard deviation of this number."""
     errors_at_depth: tuple[int, ...]
     """Errors of oracles that choose among the first 1, 2, … hypotheses of each list."""
     without_first_word: int
     """Lists without a correct hypothesis, but with one that would be correct with the reference's first word
     before it."""
     unit: str
+
+    @property
+    def worse_than_random_t(self) -> float:
+        """How many more errors first hypotheses have than those drawn at random, in standard deviations.
+
+        If lists had no order at all, this would be about normally distributed; it is 0 if all hypotheses of
+        each list have as many errors.
+        """
+        more = self.totals.system.errors - self.random_errors
+        return more / self.random_deviation if self.random_deviation else 0.0
 
     @property
     def random_rate(self) -> float:
@@ -551,7 +563,7 @@ class ListTally:
         self._words = WordTally(drops=lambda token: not normaliser.normalise_token(token))
         self._spacing = SpacingTally()
         self._totals = Totals.zero()
-        self._random_errors = 0.0
+        self._random_errors = self._random_variance = 0.0
         self._errors_at_depth = np.zeros(0, dtype=np.int64)
         self._oracle_errors = 0
         self._without_first_word = 0
@@ -627,8 +639,14 @@ class ListTally:
         """Return the error statistics; None without references."""
         if not self._totals.lists:
             return None
-        errors = self._random_errors, tuple(self._errors_at_depth.tolist()), self._without_first_word
-        return ErrorStats(self._totals, *errors, self.counting.unit)
+        return ErrorStats(
+            self._totals,
+            self._random_errors,
+            math.sqrt(self._random_variance),
+            tuple(self._errors_at_depth.tolist()),
+            self._without_first_word,
+            self.counting.unit,
+        )
 
     def _add_texts(self, nbest: NBestList, words: Sequence[Words]) -> None:
         texts = [hypothesis.text for hypothesis in nbest.hypotheses]
@@ -663,6 +681,7 @@ class ListTally:
         """Add the errors of a list, (H,) in the order of the first pass."""
         self._totals += Totals.from_list(evaluated)
         self._random_errors += float(errors.mean())
+        self._random_variance += float(errors.var())
         best = np.minimum.accumulate(errors)
         n_new_depths = len(best) - len(self._errors_at_depth)
         if n_new_depths > 0:  # all lists so far are shorter, and reach their oracle there

@@ -400,6 +400,11 @@ class Gain:
         """Lower end of the interval. For an interval of 95 %, it is a one-sided bound of 97.5 %."""
         return self.interval.low
 
+    @property
+    def is_loss(self) -> bool:
+        """Whether the system has more errors than the baseline, beyond chance."""
+        return self.interval.high < 0
+
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:

@@ -278,6 +278,7 @@ class Tuning:
             ),
             judgement=judge(errors[1], errors[2], words[1:], groups),
             standing=judge(errors[0], errors[1], words[:2], groups),
+            over_first_pass=judge(errors[0], errors[2], words[::2], groups).gain,
             method=method,
             fold_methods=tuple(fold.method for fold in self.cross_validation.folds),
             flat=tuple(flat),

@@ -514,6 +514,8 @@ class TuningReport:
     judgement: Judgement
     standing: Judgement
     """The start compared with the first pass, on the lists as they are."""
+    over_first_pass: Gain
+    """Gain of tuned weights over the first pass, on held-out lists."""
     method: Method
     """Objective and strength of the tuned weights."""
     fold_methods: tuple[Method, ...]
@@ -563,6 +565,7 @@ class TuningReport:
         return {
             "changed": self.judgement.is_better,
             "reason": self.judgement.explain(force),
+            "over_first_pass": gain_to_dict(self.over_first_pass),
             "start_over_first_pass": gain_to_dict(self.standing.gain),
             "start_remark": self.explain_start(),
             "start_wer": to_percent(self.judgement.start_rate),

@@ -147,8 +147,8 @@ def stream_to_nats(
         return None
     if units.base != "prob" and set(map(type, values)) <= {float}:  # fast; the loop below finds the error
         scale = units.nats_per_unit
-        all_nats = tuple(value * scale for value in values)
-        if all(map(math.isfinite, all_nats)):
+        all_nats = tuple(values if scale == 1.0 else [value * scale for value in values])
+        if math.isfinite(sum(all_nats)) or all(map(math.isfinite, all_nats)):
             return all_nats
     converted = []
     for hypothesis, value in enumerate(values):

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import cache
 from itertools import repeat
 from operator import itemgetter
 from pathlib import Path
@@ -251,6 +251,25 @@ def read_header(source: Source, names: FieldMap) -> str:
     return ""
 
 
+def has_ids(source: Source, names: FieldMap) -> bool:
+    """Whether lists have ids of their own instead of their positions: the first list has one, on one line.
+
+    The ids of a file that is divided between its lines do not depend on the division then.
+    """
+    file = source_name(source)
+    for line, text in read_lines(source):
+        if isinstance(text, FormatError):
+            return False
+        if text.strip():
+            try:
+                record = parse_object(text, file, line)
+            except FormatError:
+                return False
+            if not is_header(record, names):
+                return not may_number(record, names)
+    return False
+
+
 def is_header(record: dict[str, Any], names: FieldMap) -> bool:
     """Whether the first object of a file is a header instead of a list."""
     return "format" in record and names.hypotheses not in record
@@ -319,6 +338,20 @@ def encode_ranking(ranking: Ranking, weights: Weights, model: str) -> str:
         weights: the weights by which the list was ranked.
         model: label of the bundle that scored the list.
     """
+    record = _add_client_fields(describe_ranking(ranking, weights, model), ranking.nbest.fields)
+    encoded = _encode_hypotheses(ranking)
+    line = _encode(record | {"hypotheses": orjson.Fragment(encoded)}) if encoded else b""
+    if line:
+        return line.decode()
+    fields = (ranking.nbest.hypotheses[i].fields for i in ranking.order)
+    return _dump(record | {"hypotheses": [*map(_add_client_fields, hypothesis_records(ranking), fields)]})
+
+
+def describe_ranking(ranking: Ranking, weights: Weights, model: str) -> dict[str, Any]:
+    """Return the record of a re-ranked list, without the client's fields, and with None for its hypotheses.
+
+    Arguments are those of ``encode_ranking``.
+    """
     nbest = ranking.nbest
     weights_record = weights_to_dict(weights)
     for key in UNREPEATED_WEIGHTS:
@@ -333,30 +366,26 @@ def encode_ranking(ranking: Ranking, weights: Weights, model: str) -> str:
         record["degradation"] = ranking.degradation
     if ranking.previous_unread_by:
         record["previous_unread_by"] = list(ranking.previous_unread_by)
-    record = _add_client_fields(record | _about_list(nbest), nbest.fields)
-    hypotheses = _encode_hypotheses(ranking)
-    line = _encode(record | {"hypotheses": orjson.Fragment(hypotheses)}) if hypotheses else b""
-    return line.decode() if line else _dump(record | {"hypotheses": _hypothesis_records(ranking)})
+    return record | _about_list(nbest)
 
 
 def _encode_hypotheses(ranking: Ranking) -> bytes:
-    """Encode ``_hypothesis_records`` in a third of the time; empty if hypotheses have more than texts and
+    """Encode ``hypothesis_records`` in a third of the time; empty if hypotheses have more than texts and
     scores, or texts have quotes.
 
     Columns are encoded as a whole, divided at their commas, and joined with the keys between them.
     """
     order, nbest, texts = list(ranking.order), ranking.nbest, ranking.nbest.texts
-    is_plain = ranking.confidence is None and ranking.expected_errors is None and not any(ranking.members)
-    if not is_plain or not ranking.components:
+    if not has_only_scores(ranking) or not ranking.components:
         return b""
-    if not nbest.is_plain and any(one.fields or one.generated for one in nbest.hypotheses):
+    if not nbest.is_plain and any(hypothesis.fields for hypothesis in nbest.hypotheses):
         return b""
     encoded = orjson.dumps([*map(texts.__getitem__, order)])
     if b'\\"' in encoded:  # a text could be divided
         return b""
-    numbers = orjson.dumps(_scores_in_order(ranking).ravel(), option=orjson.OPT_SERIALIZE_NUMPY)
+    numbers = orjson.dumps(scores_in_order(ranking).ravel(), option=orjson.OPT_SERIALIZE_NUMPY)
     values, n = numbers[1:-1].split(b","), len(order)
-    ranks = _encode_ranks(len(texts))
+    ranks = _encode_ranks(1 << len(texts).bit_length())
     columns: list[Sequence[bytes]] = [
         encoded[2:-2].split(b'","'),
         ranks[:n],
@@ -374,17 +403,26 @@ def _encode_hypotheses(ranking: Ranking) -> bytes:
     return b"".join(pieces) + b"}}]"
 
 
-@lru_cache(maxsize=256)
+def has_only_scores(ranking: Ranking) -> bool:
+    """Whether hypotheses have nothing but texts, ranks, scores, components, and fields of the client."""
+    is_ranked_only = (
+        ranking.confidence is None and ranking.expected_errors is None and not any(ranking.members)
+    )
+    is_plain = ranking.nbest.is_plain
+    return is_ranked_only and (is_plain or not any(one.generated for one in ranking.nbest.hypotheses))
+
+
+@cache
 def _encode_ranks(n: int) -> tuple[bytes, ...]:
-    """Return the numbers from 1 to n as JSON."""
+    """Return the numbers from 1 to n, a power of two, as JSON."""
     return tuple(b"%d" % rank for rank in range(1, n + 1))
 
 
-def _hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
-    """Return one JSON object per hypothesis, best first."""
+def hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
+    """Return one JSON object per hypothesis, best first, without the client's fields."""
     order, names = list(ranking.order), list(ranking.components)
     hypotheses = [ranking.nbest.hypotheses[i] for i in order]
-    totals, log_posteriors, *components = _scores_in_order(ranking).tolist()
+    totals, log_posteriors, *components = scores_in_order(ranking).tolist()
     components_of_each = map(dict, map(zip, repeat(names), zip(*components, strict=True)))
     columns = hypotheses, order, totals, log_posteriors, components_of_each
     records: list[dict[str, Any]] = [
@@ -411,23 +449,22 @@ def _hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
             for word in ranking.word_confidences
         ]
     if ranking.expected_errors is not None:
-        errors = _round_scores(ranking.expected_errors[order]).tolist()
+        errors = round_scores(ranking.expected_errors[order]).tolist()
         for record, expected_errors in zip(records, errors, strict=True):
             record["expected_errors"] = expected_errors
     if any(ranking.members):
         for record, i in zip(records, order, strict=True):
             record["merged_ranks"] = [member + 1 for member in ranking.members[i]]
-    fields = [hypothesis.fields for hypothesis in hypotheses]
-    return [*map(_add_client_fields, records, fields)] if any(fields) else records
+    return records
 
 
-def _scores_in_order(ranking: Ranking) -> np.ndarray:
+def scores_in_order(ranking: Ranking) -> np.ndarray:
     """Return rounded totals, log-posteriors and components, (2 + K, H), best hypothesis first."""
     scores = np.array([ranking.totals, ranking.log_posteriors, *ranking.components.values()])
-    return _round_scores(scores[:, list(ranking.order)])
+    return round_scores(scores.take(ranking.order, axis=1))
 
 
-def _round_scores(values: np.ndarray) -> np.ndarray:
+def round_scores(values: np.ndarray) -> np.ndarray:
     """Round to ``SCORE_DECIMALS`` decimals; adding 0.0 turns -0.0 into 0.0."""
     return round_all(values, SCORE_DECIMALS) + 0.0
 
@@ -509,25 +546,9 @@ def read_lists(
     """
     file = source_name(source)
     reader = _Reader(file, names, group_of, is_first=first_line == 1)
-    if first_line == 1:
-        return read_documents(source, file, reader.read_document, prefers_lines=True)
-    if header:
+    if header and first_line > 1:
         reader.declared = parse_header(parse_object(header, file, 1), names, file, 1)
-    return _read_part(source, first_line, reader)
-
-
-def _read_part(source: Source, first_line: int, reader: _Reader) -> Lists:
-    """Read the lists in a part of a file that does not begin at its start, one list per line."""
-    for line, text in read_lines(source, first=first_line):
-        if isinstance(text, FormatError):
-            yield text
-        elif text.strip():
-            try:
-                record = parse_object(text, reader.file, line)
-            except FormatError as error:
-                yield error
-            else:
-                yield from reader.read_record(record, line, str(line))
+    return read_documents(source, file, reader.read_document, prefers_lines=True, first_line=first_line)
 
 
 @dataclass(slots=True)

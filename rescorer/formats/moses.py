@@ -28,6 +28,7 @@ from rescorer.formats.common import (
     NATURAL,
     STREAM,
     FoundLists,
+    ListSize,
     ListWriter,
     Row,
     build_list,
@@ -66,9 +67,13 @@ def read_moses(source: Source) -> Lists:
             results = [result for _, result in numbered]
             rows = [result for result in results if isinstance(result, Row)]
             error = next((result for result in results if isinstance(result, FormatError)), None)
-            if problem:
-                error = FormatError(f"sentence {list_id} {problem}", file=file)
-            yield list_id, None, error or build_list(list_id, _fill(rows), {}, file)
+            try:
+                if problem:
+                    raise ValueError(problem)
+                rows = [] if error else _fill(rows)
+            except ValueError as too_large:
+                error = FormatError(f"sentence {list_id} {too_large}", file=file)
+            yield list_id, None, error or build_list(list_id, rows, {}, file)
 
     return reject_duplicates(find(), file)
 
@@ -81,8 +86,13 @@ def _measure(result: Row | FormatError) -> int:
 
 
 def _fill(rows: Sequence[Row]) -> list[Row]:
-    """Give every hypothesis the features of all others, with the value 0."""
+    """Give every hypothesis the features of all others, with the value 0.
+
+    Raises:
+        ValueError: this would take too much memory, because most hypotheses have features of their own.
+    """
     zeros = dict.fromkeys(stream_names(row.scores for row in rows), 0.0)
+    ListSize().add(FEATURE_COST * len(zeros) * len(rows))
     return [replace(row, scores={**zeros, **row.scores}) for row in rows]
 
 
@@ -197,6 +207,11 @@ def moses_writer(target: str | Path, *, missing: float | None = None) -> ListWri
     return line_writer(target, format_lines, once=False)
 
 
+def is_next(feature: str, parts: Sequence[str], name: str) -> bool:
+    """Whether a stream is the next value of a feature, whose first is ``FEATURE.0``."""
+    return parts[0] == f"{feature}.0" and name == f"{feature}.{len(parts)}"
+
+
 def _format_features(nbest: NBestList) -> list[str]:
     """Return the features of each hypothesis. Streams ``NAME.0``, ``NAME.1``, … become one feature."""
     names = [name for name in nbest.streams if name != STREAM]
@@ -205,11 +220,12 @@ def _format_features(nbest: NBestList) -> list[str]:
             message = "cannot be the name of a feature, because of =, : or white space; rename this stream"
             raise InvalidList(message, list_id=nbest.id, field=name)
     groups: list[tuple[str, list[str]]] = []
+    alone = {*names, STREAM, ""}  # a feature may not have the name of a stream, too
     for name in names:
         feature, _, index = name.rpartition(".")
-        if index == "0":
+        if index == "0" and feature not in alone:
             groups.append((feature, [name]))
-        elif groups and name == f"{groups[-1][0]}.{len(groups[-1][1])}":
+        elif groups and is_next(*groups[-1], name):
             groups[-1][1].append(name)
         else:
             groups.append((name, [name]))

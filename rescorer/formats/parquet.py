@@ -523,7 +523,7 @@ def looks_like(sample: Sample) -> str:
 
 
 def _read_table(name: str, names: FieldMap, group_of: Callable[[str], str] | None) -> Lists:
-    _import_parquet(name)
+    import_parquet(name)
     import pyarrow as pa
 
     try:
@@ -612,7 +612,7 @@ def writer(target: str | Path) -> Iterator[Write]:
         FormatError: the file cannot be written.
         ConfigError: pyarrow is missing.
     """
-    parquet = _import_parquet(str(target))
+    parquet = import_parquet(str(target))
     import pyarrow as pa
 
     schema, rows, n_bytes = _make_schema(), list[dict[str, Any]](), 0
@@ -648,13 +648,19 @@ def _count_list_bytes(nbest: NBestList) -> int:
 def _make_schema() -> pa.Schema:
     import pyarrow as pa
 
+    hypothesis = pa.struct({"text": pa.string(), "scores": pa.map_(pa.string(), pa.float64())})
+    return pa.schema({"id": pa.string(), "hypotheses": pa.list_(hypothesis), **about_list_types()})
+
+
+def about_list_types() -> dict[str, pa.DataType]:
+    """Return the types of the columns for everything that a list has besides its id and its hypotheses."""
+    import pyarrow as pa
+
     text, number = pa.string(), pa.float64()
-    hypothesis = pa.struct({"text": text, "scores": pa.map_(text, number)})
     utterance = pa.struct({"text": text, "speaker": text, "confidence": number})
     phrase = pa.struct({"text": text, "weight": number, "spellings": pa.list_(text), "slot": text})
-    fields = {"id": text, "hypotheses": pa.list_(hypothesis)}
-    fields |= dict.fromkeys(("reference", "context", "group"), text)
-    return pa.schema({**fields, "previous": pa.list_(utterance), "phrases": pa.list_(phrase)})
+    texts = dict.fromkeys(("reference", "context", "group"), text)
+    return {**texts, "previous": pa.list_(utterance), "phrases": pa.list_(phrase)}
 
 
 def _make_row(nbest: NBestList) -> dict[str, Any]:
@@ -673,7 +679,8 @@ def _make_row(nbest: NBestList) -> dict[str, Any]:
     }
 
 
-def _import_parquet(file: str) -> Any:
+def import_parquet(file: str) -> Any:
+    """Import pyarrow's module; raise ConfigError, which names the file, if it is missing."""
     try:
         from pyarrow import parquet
     except ImportError:

@@ -1,15 +1,17 @@
-"""Write rescored lists: whole lists as JSON lines, or only the best hypothesis of each in another format."""
+"""Write rescored lists: as JSON lines or parquet, or only the best hypothesis of each in another format."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rescorer.errors import ConfigError, InvalidList
-from rescorer.formats import nemo
+from rescorer.formats import nemo, rescored_tables
 from rescorer.formats.common import Write
 from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD
 from rescorer.formats.io.text_io import open_output
@@ -18,7 +20,9 @@ from rescorer.formats.registry import FORMATS, choose
 from rescorer.ranking import Ranking
 from rescorer.types import Hypothesis, NBestList, RescoredHypothesis, RescoredList, Weights
 
-JSON_LINES = "jsonl"
+JSON_LINES, PARQUET = "jsonl", "parquet"
+WHOLE_LISTS = (JSON_LINES, PARQUET)
+"""Formats that can hold all hypotheses of a rescored list, with their scores."""
 ONE_BEST = tuple(name for name, format_ in FORMATS.items() if format_.one_best)
 FILLED_MANIFEST = f"{nemo.FORMAT}:manifest="
 """A format whose name is followed by that of a file: the NeMo manifest to fill with the best hypotheses."""
@@ -42,21 +46,28 @@ Renderer = Callable[[Ranking, Weights, str], Any]
 """Converts a ranked list, its weights and the label of its bundle to what a writer of results takes."""
 
 
-def get_renderer(name: str) -> Renderer:
+def get_renderer(name: str, *, best_only: bool = False) -> Renderer:
     """Return the function that converts a ranked list to what the writer of this format takes.
 
     Args:
         name: the format, as for ``rescored_writer``.
+        best_only: whether to leave out all hypotheses but the best one. Formats of ``ONE_BEST`` always do.
 
     Raises:
         ConfigError: the format cannot hold rescored lists.
     """
-    if name == JSON_LINES:
-        return encode_ranking
     if name in ONE_BEST or name.startswith(FILLED_MANIFEST):
         return render_best
-    known = ", ".join((JSON_LINES, *ONE_BEST, f"{FILLED_MANIFEST}FILE"))
-    raise ConfigError(f"cannot write rescored lists as {name}; choose {known}")
+    if name not in WHOLE_LISTS:
+        known = ", ".join((*WHOLE_LISTS, *ONE_BEST, f"{FILLED_MANIFEST}FILE"))
+        raise ConfigError(f"cannot write rescored lists as {name}; choose {known}")
+    render: Renderer = encode_ranking if name == JSON_LINES else rescored_tables.render
+    return partial(_render_first, render) if best_only else render
+
+
+def _render_first(render: Renderer, ranking: Ranking, weights: Weights, model: str) -> Any:
+    """Render a list with its best hypothesis alone, whose posterior is still that among all hypotheses."""
+    return render(replace(ranking, order=ranking.order[:1]), weights, model)
 
 
 def render_best(ranking: Ranking, weights: Weights, model: str) -> OneBestList:
@@ -130,7 +141,7 @@ def check_writable(name: str, lists: Sequence[NBestList]) -> None:
     Raises:
         ConfigError: the format can hold none of the hypotheses.
     """
-    if name == JSON_LINES:
+    if name in WHOLE_LISTS:
         return
     first_error: InvalidList | None = None
     with rescored_writer(name, os.devnull) as write:
@@ -156,12 +167,15 @@ def rescored_writer(name: str, target: str | Path) -> Iterator[Callable[[Any], N
     an stm come from the fields of the list.
 
     Args:
-        name: ``jsonl``, ``trn``, ``ctm``, ``stm``, or ``manifest:manifest=FILE``.
+        name: ``jsonl``, ``parquet``, ``trn``, ``ctm``, ``stm``, or ``manifest:manifest=FILE``.
         target: file, compressed if its name ends with ``.gz``; ``-`` is standard output.
     """
     if name == JSON_LINES:
         with open_output(target) as stream:
             yield lambda line: print(line, file=stream)
+    elif name == PARQUET:
+        with rescored_tables.writer(target) as write_row:
+            yield write_row
     else:
         with choose(name).writer(target) as write:
             yield lambda best: _write_best(best, write)

@@ -7,6 +7,7 @@ earlier lists before each list. Lists of different conversations share batches.
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections import OrderedDict, defaultdict, deque
@@ -14,17 +15,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from io import TextIOWrapper
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, TextIO
+from typing import Any, BinaryIO, Literal, Protocol, Self, TextIO
 
-from rescorer.errors import InputError, InvalidList
-from rescorer.formats.io.text_io import explain_write_errors, is_stream, open_stream, remove_file
+from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.formats.io.folders import Lists
+from rescorer.formats.io.text_io import (
+    explain_write_errors,
+    is_stream,
+    max_line_bytes,
+    open_stream,
+    read_byte_chunks,
+    remove_file,
+)
 from rescorer.formats.jsonlines import encode_list, encode_ranking
 from rescorer.formats.rescored import Renderer, get_renderer
+from rescorer.jobs.shared_models import RemoteScorer
 from rescorer.list_checks import CUT_STEP, MAX_PREVIOUS_WORDS
-from rescorer.models.bundle import BundleSource
+from rescorer.models.bundle import BundleSource, read_bundle
 from rescorer.pipeline import MAX_BATCH_WORDS as DEFAULT_BATCH_WORDS
-from rescorer.pipeline import Rescorer
+from rescorer.pipeline import Rescorer, TrieScorer
 from rescorer.ranking import Ranking, decided_text
 from rescorer.runtime import Phase, phase, time_items
 from rescorer.scoring.options import RescoreOptions
@@ -89,7 +100,15 @@ class FileSummary:
     """Number of lists that are too long for a language model, whose scores are then 0."""
 
     def __add__(self, other: FileSummary) -> FileSummary:
-        return FileSummary(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+        return FileSummary.total([self, other])
+
+    def __reduce__(self) -> tuple[type, tuple[int, ...]]:  # faster than what a dataclass does by itself
+        return FileSummary, _counts_of(self)
+
+    @classmethod
+    def total(cls, parts: Sequence[FileSummary]) -> FileSummary:
+        """Add up the counts of any number of sets of lists, at least one."""
+        return cls(*map(sum, zip(*map(_counts_of, parts), strict=True)))
 
     def to_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -105,6 +124,9 @@ class FileSummary:
         return n >= MIN_LISTS_TO_JUDGE and is_odd
 
 
+_counts_of: Callable[[FileSummary], tuple[int, ...]] = attrgetter(*FileSummary.__slots__)
+
+
 @dataclass(frozen=True, slots=True)
 class RenderedList:
     """A re-ranked list in the form that the writer expects, with the facts that the summary counts."""
@@ -117,11 +139,45 @@ class RenderedList:
     confidence: float = 1.0
     """Confidence in the best hypothesis; 1 if the weights are not calibrated."""
 
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:  # as in ``FileSummary``
+        return RenderedList, (self.content, self.counts, self.text, self.confidence)
+
 
 Batch = list[NBestList | InputError]
 """Items that a reader yields: lists, and errors in place of unreadable lists."""
-BatchResults = list[RenderedList | InvalidList]
-"""One result for each list of a batch; errors in the batch have no results."""
+BatchResults = list[RenderedList | InputError]
+"""One result for each list of a batch, or for each item of a ``LineBlock``, errors included."""
+
+
+class _NamedBytes(io.BytesIO):
+    """Bytes with the name of their file, for the messages of readers."""
+
+    name = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LineBlock:
+    """Consecutive lines of a file of JSON lines, to be read in another process. See ``cut_lines``.
+
+    Args:
+        name: name of the file.
+        content: the lines, decompressed.
+        first_line: number of the first of them in the file.
+        header: header line of the file; empty if it has none.
+        read_lines: see ``rescorer.jobs.plan.ListSource``.
+    """
+
+    name: str
+    content: bytes
+    first_line: int
+    header: str
+    read_lines: Callable[[BinaryIO, int, str], Lists]
+
+    def read(self) -> Batch:
+        """Read the lists of the block."""
+        stream = _NamedBytes(self.content)
+        stream.name = self.name
+        return [*self.read_lines(stream, self.first_line, self.header)]
 
 
 class BatchRescorer(Protocol):
@@ -135,7 +191,9 @@ class BatchRescorer(Protocol):
     def count(self) -> int:
         """Number of batches that are rescored at the same time."""
 
-    def rescore_batches(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, BatchResults]]:
+    def rescore_batches(
+        self, batches: Iterable[Batch | LineBlock]
+    ) -> Iterator[tuple[Batch | LineBlock, BatchResults]]:
         """Yield each batch with its results, in input order."""
 
 
@@ -159,9 +217,24 @@ class LocalRescorer:
     def count(self) -> int:
         return 1
 
-    def rescore_batches(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, BatchResults]]:
+    def rescore_batches(
+        self, batches: Iterable[Batch | LineBlock]
+    ) -> Iterator[tuple[Batch | LineBlock, BatchResults]]:
         for batch in batches:
-            yield batch, self.rescore(select_lists(batch))
+            if isinstance(batch, LineBlock):
+                yield batch, self.rescore_lines(batch)
+            else:
+                yield batch, self.rescore(select_lists(batch))
+
+    def rescore_lines(self, block: LineBlock) -> BatchResults:
+        """Read, rescore and render the lists of a block; errors stand in place of lists that fail.
+
+        Raises:
+            ConfigError: the weights do not fit the bundle.
+        """
+        with phase(Phase.PARSE):
+            batch = block.read()
+        return put_in_place(batch, self.rescore(select_lists(batch)))
 
     def rescore(self, lists: Sequence[NBestList]) -> BatchResults:
         """Rescore and render some lists.
@@ -206,6 +279,7 @@ class RescorerLoader:
             process scored before, so that shards and workers write the bytes that one process would.
         apply: sets up the ranker: text rules, phrases and generated hypotheses; None keeps the defaults.
         to: format of the output.
+        best_only: whether to write only the best hypothesis of each list.
     """
 
     bundle: BundleSource
@@ -216,15 +290,29 @@ class RescorerLoader:
     apply: Callable[[ListRanker], None] | None = None
     to: str = "jsonl"
     context_cache_bytes: int = 0
+    best_only: bool = False
 
     def __call__(self) -> LocalRescorer:
         """Load the models; raise BundleError and ConfigError as ``Rescorer.load`` does."""
-        rescorer = Rescorer.load(
-            self.bundle, self.device, self.batch_words, self.dtype, self.context_cache_bytes
+        return self._prepare(
+            Rescorer.load(self.bundle, self.device, self.batch_words, self.dtype, self.context_cache_bytes)
         )
+
+    def load_scorer(self) -> TrieScorer:
+        """Load the models alone, for a ``ModelProcess``; raise as ``__call__``."""
+        return TrieScorer.load(self.bundle, self.device, self.dtype, self.context_cache_bytes)
+
+    def load_ranker(self, address: str) -> LocalRescorer:
+        """Load all but the models, which the process with this address holds."""
+        bundle = read_bundle(self.bundle)
+        rescorer = Rescorer(bundle, {}, self.batch_words)
+        rescorer.scorer = RemoteScorer(bundle, address)
+        return self._prepare(rescorer)
+
+    def _prepare(self, rescorer: Rescorer) -> LocalRescorer:
         if self.apply is not None:
             self.apply(rescorer.ranker)
-        return LocalRescorer(rescorer, self.options, get_renderer(self.to))
+        return LocalRescorer(rescorer, self.options, get_renderer(self.to, best_only=self.best_only))
 
 
 def rescore_lists(
@@ -247,24 +335,47 @@ def rescore_lists(
     Raises:
         ConfigError: the weights do not fit the bundle.
     """
-    summary = FileSummary()
     batches = cut_batches(time_items(lists, Phase.PARSE), rescorer.batch_words)
-    for batch, batch_results in rescorer.rescore_batches(batches):
-        results = iter(batch_results)
-        for item in batch:
-            result = item if isinstance(item, InputError) else _try_write(next(results), write)
-            if isinstance(result, InputError):
-                summary += FileSummary(rejected=1)
-                reject(format_reject(result, item) + "\n")
-            else:
-                summary += result.counts
-        on_batch(len(batch), summary)
+    return rescore_batches(rescorer, batches, write, reject, on_batch=on_batch)
+
+
+def rescore_batches(
+    rescorer: BatchRescorer,
+    batches: Iterable[Batch | LineBlock],
+    write: Callable[[Any], object],
+    reject: Callable[[str], object] = lambda line: None,
+    *,
+    on_batch: Callable[[int, FileSummary], object] = lambda n_items, summary: None,
+) -> FileSummary:
+    """Re-rank a stream of lists that is divided into batches; otherwise like ``rescore_lists``."""
+    summary = FileSummary()
+    for batch, results in rescorer.rescore_batches(batches):
+        items = None if isinstance(batch, LineBlock) else batch
+        results = results if items is None else put_in_place(items, results)
+        counts = [summary]
+        for index, result in enumerate(results):
+            result = _try_write(result, write)
+            if isinstance(result, RenderedList):
+                counts.append(result.counts)
+                continue
+            counts.append(FileSummary(rejected=1))
+            if items is None:  # read again, because few lists are rejected
+                items = batch.read() if isinstance(batch, LineBlock) else batch
+            reject(format_reject(result, items[index]) + "\n")
+        summary = FileSummary.total(counts)
+        on_batch(len(results), summary)
     return summary
 
 
+def put_in_place(batch: Batch, results: BatchResults) -> BatchResults:
+    """Return one result for each item of a batch: the results of its lists, and its errors."""
+    of_lists = iter(results)
+    return [item if isinstance(item, InputError) else next(of_lists) for item in batch]
+
+
 def _try_write(
-    result: RenderedList | InvalidList, write: Callable[[Any], object]
-) -> RenderedList | InvalidList:
+    result: RenderedList | InputError, write: Callable[[Any], object]
+) -> RenderedList | InputError:
     """Write a result unless it is an error. Return the result, or the error if writing failed."""
     if isinstance(result, RenderedList):
         try:
@@ -292,6 +403,62 @@ def cut_batches(items: Iterable[NBestList | InputError], max_words: int) -> Iter
             batch, words = [], 0
     if batch:
         yield batch
+
+
+LIST_START = b"\n{"
+"""The end of a line, and the start of a list on the next one. Files are divided only here, because a list may
+take several lines, and because what follows a broken list decides how the error is explained."""
+
+
+def cut_lines(
+    name: str, header: str, read_lines: Callable[[BinaryIO, int, str], Lists], n_bytes: int
+) -> Iterator[Batch | LineBlock]:
+    """Divide a file of JSON lines, plain or gzip, into blocks of about ``n_bytes`` bytes; read no lists.
+
+    Memory is bounded whatever the file contains: a block has at most ``n_bytes`` and two lines of the largest
+    length, and of a longer line, which is an error, the end is left out. If the file is damaged, the lines
+    before the damage come first, and then an error. Errors and lists are those of the whole file, unless a
+    list that takes several lines comes after a broken one: at the start of a block it is read.
+
+    Args:
+        header, read_lines: see ``LineBlock``.
+
+    Raises:
+        FormatError: the file cannot be opened.
+    """
+    content, line, searched, limit = bytearray(), 1, 0, n_bytes + max_line_bytes()
+
+    def take(end: int) -> LineBlock:
+        nonlocal line
+        block = LineBlock(name, bytes(content[:end]), line, header, read_lines)
+        line += content.count(b"\n", 0, end)
+        del content[:end]
+        return block
+
+    try:
+        for chunk in read_byte_chunks(name):
+            content += chunk
+            while end := _find_end(content, n_bytes, searched, limit):
+                yield take(end)
+                searched = 0
+            if searched > limit:
+                del content[searched + 1 :]  # of a single line
+            searched = max(len(content) - 1, 0)
+    except FormatError as error:
+        if not content and line == 1:
+            raise
+        yield take(content.rfind(b"\n") + 1)
+        yield [FormatError(error.message, file=name, line=line)]
+    else:
+        yield take(len(content))
+
+
+def _find_end(content: bytearray, n_bytes: int, searched: int, limit: int) -> int:
+    """Find where a block can end, in what was not searched before; 0 if nowhere."""
+    end = content.find(LIST_START, max(n_bytes - 1, searched)) + 1
+    if not end and len(content) > limit:
+        end = content.rfind(b"\n", searched if searched > limit else 0) + 1
+    return end
 
 
 def count_words(item: NBestList | InputError) -> int:
@@ -370,13 +537,16 @@ class SessionRescorer:
     def count(self) -> int:
         return self.inner.count
 
-    def rescore_batches(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, BatchResults]]:
+    def rescore_batches(
+        self, batches: Iterable[Batch | LineBlock]
+    ) -> Iterator[tuple[Batch | LineBlock, BatchResults]]:
         for batch in batches:
+            assert not isinstance(batch, LineBlock)  # the text of a list follows from lists before it
             yield batch, self._rescore(select_lists(batch))
 
     def _rescore(self, lists: Sequence[NBestList]) -> BatchResults:
         """Rescore the first list of each conversation, then the second of each, and so on."""
-        results: dict[int, RenderedList | InvalidList] = {}
+        results: dict[int, RenderedList | InputError] = {}
         waiting: dict[str, deque[int]] = defaultdict(deque)
         for index, nbest in enumerate(lists):
             try:
@@ -391,7 +561,7 @@ class SessionRescorer:
 
     def _rescore_turn(
         self, lists: Sequence[NBestList], turn: Mapping[str, int]
-    ) -> dict[int, RenderedList | InvalidList]:
+    ) -> dict[int, RenderedList | InputError]:
         """Rescore one list of each conversation, and add the texts to the conversations."""
         batch: Batch = [self._add_previous(lists[index], name) for name, index in turn.items()]
         share = -(-sum(map(count_words, batch)) // self.inner.count)  # so that all processes are busy
@@ -420,9 +590,9 @@ class SessionRescorer:
             return nbest
         return replace(nbest, previous=tuple(session.utterances))
 
-    def _remember(self, name: str, nbest: NBestList, result: RenderedList | InvalidList) -> None:
+    def _remember(self, name: str, nbest: NBestList, result: RenderedList | InputError) -> None:
         """Add the text of a list to its conversation."""
-        if isinstance(result, InvalidList):
+        if isinstance(result, InputError):
             return
         is_certain = self.text == "reference"
         text = nbest.reference if is_certain else result.text

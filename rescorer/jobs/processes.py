@@ -1,11 +1,12 @@
-"""Run tasks in several processes of this machine, each with its own copy of the models.
+"""Run tasks in several processes of this machine.
 
 ``ProcessPool`` starts, feeds, watches and replaces the processes. Its two users are ``ProcessPoolRescorer``,
 whose tasks are batches of lists, and ``rescorer.jobs.shards.run_shards``, whose tasks are whole shards.
 
 On CPUs, several processes with one thread each are faster than one process with several threads, whose small
-matrix products wait for one another and for Python's interpreter lock. On a GPU, the host work of one process
-overlaps with the kernels of another. Processes are spawned, because torch's threads do not survive a fork.
+matrix products wait for one another and for Python's interpreter lock. So each process has its own copy of
+the models. On a GPU, one process holds the models for all others (``rescorer.jobs.shared_models``), which
+feed it from as many cores as there are. Processes are spawned, because torch's threads do not survive a fork.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import gc
 import os
 import time
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -27,7 +29,9 @@ from threading import Thread
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from rescorer.errors import RescorerError, ScoringError
-from rescorer.jobs.files import Batch, BatchRescorer, BatchResults, LocalRescorer, select_lists
+from rescorer.jobs.files import Batch, BatchRescorer, BatchResults, LineBlock, LocalRescorer, select_lists
+from rescorer.jobs.shared_models import ModelProcess
+from rescorer.pipeline import TrieScorer
 from rescorer.runtime import count_cpus, keep_freed_memory, use_threads
 from rescorer.signals import hold_stops, obey_only_sigterm, shield_children
 from rescorer.types import Hypothesis, NBestList, PlainHypotheses
@@ -66,6 +70,7 @@ class ProcessPool(Generic[Task, Answer]):
         count: largest number of processes. They are started when there are tasks for them.
         depth: largest number of tasks that a process has at a time: one runs, and the others wait.
         on_report: called in this process with the arguments of each ``report``.
+        models: a process that the workers need, which is watched and ended as they are.
     """
 
     def __init__(
@@ -75,8 +80,9 @@ class ProcessPool(Generic[Task, Answer]):
         *,
         depth: int = 1,
         on_report: Callable[..., object] = lambda *report: None,
+        models: ModelProcess | None = None,
     ) -> None:
-        self.count = count
+        self.count, self.models = count, models
         self._worker, self._depth, self._on_report = worker, depth, on_report
         self._context = get_context("spawn")
         self._processes: dict[Connection, _Process[Task]] = {}
@@ -96,6 +102,8 @@ class ProcessPool(Generic[Task, Answer]):
             process.process.join(max(0.0, end - time.monotonic()))
             process.process.kill()
             process.process.join()
+        if self.models is not None:
+            self.models.close()
 
     def run(self, take: Callable[[], Task | None]) -> Iterator[tuple[Task, Answer | None]]:
         """Keep the processes busy until all tasks are done; yield each task with its answer.
@@ -106,14 +114,17 @@ class ProcessPool(Generic[Task, Answer]):
             take: returns the next task; None if there is none at present.
 
         Raises:
-            ScoringError: a process cannot be started.
+            ScoringError: a process cannot be started, or that with the models ends again and again.
         """
         while True:
             self._feed(take)
             if not any(process.tasks for process in self._processes.values()):
                 return
-            for connection in wait(list(self._processes)):
+            for connection in wait([*self._processes, *([self.models.news] if self.models else [])]):
                 assert isinstance(connection, Connection)
+                if self.models is not None and connection is self.models.news:
+                    self.models.heed()
+                    continue
                 process = self._processes[connection]
                 try:
                     is_report, content = connection.recv()
@@ -126,6 +137,8 @@ class ProcessPool(Generic[Task, Answer]):
                 if is_report:
                     self._on_report(*content)
                 else:
+                    if self.models is not None:
+                        self.models.note_work()
                     yield process.tasks.popleft(), content
 
     def _feed(self, take: Callable[[], Task | None]) -> None:
@@ -192,18 +205,23 @@ MAX_BATCH_WORDS = 16_384
 busy until close to the end of a file."""
 BATCHES_PER_PROCESS = 2
 """Number of batches that each process has at a time: one is rescored while the other waits."""
+MAX_LOSSES = 3
+"""Number of times that a batch is given to a process that ends unexpectedly, before the job fails."""
 
 
-class ProcessPoolRescorer(ProcessPool["_PackedBatch", BatchResults | Exception]):
+class ProcessPoolRescorer(ProcessPool["_Task", BatchResults | Exception]):
     """Rescores batches of lists in several processes; a context manager that ends them.
 
-    The processes start with the first batches; each loads its models when it receives its first batch.
+    The processes start with the first batches; each loads its models when it receives its first batch. If a
+    process is killed, another rescores its batches.
 
     Args:
         load: loads the models; called once in each process.
         count: number of processes.
         threads: CPU threads per process; 0: divide the cores among the processes.
-        batch_words: approximate number of words per batch, at most ``MAX_BATCH_WORDS``.
+        batch_words: approximate number of words per batch, at most ``MAX_BATCH_WORDS`` if each process has
+            models.
+        models: the process that holds the models, if ``load`` only makes rescorers that ask it.
     """
 
     def __init__(
@@ -212,42 +230,57 @@ class ProcessPoolRescorer(ProcessPool["_PackedBatch", BatchResults | Exception])
         count: int,
         threads: int = 0,
         batch_words: int = MAX_BATCH_WORDS,
+        models: ModelProcess | None = None,
     ) -> None:
         worker = _BatchWorker(load, threads or max(1, count_cpus() // count))
-        super().__init__(worker, count, depth=BATCHES_PER_PROCESS)
-        self.batch_words = min(batch_words, MAX_BATCH_WORDS)
+        super().__init__(worker, count, depth=BATCHES_PER_PROCESS, models=models)
+        self.batch_words = batch_words if models else min(batch_words, MAX_BATCH_WORDS)
 
-    def rescore_batches(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, BatchResults]]:
-        """Yield each batch with its results, in input order.
+    def rescore_batches(
+        self, batches: Iterable[Batch | LineBlock]
+    ) -> Iterator[tuple[Batch | LineBlock, BatchResults]]:
+        """Yield each batch with its results, in input order. At most ``BATCHES_PER_PROCESS`` batches for each
+        process, and one more, are in memory.
 
         Raises:
-            ScoringError: a process could not be started, or ended unexpectedly.
+            ScoringError: a process could not be started, or ended unexpectedly too often.
             RescorerError: any error raised in a process, such as BundleError.
         """
         numbered = enumerate(batches)
-        waiting: dict[int, Batch] = {}  # batches whose results, or those of an earlier batch, are missing
+        waiting: dict[int, Batch | LineBlock] = {}  # results of these, or of an earlier one, are missing
         done: dict[int, BatchResults | Exception] = {}
+        lost, losses = deque[_Task](), Counter[int]()
 
-        def take() -> _PackedBatch | None:
+        def take() -> _Task | None:
+            if lost:
+                return lost.popleft()
             if len(waiting) > BATCHES_PER_PROCESS * self.count:
                 return None
             for number, batch in numbered:
                 waiting[number] = batch
-                return _PackedBatch(number, [pack(nbest) for nbest in select_lists(batch)])
+                return _Task(number, batch if isinstance(batch, LineBlock) else pack_batch(batch))
             return None
 
         for task, answer in self.run(take):
             if answer is None:
-                raise ScoringError(
-                    f"one of {self.count} scoring processes ended unexpectedly, perhaps because memory ran "
-                    "out; each process loads its own copy of the models, so try fewer"
-                )
+                lost.append(task)
+                losses[task.number] += 1
+                if losses[task.number] == MAX_LOSSES:
+                    raise self._explain_losses()
+                continue
             done[task.number] = answer
             while (number := next(iter(waiting), -1)) in done:
                 results = done.pop(number)
                 if isinstance(results, Exception):
                     raise results
                 yield waiting.pop(number), results
+
+    def _explain_losses(self) -> ScoringError:
+        advice = "" if self.models else "; each process loads its own copy of the models, so try fewer"
+        return ScoringError(
+            f"one of {self.count} scoring processes ended unexpectedly, {MAX_LOSSES} times with the same "
+            f"lists, perhaps because memory ran out{advice}"
+        )
 
 
 @dataclass(slots=True)
@@ -258,11 +291,13 @@ class _BatchWorker:
     threads: int
     rescorer: LocalRescorer | None = None
 
-    def run(self, task: _PackedBatch, report: Callable[..., None]) -> BatchResults | Exception:
+    def run(self, task: _Task, report: Callable[..., None]) -> BatchResults | Exception:
         try:
             if self.rescorer is None:
                 self.rescorer = load_in_process(self.load, self.threads)
-            return self.rescorer.rescore([unpack(packed) for packed in task.lists])
+            if isinstance(task.batch, LineBlock):
+                return self.rescorer.rescore_lines(task.batch)
+            return self.rescorer.rescore([unpack(packed) for packed in task.batch])
         except RescorerError as error:
             return error
         except Exception as error:
@@ -300,6 +335,32 @@ def open_rescorer(
             yield rescorer
 
 
+class SharedLoader(Protocol):
+    """Loads the two halves of a rescorer in different processes, to which it is pickled."""
+
+    def load_scorer(self) -> TrieScorer:
+        """Load the models."""
+
+    def load_ranker(self, address: str) -> LocalRescorer:
+        """Load all but the models, which the ``ModelProcess`` with this address holds."""
+
+
+@contextmanager
+def open_shared_rescorer(
+    load: SharedLoader, count: int, threads: int, batch_words: int
+) -> Iterator[ProcessPoolRescorer]:
+    """Provide a rescorer that runs in ``count`` processes, for which one more process holds the models.
+
+    Args:
+        threads: CPU threads of the process that holds the models; 0: one per core.
+        batch_words: approximate number of words per batch.
+    """
+    models = ModelProcess(load.load_scorer, threads or count_cpus())
+    load_ranker = partial(load.load_ranker, models.address)
+    with ProcessPoolRescorer(load_ranker, count, 1, batch_words, models) as rescorer:
+        yield rescorer
+
+
 @contextmanager
 def spare_existing_objects() -> Iterator[None]:
     """Exclude the objects that exist now, such as torch and the models, from garbage collection in the block.
@@ -327,10 +388,15 @@ class PackedList(NamedTuple):
     """The attributes of the list other than its hypotheses, in the order of the class."""
 
 
-class _PackedBatch(NamedTuple):
+class _Task(NamedTuple):
     number: int
     """Position of the batch in the input."""
-    lists: list[PackedList]
+    batch: list[PackedList] | LineBlock
+
+
+def pack_batch(batch: Batch) -> list[PackedList]:
+    """Convert the lists of a batch to columns; its errors stay behind."""
+    return [pack(nbest) for nbest in select_lists(batch)]
 
 
 def pack(nbest: NBestList) -> PackedList:

@@ -9,6 +9,7 @@ answer names, says how its scores were computed.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,11 +66,12 @@ def _read_choice(bundle: Bundle, name: str, device: str) -> str:
     record = bundle.manifest[RECORD]
     try:
         tolerance, model = float(record["tolerance"]), record["models"][name]
-        chosen, half = str(model["dtype"]), float(model["difference"]["bfloat16"])
-    except (KeyError, TypeError, ValueError, AttributeError):
+        chosen = str(model["dtype"])
+        half = float(model["difference"].get("bfloat16", math.inf))  # some models cannot be computed in it
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         raise BundleError(
-            f"{place} is invalid for the model {name!r}; expected its dtype, its difference in bfloat16 and "
-            "a tolerance, as `rescorer-train precision` writes them"
+            f"{place} is invalid for the model {name!r}; expected its dtype, its differences and a "
+            "tolerance, as `rescorer-train precision` writes them"
         ) from None
     if chosen not in PRECISIONS:
         raise BundleError(
@@ -85,9 +87,9 @@ class PrecisionCheck:
     """How scores in one precision differ from those in float32, and how fast they are computed."""
 
     mean_difference: float
-    """Mean difference per word, in nats."""
+    """Mean difference, over all variants of all sentences, of the ln P per word, in nats."""
     max_difference: float
-    """Largest difference per word, in nats."""
+    """Largest such difference."""
     changed: int
     """Number of sentences of whose variants another one has the highest ln P per word."""
     n_sentences: int
@@ -104,8 +106,13 @@ def compare_precisions(
         load: loads the model in a precision; raises ConfigError if the machine does not have it.
         sentences: each is scored together with variants of it, as hypotheses of a list are.
         repetitions: how often they are scored; the fastest time counts.
+
+    Raises:
+        ConfigError: no sentence has words.
     """
     groups = [list(vary(words)) for words in sentences if words]
+    if not groups:
+        raise ConfigError("the text has no words; expected sentences to compare scores of")
     trie = build_trie([words for group in groups for words in group])
     lengths = np.array([len(words) + 1 for group in groups for words in group])
     found: dict[str, PrecisionCheck] = {}

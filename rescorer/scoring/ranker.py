@@ -42,7 +42,7 @@ from rescorer.scoring.components import (
 )
 from rescorer.scoring.options import RescoreOptions, Weighting
 from rescorer.text import END_NUMBER, KnownTokens
-from rescorer.trie import NumberedTexts, Words, text_lengths
+from rescorer.trie import NumberedTexts, Words, join_texts, text_lengths
 from rescorer.types import LENGTH, Calibration, NBestList, Weights, WordConfidence
 from rescorer.weights import check_weights, totals, uses_model
 
@@ -235,18 +235,21 @@ class ListRanker:
         Of a text with more than ``max_words`` words, only the first ones are returned, and one more, unless
         all tokens are known.
         """
-        known = self.bundle.normaliser.known
         try:
-            tokens = np.concatenate([*self._look_up(known, texts)])
+            return join_texts([*self._look_up(self.bundle.normaliser.known, texts)])
         except KeyError:  # a token that is new, or not one word
             return self._number(self._normalise_each(texts, max_words))
-        return NumberedTexts.divide(tokens, len(texts), known.words, END_NUMBER)
 
-    def _look_up(self, known: KnownTokens, texts: Sequence[str]) -> Iterator[np.ndarray]:
-        """Yield the numbers of the tokens of many texts at once; see ``KnownTokens.look_up``."""
+    def _look_up(self, known: KnownTokens, texts: Sequence[str]) -> Iterator[NumberedTexts]:
+        """Yield the words of many texts at once; raise KeyError as ``KnownTokens.look_up`` does."""
         for first in range(0, len(texts) or 1, TEXTS_AT_ONCE):
             pause()
-            yield np.fromiter(known.look_up(texts[first : first + TEXTS_AT_ONCE]), dtype=np.int64)
+            some = texts[first : first + TEXTS_AT_ONCE]
+            if found := known.table.find(some, known.numbers):
+                yield NumberedTexts(*found, known.words)
+            else:
+                tokens = np.fromiter(known.look_up(some), dtype=np.int64)
+                yield NumberedTexts.divide(tokens, len(some), known.words, END_NUMBER)
 
     def _normalise_each(self, texts: Sequence[str], max_words: int) -> tuple[Words, ...]:
         """Do the same, one text after the other; equal texts are normalised once."""

@@ -31,6 +31,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from rescorer.errors import ConfigError, RescorerError, ScoringError
+from rescorer.frames import Arrays, Frame, error_header
 from rescorer.runtime import share_freed_memory
 from rescorer.service.listener import keep_port, remove_port, write_port
 from rescorer.service.logs import log_to_stderr, use_parents_stderr
@@ -50,15 +51,7 @@ from rescorer.service.settings import (
     check_settings,
     gather,
 )
-from rescorer.service.workers.frames import (
-    Arrays,
-    Child,
-    Frame,
-    WorkerLost,
-    answer_requests,
-    error_header,
-    spawn_worker,
-)
+from rescorer.service.workers.peers import Child, WorkerLost, answer_requests, spawn_worker
 from rescorer.service.workers.pool import STABLE_AFTER_S, SharedWorker, wait_to_restart
 from rescorer.signals import ignore_group_signals
 

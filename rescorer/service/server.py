@@ -63,7 +63,7 @@ from rescorer.service.metrics import READ_TIMEOUT_S, Metrics, MetricsEndpoint, r
 from rescorer.service.repository import ModelRepository, find_versions, select_versions
 from rescorer.service.settings import ServiceSettings, unknown_variables
 from rescorer.service.tracing import Tracing, create_tracing
-from rescorer.service.workers.frames import MachineSettings
+from rescorer.service.workers.peers import MachineSettings
 from rescorer.service.workers.pool import Worker, WorkerGroup, WorkerPool
 from rescorer.sounds import load_pronouncer
 

@@ -6,9 +6,10 @@ go out.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
@@ -42,8 +43,15 @@ from rescorer.phrases import MAX_PHRASES
 from rescorer.pipeline import Rescorer
 from rescorer.scoring.ranker import ListRanker
 from rescorer.terminal.language_models import ImportOptions
-from rescorer.terminal.list_options import ListInputOptions, Lists, warn_of_pieces
+from rescorer.terminal.list_options import (
+    Input,
+    ListInputOptions,
+    Lists,
+    rank_by_own_score,
+    warn_of_pieces,
+)
 from rescorer.terminal.options import (
+    N_CHECKED_LISTS,
     CandidateOptions,
     DeviceOption,
     FirstPassOption,
@@ -51,6 +59,7 @@ from rescorer.terminal.options import (
     SelectionOptions,
     TextOptions,
     WeightOptions,
+    change_weight,
     check_streams,
     option,
     parse_first_pass,
@@ -401,6 +410,20 @@ class RankedListOptions:
     def parse_first_pass(self) -> Weights | None:
         """Parse the recogniser's own weights; None if it ranked by the order of the lists."""
         return parse_first_pass(self.first_pass)
+
+    def choose_start(self, lists: Sequence[NBestList], weights: Weights, source: str) -> Weights:
+        """Return the weights from which tuning starts: those that were chosen.
+
+        If none were, and the lists have other scores than the default weights need, tuning starts from the
+        score by which the recogniser ranked, and says so.
+        """
+        if self.weights.are_given:
+            return weights
+        changes = rank_by_own_score(Input(lists[:N_CHECKED_LISTS], self.lists, source), weights)
+        if changes:
+            options = " ".join(f"-w {shlex.quote(change)}" for change in changes)
+            print_note(f"note: tuning starts from the recogniser's own score: {options}")
+        return reduce(change_weight, changes, weights)
 
     def check_streams(self, lists: Sequence[NBestList], weights: Weights, source: str) -> None:
         """Raise ConfigError if the lists lack a stream that the weights or an option names."""

@@ -22,7 +22,7 @@ from rescorer.formats.fields import FieldMap, parse_field_map
 from rescorer.formats.inputs import Parts, expand_globs, find_parts, read_parts
 from rescorer.formats.io.folders import read_sample
 from rescorer.formats.io.text_io import source_name
-from rescorer.formats.jsonlines import compile_group_pattern, read_header, read_lists
+from rescorer.formats.jsonlines import compile_group_pattern, has_ids, read_header, read_lists
 from rescorer.formats.nist import read_groups
 from rescorer.formats.pieces import (
     FoundMarkup,
@@ -34,7 +34,9 @@ from rescorer.formats.pieces import (
     watch_markup,
 )
 from rescorer.formats.registry import assign_groups, choose, detect_measured, is_pipe
-from rescorer.jobs.plan import ListSource
+from rescorer.formats.rescored import is_rescored
+from rescorer.jobs.files import Batch, LineBlock, cut_lines
+from rescorer.jobs.plan import LINE_FORMAT, ListSource
 from rescorer.jobs.store import PLAN
 from rescorer.storage import as_local, is_url
 from rescorer.terminal import program
@@ -228,6 +230,21 @@ class ListInputOptions(ListFormatOptions):
         is_whole = is_url(name) or Path(name).is_file()
         markup = _sample_file(name, tuple(self.maps or ()), tuple(self.streams or ())) if is_whole else None
         return join_lists(lists, markup=markup)
+
+    def divide(self, sources: Sequence[str], n_bytes: int) -> Iterator[Batch | LineBlock] | None:
+        """Divide an input into blocks of lines, which other processes read.
+
+        Return None if its lists have to be read one after the other: if the input is not a single file of
+        JSON lines, if the positions of the lists are their ids, or if all lists are joined or get groups.
+        """
+        names = self._name_inputs(sources)
+        if len(names) > 1 or is_pipe(names[0]) or self.join_pieces or self.groups:
+            return None
+        parts = self.find_parts(names[0], warn=False)
+        name = parts.paths[0]
+        if parts.choice != LINE_FORMAT or len(parts.paths) > 1 or not has_ids(name, self._parse_fields()):
+            return None
+        return cut_lines(name, self.find_header(name), self.read_lines, n_bytes)
 
     def as_source(self, *, may_divide: bool = True) -> ListSource:
         """Make a reader that can also read parts of a file.
@@ -477,6 +494,18 @@ def _changes_to_rank_by(weights: Weights, stream: str) -> Iterator[str]:
     yield from (f"lm:{name}=0" for name, weight in weights.lm.items() if weight)
     yield from (f"{name}=0" for name in OWN_TERMS if getattr(weights, name))
     yield from (f"reranker:{name}=0" for name, weight in weights.rerankers.items() if weight)
+
+
+def rank_by_own_score(given: Input, weights: Weights) -> list[str]:
+    """Return the changes of weights, such as ``lm:mixture=0``, that make the lists' own score alone decide.
+
+    Empty if the lists have no score, or one that the weights use.
+    """
+    used = {name for name, weight in weights.streams.items() if weight}
+    if not given.streams or not used or used & {*given.streams} or any(map(is_rescored, given.lists)):
+        return []
+    own, _ = find_own_score(given.lists, given.streams)
+    return list(_changes_to_rank_by(weights, own))
 
 
 def find_own_score(lists: Sequence[NBestList], streams: Sequence[str]) -> tuple[str, float]:

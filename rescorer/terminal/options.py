@@ -363,11 +363,15 @@ FirstPassOption = Annotated[
 ]
 
 
+DEFAULT = "default"
+"""Name of the weights that every bundle has."""
+
+
 @dataclass(frozen=True, slots=True)
 class WeightOptions:
     """The weights to use, by name or file, and changes to single weights."""
 
-    weights: str = option("default", "Name of a weights set of the bundle, or a JSON file of weights.")
+    weights: str = option(DEFAULT, "Name of a weights set of the bundle, or a JSON file of weights.")
     weight: list[str] | None = option(
         None,
         "Change one weight: acoustic=1 (a stream), lm:mixture=9.5, mix:neural=0.5, word=-0.6, oov=-3, "
@@ -377,6 +381,11 @@ class WeightOptions:
         "-w",
         metavar="NAME=VALUE",
     )
+
+    @property
+    def are_given(self) -> bool:
+        """Whether weights were chosen or changed."""
+        return bool(self.weight) or self.weights != DEFAULT
 
     def resolve(self, known: Mapping[str, Weights]) -> Weights:
         """Find the weights by name or in a file, and apply the changes.

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 LOG_INTERVAL_S = 60.0
 """Seconds between lines about a task if standard error is not a terminal. Shorter tasks print none."""
 
+SHORT_TASK_S = 0.5
+
 
 class LogLines(tqdm):
     """The progress of a task as lines for a log, where a bar would be one endless line."""
@@ -86,10 +88,19 @@ class _BarTask(ProgressTask):
 
 @contextmanager
 def show_bar(description: str, unit: str, total: int | None) -> Iterator[ProgressTask]:
-    """Show the progress of library code, as the display of ``rescorer.progress``; see ``progress_bar``."""
-    style: dict[str, Any] = {"unit": f" {unit}", "unit_scale": True, "leave": False}
+    """Show the progress of library code, as the display of ``rescorer.progress``; see ``progress_bar``.
+
+    Tasks that end within ``SHORT_TASK_S`` seconds have no bar, which would only flicker.
+    """
+    style: dict[str, Any] = {"unit": f" {unit}", "unit_scale": True, "leave": False, "delay": SHORT_TASK_S}
     with progress_bar(description, total=total, **style) as bar:
         yield _BarTask(bar)
+
+
+def count_lists(sources: Sequence[str]) -> int | None:
+    """Count the lists of inputs for a bar; None if not all are JSON lines, or no bar is shown."""
+    counts = list(map(count_json_lines, sources)) if sys.stderr.isatty() else []
+    return None if None in counts else sum(filter(None, counts)) or None
 
 
 def count_json_lines(source: str) -> int | None:
@@ -118,14 +129,13 @@ def count_json_lines(source: str) -> int | None:
 def show_rescoring(
     enabled: bool, sources: Sequence[str] = ()
 ) -> Iterator[Callable[[int, FileSummary], None]]:
-    """Show a progress bar on a terminal (standard error); yield the function to call after each batch.
+    """Show the progress of rescoring; yield the function to call after each batch. See ``progress_bar``.
 
     Args:
         sources: the inputs. If all are files of JSON lines, the bar also shows the total number of lists.
             Without a terminal, they are not read.
     """
-    counts = list(map(count_json_lines, sources)) if enabled and sys.stderr.isatty() else []
-    total = None if None in counts else sum(filter(None, counts)) or None
+    total = count_lists(sources) if enabled else None
     with progress_bar("rescoring", enabled=enabled, unit=" lists", total=total) as bar:
 
         def update(n_items: int, summary: FileSummary) -> None:

@@ -41,15 +41,19 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from itertools import chain, count, islice, repeat
 from math import ceil
 from types import MappingProxyType
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from rescorer.errors import ConfigError, did_you_mean, quote
 from rescorer.safe_input import check_patterns, compile_patterns, matches
 from rescorer.text.unicode_classes import DASHES, FORMAT_CHARACTERS, QUOTES_AND_BRACKETS, TERMINAL_PUNCTUATION
 from rescorer.text.units import find_clusters, has_long_clusters
+
+if TYPE_CHECKING:
+    from rescorer.text.token_table import TokenTable
 
 FIRST_DROP_PATTERNS = (
     r"</?s>",  # sentence marks
@@ -803,6 +807,13 @@ class KnownTokens:
         self.number_of: dict[str, int] = {}
         """The number of each word."""
         self._next = count()
+
+    @cached_property
+    def table(self) -> TokenTable:
+        """A table of these tokens, with which long texts are looked up several times as fast."""
+        from rescorer.text.token_table import TokenTable  # imports NumPy, which clients need not have
+
+        return TokenTable()
 
     def add(self, token: str, words: Sequence[str]) -> None:
         """Add a token with its words. The number of a word does not depend on the token that has it."""

@@ -44,6 +44,7 @@ from rescorer.models.contexts import RowCache
 from rescorer.models.kernels import linear, multiply_in_int8, to_device
 from rescorer.models.precision import check_precision
 from rescorer.models.tree_attention import PrefixTree
+from rescorer.progress import track
 from rescorer.safe_input import Folder
 from rescorer.trie import build_trie
 from rescorer.units.decoders import MAX_POSITIONS, MAX_SIZE, check_count, score_edges
@@ -390,8 +391,12 @@ class AutoDecoder:
         kept[0] &= root
         vectors = torch.zeros(len(kept), self.output_size, device=self.device)
         read = self._read_blocks if self.config.reading == "tree" else self._read_texts
-        for nodes, found in read(tree, kept):
-            vectors[to_device(tree.first[nodes], self.device)] = found.float()
+        with track("reading a batch", "units", int(kept.sum())) as task:
+            is_read = np.zeros(len(kept), dtype=bool)
+            for nodes, found in read(tree, kept):
+                vectors[to_device(tree.first[nodes], self.device)] = found.float()
+                task.advance(len(np.unique(nodes[~is_read[nodes]])))
+                is_read[nodes] = True
         return vectors, tree.first
 
     def _read_blocks(self, tree: PrefixTree, kept: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:

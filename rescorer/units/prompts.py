@@ -93,8 +93,9 @@ class Prompt:
             raise ConfigError(
                 f"there is no prompt {quote(name)}; expected {', '.join(list_forms())} or a JSON file"
             )
+        values = Folder(path.parent).read_json(path.name)
         try:
-            return cls.from_dict(Folder(path.parent).read_json(path.name))
+            return cls.from_dict(values)
         except BundleError as error:
             raise BundleError(f"{path}: {error}") from None
 
@@ -190,9 +191,10 @@ def check_units(divider: WordDivider, prompt: Prompt, n_positions: int) -> None:
             raise ConfigError(
                 f"the tokenizer has no units for {field.name} of the prompt, {quote(text)}; name another one"
             )
-    fixed = len(read_before(divider, (), prompt).units)
-    if fixed + prompt.max_units > n_positions // 2:
+    fixed, most = len(read_before(divider, (), prompt).units), n_positions // 2
+    if fixed + prompt.max_units > most:
+        cure = f"lower max_units (--previous) to {most - fixed:,}" if fixed <= most else "shorten its texts"
         raise ConfigError(
             f"the prompt may have {fixed + prompt.max_units:,} units, and the model reads {n_positions:,}; "
-            f"expected at most half of them: lower max_units"
+            f"expected at most half of them: {cure}"
         )

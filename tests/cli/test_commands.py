@@ -10,7 +10,9 @@ import sys
 import tracemalloc
 from pathlib import Path
 
+import pyarrow.json
 import pytest
+from pyarrow import parquet as pq
 
 from rescorer.cli import main
 from rescorer.cli.program import REMOVED
@@ -51,6 +53,21 @@ def test_rescore_equals_the_library(run, bundle, tmp_path):
             assert hypothesis["original_rank"] == expected.original_rank + 1
     assert written[0]["note"] == "kept"
     assert not (tmp_path / "out.jsonl.gz.rejects").exists()
+
+
+@pytest.mark.parametrize("to", ["jsonl", "parquet", "trn"])
+def test_writes_only_the_best_hypotheses(run, ngram_bundle, tmp_path, to):
+    source, outputs = write(tmp_path / "in.jsonl", *GOOD), (tmp_path / "whole", tmp_path / "best")
+    for output, options in zip(outputs, ([], ["--best-only"]), strict=True):
+        code, _, err = run("rescore", source, "-o", output, "--to", to, *options, "--bundle", ngram_bundle)
+        assert (code, "2 lists, 4 hypotheses" in err) == (0, True)
+    if to == "trn":  # has only them anyway
+        assert outputs[0].read_text() == outputs[1].read_text()
+        return
+    read = pq.read_table if to == "parquet" else pyarrow.json.read_json
+    whole, best = (read(output)["hypotheses"].to_pylist() for output in outputs)
+    assert [len(hypotheses) for hypotheses in whole] == [2, 2]
+    assert best == [hypotheses[:1] for hypotheses in whole]
 
 
 def test_writes_invalid_lists_to_the_rejects_and_continues(run, bundle, tmp_path):

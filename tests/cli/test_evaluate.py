@@ -186,19 +186,35 @@ def test_compares_systems_on_the_lists_that_they_share(run, tmp_path, monkeypatc
     assert (code, "the files share no list" in out, out.count("first.jsonl")) == (0, True, 1)
 
 
+def make_good(n_lists: int) -> list[str]:
+    """Make lists whose first hypotheses are right, and whose second ones lack one word or three."""
+    return [
+        record(
+            f"u{i}",
+            "the cat on the mat",
+            "cat on the mat" if i < 5 else "cat on",
+            reference="the cat on the mat",
+        )
+        for i in range(n_lists)
+    ]
+
+
 def test_warns_if_rescoring_adds_errors(run, bundle, tmp_path):
-    source = write(tmp_path / "in.jsonl", *GOOD)
+    source = write(tmp_path / "in.jsonl", *make_good(10))
     _, _, err = run("evaluate", source, "--bundle", bundle, "-w", "acoustic=-9")
     assert len([line for line in err.splitlines() if "rescoring adds errors" in line]) == 1
     assert "rescorer inspect" in err
     run("rescore", source, "-o", tmp_path / "out.jsonl", "--bundle", bundle, "-w", "acoustic=-9")
     assert "rescoring adds errors" in run("evaluate", tmp_path / "out.jsonl")[2]
     assert "adds errors" not in run("evaluate", source)[2]
+    source = write(tmp_path / "few.jsonl", *make_good(1))  # which may be chance
+    assert "adds errors" not in run("evaluate", source, "--bundle", bundle, "-w", "acoustic=-9")[2]
 
 
 def test_warning_compares_each_system_with_its_own_first_pass(run, bundle, tmp_path):
     """Under --own-lists, the rows for all lists of a file have another first pass."""
-    for name, records in (("one.jsonl", GOOD[:1]), ("all.jsonl", GOOD)):
+    odd = [record(f"v{i}", "a cat" if i else "a", "cat", reference="the cat") for i in range(3)]
+    for name, records in (("one.jsonl", make_good(10)), ("all.jsonl", [*make_good(10), *odd])):
         source = write(tmp_path / name, *records)
         run("rescore", source, "-o", tmp_path / f"out-{name}", "--bundle", bundle, "-w", "acoustic=-9")
     files = [tmp_path / "out-one.jsonl", tmp_path / "out-all.jsonl"]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 from types import SimpleNamespace
+
+import pytest
 
 from rescorer import progress
 from rescorer.terminal import progress as bars
@@ -38,7 +41,9 @@ def test_short_tasks_and_other_messages_leave_no_line_in_a_log(monkeypatch):
     assert log.getvalue() == "shard 0 failed\n"
 
 
-def test_tuning_and_scoring_report_how_far_they_are(monkeypatch, run, ngram_bundle, tmp_path):
+@pytest.fixture
+def shown(monkeypatch) -> dict[str, list[int | None]]:
+    """For each task that was displayed, its total and its steps."""
     shown: dict[str, list[int | None]] = {}
 
     class Task(progress.ProgressTask):
@@ -53,6 +58,11 @@ def test_tuning_and_scoring_report_how_far_they_are(monkeypatch, run, ngram_bund
         return progress.nullcontext(Task(shown[description]))
 
     monkeypatch.setattr("rescorer.terminal.program._show_bar", show)
+    return shown
+
+
+@pytest.fixture
+def lists(tmp_path) -> Path:
     lists = tmp_path / "lists.jsonl"
     lists.write_text(
         "".join(
@@ -61,9 +71,50 @@ def test_tuning_and_scoring_report_how_far_they_are(monkeypatch, run, ngram_bund
             for i in range(20)
         )
     )
+    return lists
+
+
+def test_tuning_and_scoring_report_how_far_they_are(shown, run, ngram_bundle, lists, tmp_path):
     code, _, _ = run("tune", lists, "--bundle", ngram_bundle, "-o", tmp_path / "w.json", "--no-cache")
     assert code == 0
     assert {"tuning", "judging on held-out lists"} <= shown.keys()
     for name in ("tuning", "judging on held-out lists"):
         total, *steps = shown[name]
         assert total == sum(steps), name
+
+
+def test_the_end_of_a_report_says_how_far_it_is(shown, run, ngram_bundle, lists, tmp_path):
+    code, _, _ = run("report", lists, "--bundle", ngram_bundle, "-o", tmp_path / "r.html", "--no-cache")
+    assert code == 0
+    aligned = [name for name in shown if name.startswith("aligning ")]
+    assert aligned
+    for name in ("judging confidences", *aligned, "describing utterances"):
+        total, *steps = shown[name]
+        assert total == sum(steps) == 20, name
+
+
+def test_conversions_count_their_lists(monkeypatch, run, lists, tmp_path):
+    bars_made = []
+
+    def make(what, **style):
+        bars_made.append(bars.progress_bar(what, **style))
+        return bars_made[-1]
+
+    monkeypatch.setattr("rescorer.cli.convert.progress_bar", make)
+    monkeypatch.setattr("rescorer.cli.convert.count_lists", lambda sources: len(sources))
+    assert run("convert", lists, tmp_path / "out.jsonl")[0] == 0
+    (bar,) = bars_made
+    assert (bar.n, bar.total, bar.desc) == (20, 1, "converting")
+
+
+def test_short_tasks_have_no_bar(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with bars.show_bar("scoring", "lists", 10) as task:
+        task.advance(10)
+    assert terminal.getvalue() == ""
+    monkeypatch.setattr(bars, "SHORT_TASK_S", 0.0)
+    with bars.show_bar("scoring", "lists", 10) as task:
+        task.advance(10)
+    assert "scoring" in terminal.getvalue()

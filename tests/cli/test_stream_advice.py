@@ -52,6 +52,24 @@ def test_advice_keeps_the_order_of_the_recogniser(run, ngram_bundle, tmp_path, f
     assert (code, err, read_texts(out)) == (0, "", list(TEXTS))
 
 
+def test_tuning_starts_from_the_score_that_the_lists_have(run, ngram_bundle, tmp_path):
+    lines = make_lines(*({"scores": {"z": s, "total": -s}} for s in (1, 2, 3)))
+    source = write(
+        tmp_path / "in.jsonl",
+        *(json.dumps({**json.loads(line), "reference": f"the cat {i}"}) for i, line in enumerate(lines)),
+    )
+    command = ("tune", source, "--bundle", ngram_bundle, "-o", tmp_path / "w.json", "--no-cache")
+    code, _, err = run(*command)
+    options = ("-w", "acoustic=0", "-w", "total=1", "-w", "lm:mixture=0", "-w", "word=0", "-w", "oov=0")
+    assert code == 0
+    assert f"note: tuning starts from the recogniser's own score: {' '.join(options)}\n" in err
+    found = (tmp_path / "w.json").read_text()
+    code, _, err = run(*command, *options)
+    assert (code, "note:" in err, (tmp_path / "w.json").read_text()) == (0, False, found)
+    code, _, err = run(*command, "-w", "word=-1")
+    assert (code, "need the stream 'acoustic'" in err) == (2, True)
+
+
 def test_advice_for_services_names_the_option_of_their_format(run, ngram_bundle, tmp_path):
     items = [
         {"transcript": text, "confidence": score} for text, score in zip(TEXTS, (0.9, 0.5, 0.1), strict=True)

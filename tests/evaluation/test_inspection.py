@@ -90,6 +90,20 @@ def test_notes_what_is_worth_knowing():
     assert finding_codes(firsts, "note") == {"single", "no_gain"}
 
 
+@pytest.mark.parametrize(("right", "is_warned"), [(14, False), (10, False), (9, True), (0, True)])
+def test_first_hypotheses_are_worse_than_random_only_beyond_chance(right, is_warned):
+    """If 14 of 30 first hypotheses of two are right, one more is wrong than at random, by chance."""
+    lists = [
+        NBestList(str(number), (Hypothesis("a"), Hypothesis("b")), reference="a" if number < right else "b")
+        for number in range(30)
+    ]
+    found = inspect_lists(lists, Normaliser())
+    assert found.errors is not None
+    assert found.errors.totals.system.errors == 30 - right > found.errors.random_errors == 15
+    assert found.errors.random_deviation == pytest.approx(math.sqrt(30 / 4))
+    assert ("worse_than_random" in {one.code for one in found.findings}) == is_warned
+
+
 def test_a_sample_of_many_lists_is_spread_evenly(monkeypatch):
     """All lists were examined, which took minutes for a day of lists."""
     monkeypatch.setattr(inspection, "MAX_SAMPLE_CHARS", 10_000)

@@ -8,7 +8,7 @@ import tracemalloc
 from contextlib import suppress
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError
@@ -139,3 +139,48 @@ def test_needs_memory_of_one_list_only(name, indent, tmp_path, monkeypatch):
         assert tracemalloc.get_traced_memory()[1] < path.stat().st_size / 4
     finally:
         tracemalloc.stop()
+
+
+NUMBERS = st.sampled_from(
+    [
+        "-0",
+        "1e400",
+        "NaN",
+        "-Infinity",
+        "18446744073709551616",
+        "-9223372036854775809",
+        "1.5e-400",
+        "01",
+        "9" * 400,
+    ]
+)
+STRINGS = st.sampled_from(
+    ['"\\ud800"', '"\\ud83d\\ude00"', '"\t"', '"\\u0000"', '"ü"', '"\ud800"', "tru", "null", ""]
+)
+VALUES = st.recursive(
+    NUMBERS | STRINGS | (st.integers() | st.floats() | st.text(max_size=3)).map(json.dumps),
+    lambda values: (
+        st.lists(values, max_size=3).map(lambda parts: f"[{', '.join(parts)}]")
+        | st.lists(values, max_size=3).map(
+            lambda parts: "{" + ", ".join(f'"a": {part}' for part in parts) + "}"
+        )
+    ),
+    max_leaves=6,
+)
+
+
+@given(VALUES, st.sampled_from([0, 1, 9]))
+@example("1", 250)
+@example('"' + "9" * 19 + '"', 0)
+@example("[" * 100 + "1" + "]" * 100, 1)
+@settings(max_examples=50)
+def test_lines_are_parsed_as_json_parses_them(text, depth):
+    text = "[" * depth + text + "]" * depth
+
+    def parse(**options):
+        try:
+            return repr(json_io.parse_value(text, "f", 1, **options))
+        except FormatError as error:
+            return error.message
+
+    assert parse() == parse(build=dict)

@@ -204,6 +204,20 @@ def test_streams_with_a_name_per_hypothesis_make_no_square(tmp_path):
     assert peak < 10 * MB
 
 
+def test_features_of_few_hypotheses_make_no_square(tmp_path):
+    """One feature for each of 3,000 hypotheses would be 9 million zeros, of 900 MB."""
+    path = tmp_path / "nbest"
+    path.write_text("".join(f"0 ||| a ||| F{number}= 1 ||| -1\n" for number in range(3000)))
+    tracemalloc.start()
+    try:
+        (item,) = choose("moses").read(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert "sentence 1 takes more than" in str(item)
+    assert peak < 10 * MB
+
+
 def test_reasons_of_rejections_are_counted_and_not_all_kept(monkeypatch, capsys):
     monkeypatch.setattr(program, "MAX_REASONS", 5)
     rejected = program.Rejections()

@@ -222,6 +222,27 @@ def test_other_objects_are_type_errors(convert, value):
         convert(value)
 
 
+class Several:
+    """A score with several elements, of which libraries say so by errors of their own."""
+
+    def __init__(self, error: type[Exception]) -> None:
+        self._error = error
+
+    def __float__(self) -> float:
+        raise self._error("only one element tensors can be converted")
+
+
+@pytest.mark.parametrize("error", [TypeError, ValueError, RuntimeError])
+def test_a_score_of_several_elements_is_a_type_error(error):
+    with pytest.raises(TypeError, match="logit_score is of type Several; expected a single number"):
+        from_pyctcdecode([("a", None, None, Several(error), -1.0)])
+
+
+def test_a_score_that_is_too_large_names_its_place():
+    with pytest.raises(InvalidList, match="list 'u1', hypothesis 0, acoustic: the score is inf"):
+        from_pyctcdecode([("a", None, None, 10**400, -1.0)], ids="u1")
+
+
 def test_lists_are_bounded_and_named():
     hypothesis = {"text": "a", "confidence": 1.0}
     with pytest.raises(LimitExceeded, match="more than 10,000 elements"):

@@ -95,6 +95,8 @@ def test_auto_is_what_the_bundle_records(bundle):
         [],
         {"tolerance": "high", "models": {}},
         {"tolerance": 0.1, "models": {"neural": "int8"}},
+        {"tolerance": 10**400, "models": {"neural": {"dtype": "int8", "difference": {}}}},
+        {"tolerance": 0.1, "models": {"neural": {"dtype": "int8", "difference": 0.01}}},
         {"tolerance": 0.1, "models": {"neural": {"dtype": "float8", "difference": {"bfloat16": 0}}}},
     ],
 )
@@ -102,6 +104,31 @@ def test_a_record_that_is_not_one_is_refused(bundle, record):
     plain = read_bundle(bundle)
     with pytest.raises(BundleError, match="precision"):
         choose_precisions(replace(plain, manifest={**plain.manifest, RECORD: record}), "auto")
+
+
+def test_a_model_that_cannot_be_computed_in_bfloat16_stays_in_float32_on_a_gpu(bundle):
+    models = {"neural": {"dtype": "int8", "difference": {"int8": 0.001}}}
+    plain = read_bundle(bundle)
+    found = replace(plain, manifest={**plain.manifest, RECORD: {"tolerance": 0.02, "models": models}})
+    assert choose_precisions(found, "auto", "cuda") == {"neural": "float32"}
+    assert choose_precisions(found, "auto") == {"neural": "int8"}
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("", [], "the text has no words"),
+        ("the cat\n", ["--tolerance", "inf"], "--tolerance is inf; expected a number of nats"),
+    ],
+)
+def test_nothing_is_published_without_a_text_or_a_tolerance(bundle, run, tmp_path, content, options, message):
+    """A tolerance that is not finite made a manifest that is not JSON."""
+    (tmp_path / "text.txt").write_text(content, encoding="utf-8")
+    output = tmp_path / "fast" / "2"
+    code, _, err = run(
+        "precision", bundle, "--text", tmp_path / "text.txt", "-o", output, *options, command=main
+    )
+    assert (code, message in err, output.exists()) == (2, True, False), err
 
 
 def test_a_record_keeps_the_choice_and_the_differences():

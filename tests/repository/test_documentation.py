@@ -22,6 +22,7 @@ from rescorer.formats.jsonlines import read_lists
 from rescorer.protocol.messages import BUG, KINDS
 from rescorer_training.recipe.config import read_recipe
 from rescorer_training.recipe.report import MeasuredModel, Report, render_cells, table_cells
+from tools.photographs import PROGRAM, open_chromium
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -302,18 +303,62 @@ def test_generated_pages_are_up_to_date():
     assert outdated_pages() == [], "run `make docs`"
 
 
-@pytest.mark.slow
-def test_the_site_builds_and_fetches_nothing(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The folder of the built site."""
     pytest.importorskip("mkdocs", reason="mkdocs-material is not installed")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    for page in tmp_path.rglob("*.html"):
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_builds_and_fetches_nothing(site):
+    for page in site.rglob("*.html"):
         fetched = re.findall(
             r"<(?:script|link|img)[^>]+(?:src|href)=\"(https?:[^\"]+)", page.read_text("utf-8")
         )
         assert not fetched, page
+
+
+WIDE = """
+[...document.querySelectorAll('html, article :is(pre, table, img)')].filter((part) =>
+  part.localName === 'html' ? part.scrollWidth > innerWidth
+  : part.getBoundingClientRect().right > innerWidth + 1
+    && !part.parentElement.closest('.md-typeset__scrollwrap, pre')
+).map((part) => part.outerHTML.slice(0, 200))
+"""
+"""What is wider than the screen, except inside boxes that scroll."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(PROGRAM is None, reason="chromium is not installed (Debian's package chromium)")
+def test_pages_of_the_site_fit_a_phone_and_are_searched_from_the_disk(site, tmp_path):
+    with open_chromium(tmp_path) as browser:
+        for page in sorted({*site.rglob("*.html")} - {site / "404.html"}):  # its links are absolute
+            browser.open(page.as_uri(), 390)
+            assert browser.evaluate(WIDE) == [], page
+            assert browser.complaints == [], page
+        browser.open((site / "index.html").as_uri(), 1280)
+        browser.send(
+            "Runtime.evaluate",
+            expression="""new Promise((resolve) => {
+                const box = document.querySelector('.md-search__input');
+                const look = () => {
+                    if (document.querySelector('.md-search-result__item')) return resolve();
+                    box.dispatchEvent(new Event('keyup'));
+                    setTimeout(look, 100);
+                };
+                box.focus();
+                box.value = 'posterior';
+                look();
+            })""",
+            awaitPromise=True,
+        )
+        assert browser.complaints == []
 
 
 def read_table(page, heading):

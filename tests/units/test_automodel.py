@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from rescorer import progress
 from rescorer.errors import BundleError, ConfigError
 from rescorer.trie import build_trie
 from rescorer.units import automodel
@@ -95,6 +97,25 @@ def test_texts_beyond_the_table_of_positions_do_not_disturb_others(reading):
     found = DecoderScorer(decoder, 0, 1, 0).score(trie).sum_paths(trie)
     assert found[0] == pytest.approx(float(decoder.sequence_log_probs([0, 3, 4, 1]).sum()), abs=1e-4)
     assert np.isfinite(found[1])
+
+
+@pytest.mark.parametrize("reading", ["tree", "padded", "alone"])
+def test_a_batch_says_how_far_it_is(monkeypatch, reading):
+    steps: list[int] = []
+    task = progress.ProgressTask()
+    task.advance = steps.append
+
+    def show(description, unit, total):
+        steps.append(-total)
+        return nullcontext(task)
+
+    monkeypatch.setattr(progress, "_display", show)
+    monkeypatch.setattr(automodel, "BATCH_UNITS", {"cpu": 4})
+    monkeypatch.setattr(automodel, "BLOCK_NODES", {"cpu": 4})
+    trie = build_trie([("3", "4"), ("3", "5", "6")])
+    DecoderScorer(fake_decoder("attention", reading), 0, 1, 0).score(trie)
+    assert len(steps) > 2
+    assert sum(steps) == 0
 
 
 @pytest.mark.parametrize(

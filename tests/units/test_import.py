@@ -485,9 +485,16 @@ def test_commands_work_without_a_mixture(surface, tmp_path):
         result = CliRunner().invoke(app, [command, str(lists), *options], catch_exceptions=False)
         assert result.exit_code == (command == "inspect"), result.output  # which has warnings
         assert "llm" in result.output
+    explained = CliRunner().invoke(app, ["explain", str(lists), "0", *weighted, "--json"])
+    (found,) = json.loads(explained.stdout)
+    assert found["weights"]["llm"] == 0.1
+    for one in found["best"]:
+        assert one["weighted"]["llm"] == pytest.approx(0.1 * one["components"]["llm"])
+        assert one["components"]["llm"] < 0
     session = [*weighted, "-o", str(tmp_path / "out.jsonl"), "--session", "speaker"]
     result = CliRunner().invoke(app, ["rescore", str(lists), *session])
     assert "changes nothing" in result.output
+    assert "import 'llm' again with --prompt, add a cache" in " ".join(result.output.split())
     result = CliRunner().invoke(app, ["score", str(lists), "--bundle", str(folder)])
     assert "score whole hypotheses and no words" in str(result.exception or result.output)
 

@@ -155,6 +155,14 @@ def test_a_prompt_that_is_not_valid_is_refused(tmp_path, written, message):
         Prompt.read(str(path))
 
 
+def test_a_file_that_is_not_text_is_named_once(tmp_path):
+    path = tmp_path / "form.json"
+    path.write_bytes(b'{"before": "caf\xe9"}')
+    with pytest.raises(BundleError) as refused:
+        Prompt.read(str(path))
+    assert str(refused.value) == f"{path}: cannot be read as JSON: not UTF-8 at byte 15"
+
+
 def test_a_prompt_that_does_not_exist_is_refused():
     with pytest.raises(ConfigError, match="no prompt 'line'; expected dialogue, lines, sentences or a JSON"):
         Prompt.read("line")
@@ -163,5 +171,7 @@ def test_a_prompt_that_does_not_exist_is_refused():
 def test_a_prompt_leaves_half_of_the_positions_to_sentences():
     divider = WordDivider(LetterTokenizer())
     check_units(divider, Prompt(max_units=20), 40)
-    with pytest.raises(ConfigError, match="may have 21 units, and the model reads 40"):
+    with pytest.raises(ConfigError, match=r"may have 21 units, and the model reads 40.*\(--previous\) to 19"):
         check_units(divider, Prompt(before="a", max_units=20), 40)
+    with pytest.raises(ConfigError, match="at most half of them: shorten its texts"):
+        check_units(divider, Prompt(before="abcd" * 11), 40)

@@ -366,14 +366,14 @@ def adapt_units(
         source = bundle.files.path / bundle.manifest["models"][name]["path"]
         state = adaptation.states / f"{name}.safetensors" if adaptation.states else None
         places = FinetuningPlaces(source, folder / name, state, inputs.run.device)
-        replay = adaptation.replay
+        replay = read_replay(source, adaptation.replay, bundle.normaliser, options.words)
         share = 1.0 if options.before else options.words / text.n_words  # sentences before others are kept
         texts = FinetuningTexts(
             sample_words(read_form(source, text.train, bundle.normaliser), share, options.seed),
             list(read_form(source, text.fitting, bundle.normaliser)),
-            list(take_words(read_form(source, replay, bundle.normaliser), options.words)) if replay else [],
+            replay,
         )
-        note = {"text": text.name} | ({"replay": replay.name} if replay else {})
+        note = {"text": text.name} | ({"replay": adaptation.replay.name} if adaptation.replay else {})
         found[name] = finetune(name, places, texts, options, note)
     return found
 
@@ -383,6 +383,20 @@ def read_form(source: Path, file: Path, normaliser: Normaliser) -> Iterator[Word
     if read_unit_config(Folder(source)).text == "surface":
         return filter(None, (tuple(line.split()) for line in read_lines(file)))
     return read_sentences([file], normaliser)
+
+
+def read_replay(source: Path, file: Path | None, normaliser: Normaliser, n_words: int) -> list[Words]:
+    """The first words of a text to replay, in the form in which a model reads texts; none without a text.
+
+    Raises:
+        ConfigError: the text has no words.
+    """
+    if file is None:
+        return []
+    sentences = list(take_words(read_form(source, file, normaliser), n_words))
+    if not sentences:
+        raise ConfigError(f"--replay {file} has no words; expected one sentence per line")
+    return sentences
 
 
 def sample_words(sentences: Iterable[Words], share: float, seed: int) -> list[Words]:

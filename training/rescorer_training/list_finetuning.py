@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from rescorer.errors import ConfigError, did_you_mean, quote
+from rescorer.errors import ConfigError, did_you_mean, pluralise, quote
 from rescorer.evaluation.folds import count_tuning_lists, fingerprint_list, make_folds
 from rescorer.evaluation.list_errors import gain_to_dict, interval_to_list, to_percent
 from rescorer.evaluation.scored_lists import MeasuredList, order_by_decision, score_lists
@@ -315,11 +315,11 @@ class ListPreparer:
             ConfigError: there are too few lists or groups, or nothing can be learnt from any list.
         """
         groups = {item.evaluated.group or item.evaluated.id for item in scored}
-        for what, n_found, least in (("lists", len(scored), MIN_LISTS), ("groups", len(groups), MIN_UNITS)):
+        for what, n_found, least in (("list", len(scored), MIN_LISTS), ("group", len(groups), MIN_UNITS)):
             if n_found < least:
                 raise ConfigError(
-                    f"{n_found} {what} with references; a model is trained and judged on at least {least}, "
-                    "and some hundred lists show a gain"
+                    f"{pluralise(n_found, what)} with references; a model is trained and judged on at least "
+                    f"{least}, and some hundred lists show a gain"
                 )
         found = [self._prepare(item) for item in scored]
         usable = [None if isinstance(one, str) else one for one in found]

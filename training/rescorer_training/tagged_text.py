@@ -44,8 +44,7 @@ def read_tagged(path: Path, layout: str | None = None) -> list[TaggedSentence]:
     Raises:
         ConfigError: the layout is unknown.
         FormatError: the file cannot be read or has no words, or a line does not have the layout; the error
-        names
-            the line and what was expected.
+            names the line and what was expected.
     """
     if layout is not None and layout not in LAYOUTS:
         raise ConfigError(f"layout is {layout!r:.100}; expected one of {', '.join(LAYOUTS)}")

@@ -22,6 +22,7 @@ import torch
 from rescorer.errors import BundleError, ConfigError, FormatError
 from rescorer.formats.io.text_io import write_text
 from rescorer.models.network_files import Vocabulary
+from rescorer.safe_input import Folder, parse_json
 from rescorer.text import Normaliser
 from rescorer_training import corpus, pipes
 from rescorer_training.batches import LONGEST, TaggedSentences, cut_into_batches, tag
@@ -46,6 +47,7 @@ from rescorer_training.tagged_text import TaggedSentence, read_tagged, read_word
 
 LEXICON_FILE = "lexicon.json"
 """File of a run with the most frequent tag of each word; that of the empty word is for words it lacks."""
+MAX_LEXICON_BYTES = 1 << 28
 MAX_WORDS = LONGEST - 1
 """Longer sentences are tagged in parts of so many words, each without knowledge of the others."""
 
@@ -218,8 +220,7 @@ def train(
     print_status(
         f"{model.config.network.kind}, {'both directions' if network.bidirectional else 'forward'}, "
         f"{len(text.vocabulary):,} words, {len(text.labels)} tags, {len(text.train.targets):,} words for "
-        f"training and "
-        f"{len(text.validation.targets):,} for validation"
+        f"training and {len(text.validation.targets):,} for validation"
     )
     lexicon = json.dumps(text.lexicon.tags, ensure_ascii=False)
     write_text(inputs.folder / LEXICON_FILE, lexicon + "\n")
@@ -296,9 +297,18 @@ def load_tagger(folder: Path, normaliser: Normaliser | None = None) -> Tagger:
 
 
 def load_lexicon(run: Path) -> Lexicon | None:
-    """Load the most frequent tags of the training text of a run; None if the folder has none."""
-    file = run / LEXICON_FILE
-    return Lexicon(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+    """Load the most frequent tags of the training text of a run; None if the folder has none.
+
+    Raises:
+        BundleError: the file is damaged.
+    """
+    if not (run / LEXICON_FILE).exists():
+        return None
+    place = str(run / LEXICON_FILE)
+    tags = parse_json(Folder(run).read_bytes(LEXICON_FILE, MAX_LEXICON_BYTES), place)
+    if "" not in tags or not all(isinstance(tag, str) for tag in tags.values()):
+        raise BundleError(f"{place}: expected an object with the tag of each word, and that of other words")
+    return Lexicon(tags)
 
 
 TAGGER, MOST_FREQUENT = "tagger", "most frequent tag"
@@ -314,12 +324,14 @@ class TagAccuracy:
 
     def by_tag(self) -> dict[str, dict[str, float | None]]:
         """Return the number of words, recall, precision and F1 of each tag that occurs or was predicted."""
-        n_words = self.all.confusions.sum(axis=1)
-        n_predicted = self.all.confusions.sum(axis=0)
+        found, n_tags = self.all, len(self.all.labels)
+        n_words = np.bincount(found.truth, minlength=n_tags)
+        n_predicted = np.bincount(found.predicted, minlength=n_tags)
+        n_right = np.bincount(found.truth[found.is_correct], minlength=n_tags)
         rows: dict[str, dict[str, float | None]] = {}
-        for number, name in enumerate(self.all.labels):
+        for number, name in enumerate(found.labels):
             if n_words[number] or n_predicted[number]:
-                right = float(self.all.confusions[number, number])
+                right = float(n_right[number])
                 rows[name] = {
                     "words": float(n_words[number]),
                     "recall": right / n_words[number] if n_words[number] else None,

@@ -43,6 +43,7 @@ from rescorer.evaluation.systems import (
     weights_by_system,
 )
 from rescorer.pipeline import Rescorer
+from rescorer.progress import advance_over
 from rescorer.ranking import best_first
 from rescorer.trie import Words
 from rescorer.types import Weights
@@ -67,15 +68,11 @@ def describe_confidence(
     ids, groups = [item.evaluated.id for item in scored], [item.evaluated.group for item in scored]
     if len(set(ids)) < MIN_LISTS:
         return ()
-    claims = [
-        judge_utterance(
-            item.words,
-            totals(item.components, weights),
-            order_by_weights(item, weights)[0],
-            [normalise(" ".join(words)) for words in item.readings],
-        )
-        for item in scored
-    ]
+    claims = []
+    for item in advance_over(scored, "judging confidences", "lists"):
+        ranks, best = totals(item.components, weights), order_by_weights(item, weights)[0]
+        readings = [normalise(" ".join(words)) for words in item.readings]
+        claims.append(judge_utterance(item.words, ranks, best, readings))
     folds = make_folds(ids, groups, [item.reference for item in scored], N_FOLDS)
     judgement = judge_calibration(collect_outcomes(claims), folds, groups)
     if judgement is None:
@@ -175,7 +172,7 @@ def describe_utterances(
         return None
     files = dict.fromkeys(row.file for row in rows)
     described = []
-    for index in order.tolist():
+    for index in advance_over(order.tolist(), "describing utterances", "utterances"):
         evaluated = scored[index].evaluated
         tables = (_describe_hypotheses(index, [row for row in rows if row.file == file]) for file in files)
         described.append(

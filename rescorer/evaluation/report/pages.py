@@ -3,9 +3,10 @@
 The input is ``report.data.ReportData``. Charts name their colours by CSS classes, so that the style of the
 page decides how they look on light and dark backgrounds and on paper.
 
-The page can be read without network, server and JavaScript. All text that comes from lists is escaped. The
-Content-Security-Policy of the page forbids everything except the page's own style and script, which it names
-by their hashes, so that text in a hypothesis cannot run or load anything. Unknown numbers become a dash.
+The page needs no network and no server; without JavaScript, it shows only the first utterances. All text that
+comes from lists is escaped. The Content-Security-Policy of the page forbids everything except the page's own
+style and script, which it names by their hashes, so that text in a hypothesis cannot run or load anything.
+Unknown numbers become a dash.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import base64
 import bisect
 import hashlib
 import itertools
+import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -27,7 +30,7 @@ from rescorer.errors import pluralise
 from rescorer.escapes import LINE_END, escape_controls
 from rescorer.evaluation.list_errors import PERCENT_DECIMALS, format_number, format_p, format_signed
 from rescorer.evaluation.report import data
-from rescorer.evaluation.report.build import make_slots
+from rescorer.evaluation.report.build import Slot, make_slots
 from rescorer.evaluation.report.data import Range, ReportData, SystemRow
 
 STEPS = (1.0, 2.0, 5.0, 10.0)
@@ -517,18 +520,75 @@ def verdict_class(row: SystemRow) -> str:
     return "better" if row.gain > 0 else "worse"
 
 
-MAX_BUILT = 500
-"""Number of utterances whose words and scores are part of the page when it opens. Those of further ones are
-comments that the script turns into elements when somebody opens them: browsers take a minute for a million.
-No comment ends early, because ``>`` is escaped in texts."""
+N_STATIC = 40
+"""Number of utterances whose words and scores are elements of the page: those that can be read without
+JavaScript. As many are printed. Browsers take seconds to build 10,000, and a minute with all their scores, so
+the page has all utterances as data, from which the script builds the elements of those that are seen."""
 
 
-def searchable(item: data.Utterance) -> str:
-    """Return the reference and each reading of an utterance, as a line in which the page searches."""
-    reference = item.readings[0].words if item.readings else ()
-    texts = [[word.reference for word in reference]]
-    texts += [[word.hypothesis for word in reading.words] for reading in item.readings]
-    return " | ".join(" ".join(filter(None, words)) for words in texts)
+def name_reading(reading: data.Reading) -> str:
+    """Return the names of the systems that chose a reading, and how it was generated."""
+    names = " · ".join(reading.systems)
+    return f"{names} (generated: {reading.generated})" if reading.generated else names
+
+
+def pack_utterances(report: ReportData) -> Markup:
+    """Write the utterances as JSON for the script, with the texts that it shows; each name is written once.
+
+    Control characters in texts are escaped as everywhere on the page. No text ends the element that holds the
+    JSON, because ``<`` is written as an escape.
+    """
+    numbers: dict[str, int] = {}
+
+    def number(name: str) -> int:
+        return numbers.setdefault(name, len(numbers))
+
+    utterances = report.utterances.rows if report.utterances else ()
+    rows = [_pack_utterance(item, report.system, number) for item in utterances]
+    packed = {"names": list(numbers), "hasFiles": len(report.files) > 1, "rows": rows}
+    text = json.dumps(_escape_texts(packed), ensure_ascii=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c"))
+
+
+def _pack_utterance(item: data.Utterance, system: str, number: Callable[[str], int]) -> list[object]:
+    shown = next((i for i, reading in enumerate(item.readings) if system in reading.systems), -1)
+    readings = [[reading.errors, number(name_reading(reading))] for reading in item.readings]
+    slots = [_pack_slot(slot) for slot in make_slots(item.readings)]
+    tables = [
+        [
+            number(table.file),
+            list(map(number, table.components)),
+            table.hypotheses,
+            [_pack_hypothesis(row, number) for row in table.rows],
+        ]
+        for table in item.tables
+    ]
+    return [item.id, item.group, item.baseline_errors, item.system_errors, shown, readings, slots, tables]
+
+
+def _pack_slot(slot: Slot) -> str | list[str]:
+    """Write a slot as its reference word if every reading has it, else as that word and a text per reading.
+
+    This text is empty if the reading has the reference word; else it is the first letter of the kind of the
+    cell and the word.
+    """
+    cells = ["" if cell == ("correct", slot.reference) else cell[0][0] + cell[1] for cell in slot.cells]
+    return [slot.reference, *cells] if any(cells) else slot.reference
+
+
+def _pack_hypothesis(row: data.HypothesisRow, number: Callable[[str], int]) -> list[object]:
+    by = number(" · ".join(row.chosen_by))
+    numbers = [format_number(row.total), *map(format_compact, row.components)]
+    return ["generated" if row.generated else row.rank, row.errors, row.text, row.generated, by, numbers]
+
+
+def _escape_texts(value: Any) -> Any:
+    """Escape the control characters of every text in nested lists and the values of dicts."""
+    if isinstance(value, str):
+        return escape_controls(value, LINE_END)
+    if isinstance(value, list):
+        return [_escape_texts(one) for one in value]
+    return {key: _escape_texts(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
 PACKAGE = "rescorer.evaluation.report"
@@ -563,8 +623,9 @@ def make_environment() -> Environment:
         "draw_reliability": draw_reliability,
         "rates_of": rates_of,
         "BalanceColumn": BalanceColumn,
-        "MAX_BUILT": MAX_BUILT,
-        "searchable": searchable,
+        "N_STATIC": N_STATIC,
+        "name_reading": name_reading,
+        "pack_utterances": pack_utterances,
         "make_slots": make_slots,
         "verdict": verdict_class,
     }

@@ -417,7 +417,7 @@ async def guard(context: grpc.aio.ServicerContext, call: Call, pacer: RefusalPac
         if (memory := current_memory.get(None)) is not None:
             memory.shrink(call.request_bytes)  # no answer will be made
         release_frames(error)
-        if delay_s := pacer.delay_s(client_of(context), call.request_bytes):
+        if delay_s := pacer.delay_s(client_of(context), call.held_bytes):
             await asyncio.sleep(min(delay_s, (context.time_remaining() or math.inf) / 2))
         # Without the error's frames: they hold the request, and on Python 3.13 are in a cycle with the error.
         await abort(context, error.with_traceback(None))

@@ -411,11 +411,13 @@ class RescorerService(RescorerServiceServicer):
         Args:
             wait: wait for admission instead of refusing the request.
         """
+        call = replace(self._call_context(context), fallback=request.fallback)
+        if not wait and not call.fallback:
+            self._check_room(call.client, len(request.lists))
         n_values = check_request(request, self._settings)
         if self._settings.log_texts:
             texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in request.lists]
             log.info("texts", lists=texts)
-        call = replace(self._call_context(context), fallback=request.fallback)
         with self._models.lease(request.model) as ranker:
             request_bytes = current_call.get().request_bytes
             response_bytes = check_response_size(
@@ -430,6 +432,20 @@ class RescorerService(RescorerServiceServicer):
                 if not call.fallback:
                     raise
             return await self._answer(ranker, request, response, call, response_bytes, late=True)
+
+    def _check_room(self, client: Hashable, n_lists: int) -> None:
+        """Refuse lists for which there is no room before their sizes are added up, which takes far longer.
+
+        Raises:
+            Overloaded: there is no room. Too many lists for any call get another error later.
+        """
+        if n_lists > self._settings.max_lists:
+            return
+        try:
+            self._engine.admission.check_room(client, n_lists)
+        except Overloaded:
+            self._metrics.rejected_lists.inc(n_lists)
+            raise
 
     async def _answer(
         self,

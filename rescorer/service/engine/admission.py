@@ -12,11 +12,11 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
-from statistics import median
+from statistics import median, median_low
 from typing import NamedTuple
 
 from rescorer.errors import Overloaded, Unavailable
@@ -178,9 +178,102 @@ def weighted_median(values: Iterable[tuple[float, int]]) -> float:
     return next(value for value, total in zip(ordered, accumulate(weights), strict=True) if total >= half)
 
 
+SLOWDOWN_MEMORY_S = 10.0
+"""Time for which the latest batch of a worker tells how busy the machine is."""
+
+
+class Slowdown:
+    """How much longer batches take at present than the paces of their clients say.
+
+    Paces follow from batches that have ended. When the machine suddenly gets busy, for instance because
+    clients share its cores, no batch may end for a long time, and under overload none in time: then what is
+    running, or was abandoned, is the only evidence.
+
+    Args:
+        least_tokens: smaller batches are expected to take as long as one with this many tokens.
+        n_workers: number of workers; if there are several, the median of their slowdowns counts.
+    """
+
+    def __init__(self, pace: Pace, least_tokens: int, n_workers: int) -> None:
+        self._pace, self.least_tokens, self._n_workers = pace, least_tokens, max(1, n_workers)
+        self._running: dict[Hashable, tuple[float, float]] = {}  # by worker: since when; expected seconds
+        self._latest: dict[Hashable, tuple[float, float]] = {}  # by worker: when it ended; its slowdown
+
+    @contextmanager
+    def watch(self, worker: Hashable, tokens: Mapping[Hashable, int]) -> Iterator[None]:
+        """Observe a batch, with these tokens by client, while a worker scores it in the ``with`` block."""
+        seconds = self._n_workers * self._pace.seconds_for(tokens)
+        expected_s = seconds * max(1.0, self.least_tokens / max(1, sum(tokens.values())))
+        if not expected_s:  # nothing is known yet
+            yield
+            return
+        self._running[worker] = time.monotonic(), expected_s
+        try:
+            yield
+        except BaseException:  # abandoned: it would have taken longer
+            self._end(worker, self._of(worker))
+            raise
+        self._end(worker, 0.0)
+
+    def _end(self, worker: Hashable, least: float) -> None:
+        now = time.monotonic()
+        began, expected_s = self._running.pop(worker)
+        self._latest[worker] = now, max(least, (now - began) / expected_s)
+
+    def _of(self, worker: Hashable) -> float:
+        """Return the slowdown of one worker, at least 1."""
+        now = time.monotonic()
+        began, expected_s = self._running.get(worker, (now, 1.0))
+        ended, latest = self._latest.get(worker, (-math.inf, 1.0))
+        is_recent = now - ended < SLOWDOWN_MEMORY_S
+        return max(1.0, (now - began) / expected_s, latest if is_recent else 1.0)
+
+    @property
+    def factor(self) -> float:
+        """The factor by which to multiply predictions, at least 1."""
+        known = [self._of(worker) for worker in self._running.keys() | self._latest.keys()]
+        return median_low([*known, *[1.0] * (self._n_workers - len(known))])
+
+
+INFLOW_S = 5.0
+"""Time constant, in seconds, of the average of the work that clients bring."""
+NEGLIGIBLE_TOKENS = 1.0
+"""A client is forgotten once its share in the average has shrunk to fewer tokens."""
+
+
+class Inflow:
+    """The work that admitted calls of each client bring, as an exponential average over ``INFLOW_S``.
+
+    A fair queue serves some of the work that arrives later before work that waits already: that of clients
+    who are not as far ahead. What will arrive is predicted by what arrived. Refused calls do not count, so a
+    client cannot make the others' predictions worse than by what it has scored.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[Hashable, tuple[float, Work]] = {}  # by client: time and sum; latest client last
+
+    def record(self, client: Hashable, work: Work) -> None:
+        """Record the work of an admitted call."""
+        now = time.monotonic()
+        at, total = self._sums.pop(client, (now, NO_WORK))
+        self._sums[client] = now, total.times(math.exp((at - now) / INFLOW_S)).plus(*work)
+        while len(self._sums) > MAX_PACES:
+            del self._sums[next(iter(self._sums))]
+
+    def within(self, seconds: float) -> dict[Hashable, Work]:
+        """Predict the work that each client will bring within some seconds."""
+        now = time.monotonic()
+        sums = {
+            client: total.times(math.exp((at - now) / INFLOW_S)) for client, (at, total) in self._sums.items()
+        }
+        for client in [client for client, total in sums.items() if total.cost < NEGLIGIBLE_TOKENS]:
+            del self._sums[client], sums[client]
+        return {client: total.times(seconds / INFLOW_S) for client, total in sums.items()}
+
+
 CostsBefore = Callable[[Hashable, Work, Mapping[Hashable, Work]], Mapping[Hashable, float]]
 """Predicts the cost, by client, of everything that is scored before the last of some new items of a client.
-The last argument is work that clients will add before these items."""
+The last argument is work that clients will add before these items are scored."""
 
 
 class Refusals(NamedTuple):
@@ -222,6 +315,7 @@ class Admission:
         min_tokens: if fewer tokens than this precede a call, its deadline is no reason to refuse it.
         costs_before: predicts, from the queue, the tokens that are scored before a call.
         pace: predicts how long tokens take.
+        slowdown: returns a factor by which these predictions are too short at present.
         max_item_tokens: longer lists are scored in parts of at most this many tokens.
         is_idle: whether a worker has nothing to do.
         ready_in_s: estimates the seconds until a worker can score; 0 if one can.
@@ -236,6 +330,7 @@ class Admission:
         costs_before: CostsBefore,
         pace: Pace,
         *,
+        slowdown: Callable[[], float] = lambda: 1.0,
         max_item_tokens: float = math.inf,
         is_idle: Callable[[], bool] = lambda: False,
         ready_in_s: Callable[[], float] = lambda: 0.0,
@@ -244,7 +339,8 @@ class Admission:
         self.lists, self.tokens = lists, tokens
         self._min_tokens, self._costs_before, self._pace = min_tokens, costs_before, pace
         self._max_item_tokens, self._is_idle, self._on_starved = max_item_tokens, is_idle, on_starved
-        self._ready_in_s = ready_in_s
+        self._ready_in_s, self._slowdown = ready_in_s, slowdown
+        self._inflow = Inflow()
         self._expected: dict[Hashable, Work] = {}
         """Work of admitted calls that are being prepared, by client."""
         self._refusals: dict[Hashable, Refusals] = {}  # by client, oldest first
@@ -282,13 +378,13 @@ class Admission:
         if wait:
             await self._wait_for_capacity(ticket)
         elif reason := self._reason_to_refuse(ticket, remaining_s):
-            self._remember_refused(client)
-            raise Overloaded(f"{reason}; try again later", retry_after_s=self.retry_after_s(client))
+            raise self._refusal(client, reason)
         if (refusals := self._refusals.get(client)) is not None:
             self._refusals[client] = refusals._replace(while_idle=0)
         self.lists.add(client, lists)
         self.tokens.add(client, tokens)
         ticket.is_expected = True
+        self._inflow.record(client, ticket.work)
         self._expected[client] = self._expected.get(client, NO_WORK).plus(*ticket.work)
         try:
             yield ticket
@@ -297,6 +393,17 @@ class Admission:
             self.lists.add(client, -ticket.lists)
             self.tokens.add(client, -ticket.tokens)
             self._wake_waiting()
+
+    def check_room(self, client: Hashable, lists: int) -> None:
+        """Refuse a call whose lists ``admit`` would refuse whatever they cost, before that is computed.
+
+        Raises:
+            Overloaded: there is no capacity for so many lists.
+        """
+        reserved = 0 if self._reserving is None else self._reserving.lists
+        shared = self._has_other_clients(client)
+        if reason := self.lists.reason_to_refuse(client, lists, shared=shared, reserved=reserved):
+            raise self._refusal(client, reason)
 
     def begin_scoring(self, ticket: Ticket, tokens: int) -> None:
         """Record that the work of a call is put into the queue now.
@@ -317,6 +424,10 @@ class Admission:
         low, high = RETRY_BOUNDS_S
         return min(max(wait_s, low), high) * random.uniform(0.8, 1.2)
 
+    def _refusal(self, client: Hashable, reason: str) -> Overloaded:
+        self._remember_refused(client)
+        return Overloaded(f"{reason}; try again later", retry_after_s=self.retry_after_s(client))
+
     def _reason_to_refuse(self, ticket: Ticket, remaining_s: float) -> str:
         client, first = ticket.client, self._reserving
         shared = self._has_other_clients(client)
@@ -329,24 +440,36 @@ class Admission:
                 return reason
         if remaining_s == math.inf:
             return ""
-        tokens_before, wait_s = self._predict(client, ticket.work)
-        if tokens_before >= self._min_tokens and wait_s > USABLE_DEADLINE_SHARE * remaining_s:
+        usable_s = USABLE_DEADLINE_SHARE * remaining_s
+        tokens_before, wait_s = self._predict(client, ticket.work, usable_s)
+        if tokens_before >= self._min_tokens and wait_s > usable_s:
             return f"an answer would take about {wait_s:.2f} s, but the deadline is in {remaining_s:.2f} s"
         return ""
 
-    def _predict(self, client: Hashable, work: Work) -> tuple[float, float]:
+    def _predict(self, client: Hashable, work: Work, seconds: float = 0.0) -> tuple[float, float]:
         """Predict the tokens that are scored before new items, and the time until the last one is scored.
 
-        No more tokens are predicted than the server holds.
+        No more tokens are predicted than the server holds, and will be brought.
+
+        Args:
+            seconds: time for which others bring more work. If the prediction exceeds it, so does the actual
+                time, which is then at least as long as predicted.
         """
-        costs = dict(self._costs_before(client, work, self._expected))
+        brought = self._inflow.within(max(0.0, seconds))
+        brought.pop(client, None)
+        expected = {
+            other: self._expected.get(other, NO_WORK).plus(*brought.get(other, NO_WORK))
+            for other in self._expected.keys() | brought.keys()
+        }
+        costs = dict(self._costs_before(client, work, expected))
         last = work.cost / work.items if work.items else work.cost
         first = min(costs.get(client, 0.0), work.cost - last)  # the new items before it
-        held, before = self.tokens.held + first, sum(costs.values())
+        held = self.tokens.held + first + sum(more.cost for more in brought.values())
+        before = sum(costs.values())
         if before > held:
             costs = {other: cost * held / before for other, cost in costs.items()}
         costs[client] = costs.get(client, 0.0) + last
-        return min(before, held) - first, self._pace.seconds_for(costs)
+        return min(before, held) - first, self._pace.seconds_for(costs) * self._slowdown()
 
     async def _wait_for_capacity(self, ticket: Ticket) -> None:
         """Wait until there is capacity for a call; meanwhile other clients have to leave some of it.

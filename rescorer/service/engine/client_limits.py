@@ -239,7 +239,7 @@ MAX_PER_S = 400.0
 BURST = 100
 """Number of refusals that a client gets without delay. Later ones are spaced out."""
 BYTES_PER_REFUSAL = 65_536
-"""A request of this size costs as much to read as it costs to refuse one."""
+"""A request that takes so much memory, decoded, costs as much to read as it costs to refuse one."""
 MAX_DELAY_S = 5.0
 
 
@@ -259,7 +259,7 @@ class RefusalPacer:
         """Count a refusal, and return the seconds by which it should be delayed.
 
         Args:
-            n_bytes: size of the request.
+            n_bytes: memory of the request, decoded: many small elements cost more than their bytes.
         """
         now = self._clock()
         unused_since = now - BURST / MAX_PER_S

@@ -16,25 +16,27 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import structlog
 
 from rescorer.errors import DeadlineExceeded, ModelRefused, ScoringError, Unavailable
+from rescorer.frames import ScoreJob, WorkerScores
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.runtime import ContextWords
 from rescorer.scoring.batch import Batch, Part, ScoredPart, ScoreRequest, split
 from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker
-from rescorer.service.engine.admission import Admission, Pace, Quota
+from rescorer.service.engine.admission import Admission, Pace, Quota, Slowdown
 from rescorer.service.engine.fair_queue import TwoLevelQueue, Work
 from rescorer.service.engine.offloader import Offloader
 from rescorer.service.engine.request_bounds import depth_tokens
 from rescorer.service.metrics import Metrics
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.tracing import QUEUE, PhaseTiming, timings_from_seconds
-from rescorer.service.workers.frames import ScoreJob, WorkerLost, WorkerScores, abandoned_error
+from rescorer.service.workers.peers import WorkerLost, abandoned_error
 from rescorer.service.workers.pool import Worker, WorkerPool, run_within
 
 log = structlog.get_logger()
@@ -146,13 +148,13 @@ class Demand:
 
     def __init__(self) -> None:
         self._costs: Counter[Hashable] = Counter()
-        self._total = self._squares = 0
+        self.total = self._squares = 0
 
     def add(self, client: Hashable, cost: int) -> None:
         """Add to a client's work, or remove from it."""
         before = self._costs[client]
         after = before + cost
-        self._total += cost
+        self.total += cost
         self._squares += after * after - before * before
         if after:
             self._costs[client] = after
@@ -166,7 +168,7 @@ class Demand:
     @property
     def typical(self) -> float:
         """The work of the client that a token belongs to, on average over all tokens; 0 without any work."""
-        return self._squares / self._total if self._total else 0.0
+        return self._squares / self.total if self.total else 0.0
 
 
 StartedBatch = tuple[Batch, ScoreRequest, list[PhaseTiming]]
@@ -182,6 +184,7 @@ class Batcher:
         wait_ms: how long a batch waits for more items before it is taken from the queue.
         on_scored: called for each batch that was scored, with the seconds for which it kept a worker busy.
         on_failed: called for each batch that failed.
+        watch: returns a context in which a worker scores a batch, unless that overtakes another one.
     """
 
     def __init__(
@@ -192,12 +195,15 @@ class Batcher:
         wait_ms: float = 0.0,
         on_scored: Callable[[Sequence[WorkItem], ScoredBatch, float], None] = lambda *_: None,
         on_failed: Callable[[], None] = lambda: None,
+        watch: Callable[[Worker, Sequence[WorkItem]], AbstractContextManager[None]] = lambda *_: (
+            nullcontext()
+        ),
     ) -> None:
         self._pool, self._offloader = pool, offloader
         self._max_batch_tokens, self._wait_s = max_batch_tokens, wait_ms / 1e3
         self.long_tokens = LONG_SHARE * max_batch_tokens
         """Cost above which an item is long."""
-        self._on_scored, self._on_failed = on_scored, on_failed
+        self._on_scored, self._on_failed, self._watch = on_scored, on_failed, watch
         self._queue: TwoLevelQueue[WorkItem] = TwoLevelQueue(
             WorkItem.is_finished, lambda: bool(self._in_batches)
         )
@@ -263,7 +269,7 @@ class Batcher:
         overtaken = self.long_tokens if overtakes else math.inf
         costs = Counter(self._queue.costs_before(client, work, expected, overtaken))
         in_batches = self._in_batches
-        share = self.long_tokens / in_batches.total() if overtakes else 1.0
+        share = min(1.0, self.long_tokens / max(1, in_batches.total())) if overtakes else 1.0
         for other, cost in in_batches.items():
             costs[other] += cost * share  # type: ignore[assignment]
         return costs
@@ -299,7 +305,7 @@ class Batcher:
                 await self._changed.wait()
             if self._wait_s:
                 await asyncio.sleep(self._wait_s)
-            if items := self._take(self._max_batch_tokens):  # empty if all were finished
+            if items := self._take():  # empty if all were finished
                 return items
 
     async def _next_overtaking(self) -> list[WorkItem]:
@@ -309,42 +315,46 @@ class Batcher:
         another, which waits for its end.
         """
         while True:
-            if self._pool.n_overtakable and (items := self._take_overtaking()):
+            if self._pool.n_overtakable and (items := self._take_light()):
                 return items
             self._changed.clear()
             await self._changed.wait()
 
-    def _take_overtaking(self) -> list[WorkItem]:
-        budget, kind = int(self.long_tokens), self._queue.next_kind()
-        if kind is not None and not kind.is_long and self._is_light(self._queue.next_client()):
-            return self._take(budget)
-        items = self._queue.take_equal(
-            budget, lambda client, kind: not kind.is_long and self._is_light(client)
-        )
-        for item in items:
-            item.overtakes = True
-        return self._begin(items)
-
     def _is_light(self, client: Hashable, more: float = 0.0) -> bool:
         """Whether a client wants little, compared with the clients that most of the work belongs to.
 
-        Then its items should not wait for their batches. If all clients want about as much, overtaking would
-        only make batches small, which take longer.
+        Then its items should not wait for their batches, nor be scored in one of them. If all clients want
+        about as much, overtaking would only make batches small, which take longer.
 
         Args:
             more: work that the client is about to add.
         """
         own = self._demand.of(client) + more
-        return self._in_batches.total() > self.long_tokens and own <= LIGHT_SHARE * self._demand.typical
+        return self._demand.total > self.long_tokens and own <= LIGHT_SHARE * self._demand.typical
 
-    def _take(self, budget: int) -> list[WorkItem]:
-        """Take the items of the next batch. Short ones of light clients are a batch for themselves."""
-        if not self._is_light(self._queue.next_client()):
-            return self._begin(self._queue.take(budget))
-        items = self._queue.take(int(self.long_tokens), self._is_light)
-        for item in items:
-            item.overtakes = not item.is_long
-        return self._begin(items)
+    def _take(self) -> list[WorkItem]:
+        """Take the items of the next batch."""
+        if items := self._take_light():
+            return items
+        return self._begin(self._queue.take(self._max_batch_tokens, lambda one: not self._is_light(one)))
+
+    def _take_light(self, batch: Sequence[WorkItem] = ()) -> list[WorkItem]:
+        """Take short items of light clients, which join a batch of such items, or are one by themselves.
+
+        A batch of a heavy client is worth many lists of a light one. So light clients may be ahead of their
+        turn by as much as they may put into a batch.
+        """
+        most, items = int(self.long_tokens), list(batch)
+        budget = most - sum(item.size for item in items)
+
+        def accepts(client: Hashable, kind: Kind) -> bool:
+            return not kind.is_long and kind == (items[0].kind if items else kind) and self._is_light(client)
+
+        while taken := self._queue.take_early(budget, accepts, most):
+            taken[0].overtakes = True
+            items += taken
+            budget -= taken[0].size
+        return self._begin(items[len(batch) :])
 
     def _begin(self, items: list[WorkItem]) -> list[WorkItem]:
         for item in items:
@@ -409,7 +419,9 @@ class Batcher:
             started: the batch of the items; None: start one.
         """
         try:
-            await self._score(worker, items, started or await self._start(items))
+            started = started or await self._start(items)
+            with nullcontext() if items[0].overtakes else self._watch(worker, items):
+                await self._score(worker, items, started)
         except Exception as error:
             is_fault = isinstance(error, WorkerLost | TimeoutError)
             if not is_fault and all(item.future.done() for item in items):
@@ -423,7 +435,7 @@ class Batcher:
         if not items:
             return []
         if items[0].overtakes:
-            return []  # others would make it slow
+            return self._take_light(items)
         budget = self._max_batch_tokens - sum(item.size for item in items)
         return self._begin(self._queue.take_more(items[0].kind, budget, lambda one: not self._is_light(one)))
 
@@ -477,6 +489,14 @@ class Batcher:
                 queue = PhaseTiming(QUEUE, item.queued_at, began_at - item.queued_at)
                 item.future.set_result(ItemScores(batch.part(index), scored, queue))
         self._on_scored(items, scored, busy_s)
+
+
+def count_by_client(items: Sequence[WorkItem]) -> Counter[Hashable]:
+    """Return the cost of items by client, in tokens."""
+    tokens = Counter[Hashable]()
+    for item in items:
+        tokens[item.client] += item.cost
+    return tokens
 
 
 async def score_while_needed(worker: Worker, job: ScoreJob, items: Sequence[WorkItem]) -> WorkerScores:
@@ -681,8 +701,11 @@ class ScoringEngine:
             settings.batch_wait_ms,
             self._record_batch,
             metrics.failed_batches.inc,
+            lambda worker, items: self._slowdown.watch(worker, count_by_client(items)),
         )
         self._pool, self._pace = pool, Pace()
+        # After less than a quarter of a batch per worker, the pace does not tell how long a list takes.
+        self._slowdown = Slowdown(self._pace, settings.max_batch_tokens // 4, settings.workers)
         self.admission = self._create_admission(settings)
         self.late_admission = self._create_admission(settings)
         """Admits refused calls whose caller permits a fallback."""
@@ -694,10 +717,7 @@ class ScoringEngine:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _record_batch(self, items: Sequence[WorkItem], scored: ScoredBatch, seconds: float) -> None:
-        tokens = Counter[Hashable]()
-        for item in items:
-            tokens[item.client] += item.cost
-        self._pace.record(tokens, seconds / len(self._pool.workers))
+        self._pace.record(count_by_client(items), seconds / len(self._pool.workers))
         self._metrics.record_batch(
             items[0].label,
             items=len(items),
@@ -712,10 +732,10 @@ class ScoringEngine:
         return Admission(
             Quota("lists", settings.max_in_flight_lists, settings.max_client_lists),
             Quota("tokens", max_tokens, int(CLIENT_SHARE * max_tokens)),
-            # After less than a quarter of a batch per worker, the pace does not tell how long a list takes.
-            settings.max_batch_tokens // 4 * max(1, settings.workers),
+            self._slowdown.least_tokens * max(1, settings.workers),
             self.batcher.costs_before,
             self._pace,
+            slowdown=lambda: self._slowdown.factor,
             max_item_tokens=settings.max_batch_tokens,
             is_idle=lambda: self._pool.n_idle > 0 and not self.batcher.n_waiting,
             ready_in_s=lambda: self._pool.ready_in_s,

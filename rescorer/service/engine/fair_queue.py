@@ -21,14 +21,21 @@ from typing import Any, Generic, NamedTuple, TypeVar
 Item = TypeVar("Item")
 
 
+ROUNDING = 1e-9
+"""Share of an item that sums of predicted costs may lack because they are rounded."""
+
+
 class Work(NamedTuple):
-    """The cost of some items, and their number."""
+    """The cost of some items, and their number, which are not whole numbers if they are predicted."""
 
-    cost: int = 0
-    items: int = 0
+    cost: float = 0
+    items: float = 0
 
-    def plus(self, cost: int, items: int) -> Work:
+    def plus(self, cost: float, items: float) -> Work:
         return Work(self.cost + cost, self.items + items)
+
+    def times(self, factor: float) -> Work:
+        return Work(self.cost * factor, self.items * factor)
 
     def due_within(self, span: float) -> float:
         """Return the cost of the items that are due within a span of virtual time, its end included.
@@ -40,14 +47,15 @@ class Work(NamedTuple):
         if span < 0 or not self.cost or not self.items:
             return 0.0
         cost_per_item = self.cost / self.items
-        return min(self.cost, (span // cost_per_item + 1) * cost_per_item)
+        n_due = math.floor(span / cost_per_item + ROUNDING) + 1
+        return min(self.cost, n_due * cost_per_item)
 
 
 NO_WORK = Work()
 
 
-MAX_EQUALS = 64
-"""Largest number of clients with equal tags among which one is looked for."""
+MAX_EARLY = 64
+"""Largest number of clients among which ``take_early`` looks for one."""
 MAX_REMEMBERED_CLIENTS = 1024
 """If more clients than this are remembered, those that no longer influence future tags are forgotten."""
 
@@ -163,25 +171,32 @@ class FairQueue(Generic[Item]):
         """Remove and return the next items if they are of this kind and fit into ``budget`` together."""
         return self._take(kind, budget, 0, accepts) if kind == self.next_kind() else []
 
-    def take_equal(self, budget: int, accepts: Callable[[Hashable, Any], bool]) -> list[Item]:
-        """Remove and return an item of an accepted client and kind, if it is this client's turn, too.
+    def take_early(self, budget: int, accepts: Callable[[Hashable, Any], bool], lead: int = 0) -> list[Item]:
+        """Remove and return an item of an accepted client and kind, if its turn is now or soon.
 
-        Of clients with equal tags, the one that came first is next. This does not wait for those before. At
-        most ``MAX_EQUALS`` clients are looked at.
+        Items are served in batches, so that clients with much work get ahead of others by a batch at a time.
+        This lets others get ahead of them a little. At most ``MAX_EARLY`` clients are looked at.
+
+        Args:
+            lead: how far a client's tag may be above the smallest one.
 
         Returns:
-            One item of at most the size ``budget``, or none.
+            One item of at most the size ``budget``, of the client with the smallest tag, or none.
         """
         firsts = self._first_flows()
-        tag = min((flow.tag for flow in firsts.values()), default=0)
+        limit = min((flow.tag for flow in firsts.values()), default=0) + lead
+        found: list[tuple[int, int, Flow[Item], Hashable]] = []
         for kind in firsts:
-            for flow in itertools.islice(self._find_equals(kind, tag), MAX_EQUALS):
+            for flow in itertools.islice(self._find_due(kind, limit), MAX_EARLY):
                 entry = next((one for one in flow.entries[kind] if not self._is_finished(one.item)), None)
                 if entry and entry.size <= budget and accepts(flow.client, kind):
-                    while flow.entries[kind][0] is not entry:
-                        self._pop(flow, kind)
-                    return [self._serve(flow, kind)]
-        return []
+                    found.append((flow.tag, entry.number, flow, kind))
+        if not found:
+            return []
+        _, number, flow, kind = min(found, key=lambda one: one[:2])
+        while flow.entries[kind][0].number != number:
+            self._pop(flow, kind)
+        return [self._serve(flow, kind)]
 
     def next_client(self) -> Hashable:
         """Return the client of the next item; None if nothing is waiting."""
@@ -210,7 +225,7 @@ class FairQueue(Generic[Item]):
 
         Args:
             work: the new items. All but the last are included in the result.
-            expected: work that clients will add before the new items.
+            expected: work that clients will add before the new items are served.
             overtaken: the first item of another client does not count if it costs more than this.
         """
         expected = expected or {}
@@ -269,13 +284,13 @@ class FairQueue(Generic[Item]):
         self.taken_cost += entry.cost
         return item
 
-    def _find_equals(self, kind: Hashable, tag: int) -> Iterator[Flow[Item]]:
-        """Yield the flows with a tag, the smallest of all, that have items of a kind."""
+    def _find_due(self, kind: Hashable, limit: int) -> Iterator[Flow[Item]]:
+        """Yield the flows with items of a kind whose tags are at most ``limit``."""
         heap, places = self._heaps[kind], [0]
         while places:
             place = places.pop()
-            if place < len(heap) and heap[place][0] <= tag:  # so may be those below it
-                if heap[place][2].tag == tag:
+            if place < len(heap) and heap[place][0] <= limit:  # so may be those below it
+                if heap[place][2].tag <= limit and kind in heap[place][2].entries:
                     yield heap[place][2]
                 places += 2 * place + 1, 2 * place + 2
 
@@ -395,9 +410,9 @@ class TwoLevelQueue(Generic[Item]):
         urgent = min(self._urgent.waiting_cost, sum(costs.values()) + work.cost)
         return {**costs, URGENT: urgent} if urgent else costs
 
-    def take_equal(self, budget: int, accepts: Callable[[Hashable, Any], bool]) -> list[Item]:
-        """Remove and return an item of the next level; see ``FairQueue.take_equal``."""
-        return self._take_by(lambda level: level.take_equal(budget, accepts))
+    def take_early(self, budget: int, accepts: Callable[[Hashable, Any], bool], lead: int = 0) -> list[Item]:
+        """Remove and return an item of the next level; see ``FairQueue.take_early``."""
+        return self._take_by(lambda level: level.take_early(budget, accepts, lead))
 
     def _take_by(self, take: Callable[[FairQueue[Item]], list[Item]]) -> list[Item]:
         level = self._next_level()

@@ -33,7 +33,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rescorer import frames
 from rescorer.errors import BundleError, ScoringError, Unavailable
+from rescorer.frames import Arrays, Frame, ScoreJob, WorkerScores
 from rescorer.pipeline import TrieScorer
 from rescorer.runtime import (
     ContextWords,
@@ -45,15 +47,13 @@ from rescorer.runtime import (
 )
 from rescorer.service.logs import use_parents_stderr
 from rescorer.service.tracing import seconds_of
-from rescorer.service.workers import frames
-from rescorer.service.workers.frames import (
-    Arrays,
-    Frame,
+from rescorer.service.workers.peers import (
+    HAS_WORKED,
     MachineSettings,
-    ScoreJob,
     WorkerLost,
-    WorkerScores,
     abandoned_error,
+    answer_requests,
+    load_timeout_error,
 )
 from rescorer.service.workers.pool import ProcessWorker
 from rescorer.signals import ignore_group_signals
@@ -299,7 +299,7 @@ class SharedModels:
             async with asyncio.timeout(self._load_timeout_s):
                 await self._changing.acquire()
         except TimeoutError:
-            raise frames.load_timeout_error(label, self._load_timeout_s) from None
+            raise load_timeout_error(label, self._load_timeout_s) from None
         try:
             if label not in self._clients:
                 in_child = beside or self._has_scored
@@ -368,7 +368,7 @@ class SharedModels:
             async with asyncio.timeout(timeout_s):
                 await child.start_with(label, folder)
         except TimeoutError:
-            raise frames.load_timeout_error(label, self._load_timeout_s) from None
+            raise load_timeout_error(label, self._load_timeout_s) from None
         self._children[label] = child
 
         async def watch() -> None:
@@ -457,7 +457,7 @@ class ThreadWorker:
 async def serve(models: SharedModels, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Answer the requests of a client until it disconnects; then unload its bundles."""
     client = object()
-    unanswered = await frames.answer_requests(reader, writer, partial(perform, models, client))
+    unanswered = await answer_requests(reader, writer, partial(perform, models, client))
     await asyncio.gather(*unanswered, return_exceptions=True)
     writer.close()
     await models.unload_all(client)
@@ -498,7 +498,7 @@ async def main(descriptor: int, machine: MachineSettings, listening: int | None 
             models,
             partial(ProcessWorker, machine),
             machine.load_timeout_s,
-            lambda: writer.write(frames.pack({"id": frames.HAS_WORKED})),
+            lambda: writer.write(frames.pack({"id": HAS_WORKED})),
         )
         accepting = socket.socket(fileno=listening)
         await asyncio.start_unix_server(partial(serve, shared), sock=accepting, backlog=socket.SOMAXCONN)

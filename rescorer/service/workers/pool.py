@@ -31,15 +31,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import structlog
 
 from rescorer.errors import LoaderDied, ModelError, RescorerError, ScoringError, Unavailable
-from rescorer.service.workers.frames import (
-    Arrays,
+from rescorer.frames import Arrays, Frame, ScoreJob, WorkerScores
+from rescorer.service.workers.peers import (
     Child,
-    Frame,
     MachineSettings,
     Peer,
-    ScoreJob,
     WorkerLost,
-    WorkerScores,
     load_timeout_error,
     loader_died_error,
     spawn_worker,

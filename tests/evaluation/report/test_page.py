@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -9,11 +10,14 @@ from xml.etree import ElementTree
 
 import pytest
 
+from rescorer.escapes import escape_controls
 from rescorer.evaluation.report import pages
+from rescorer.evaluation.report.data import AlignedWord, Reading
 from rescorer.evaluation.report.pages import read_asset, render_html, render_markdown, source_hash
 from tests.support.report_data import make_report_data
 
 EVIL = '</td></details><script>alert("x")</script><img src=x onerror=alert(1)> & "quotes" \'too\' {{ 7 * 7 }}'
+DATA = {"type": "application/json", "id": "data"}
 VOID = {"meta", "input", "br", "img", "link", "hr"}
 
 
@@ -25,7 +29,6 @@ class Outline(HTMLParser):
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.open: list[str] = []
         self.text: list[str] = []
-        self.comments: list[str] = []
         self.feed(page)
         self.close()
         assert not self.open
@@ -40,9 +43,6 @@ class Outline(HTMLParser):
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
-
-    def handle_comment(self, text):
-        self.comments.append(text)
 
     def handle_data(self, data):
         self.text.append(data)
@@ -113,7 +113,7 @@ def test_text_of_lists_is_inert():
     )
     page = render_html(data)
     outline = Outline(page)
-    assert outline.count("script") == 1
+    assert [attributes for tag, attributes in outline.elements if tag == "script"] == [DATA, {}]
     assert outline.count("img") == 0
     assert any(EVIL in text for text in outline.text)
     for _, attributes in outline.elements:
@@ -153,24 +153,46 @@ def test_utterances_without_groups_have_no_column_for_them():
         assert cell in render_html(data)
 
 
-def test_size_grows_with_the_utterances_shown():
-    """About 6 kB per utterance of 18 words, so that the default of 500 utterances opens at once."""
-    small, large = (len(render_html(make_report_data(n))) for n in (10, 60))
-    assert (large - small) / 50 < 8_000
+def read_packed(page: str) -> dict:
+    (packed,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    return json.loads(packed)
 
 
-def test_bodies_of_many_utterances_are_comments_until_they_are_opened(monkeypatch):
-    monkeypatch.setattr(pages, "MAX_BUILT", 2)
-    monkeypatch.setitem(pages.make_environment().globals, "MAX_BUILT", 2)
-    outline = Outline(render_html(make_report_data(5, f"--> {EVIL}")))
-    assert outline.count("details") == 5
-    assert outline.count("script") == 1
-    assert len(outline.comments) == 3
-    for text in outline.comments:
-        body = Outline(text)
-        assert body.elements[0] == ("div", {"class": "body"})
-        assert any(EVIL in one for one in body.text)
-        assert not {tag for tag, _ in body.elements} & {"script", "img"}
+def test_size_grows_little_with_the_utterances_shown():
+    """About 1.2 kB per utterance of 18 words and 5 hypotheses, so that 10,000 open at once."""
+    small, large = (len(render_html(make_report_data(n))) for n in (50, 100))
+    assert (large - small) / 50 < 1_500
+
+
+def test_the_first_utterances_are_elements_and_all_are_data():
+    data = make_report_data(50)
+    page = render_html(data)
+    assert Outline(page).count("details") == pages.N_STATIC == 40
+    assert "first 40 of 50 utterances" in page
+    rows = read_packed(page)["rows"]
+    assert [row[0] for row in rows] == [item.id for item in data.utterances.rows]
+    assert "<noscript>" not in render_html(make_report_data(40))
+
+
+@pytest.mark.parametrize(
+    "text", [EVIL, "</script><!--<script>", "\0 \x1b[2J \u202e \u2028 \ud800 \x85", '\\u0041 "\n']
+)
+def test_text_in_the_data_is_inert_and_as_on_the_page(text):
+    data = make_report_data(1, text)
+    word = AlignedWord("substitution", text, text)
+    utterance = replace(
+        data.utterances.rows[0], id=text, group=text, readings=(Reading((text,), (word,), 1, text),)
+    )
+    page = render_html(replace(data, utterances=replace(data.utterances, rows=(utterance,))))
+    assert Outline(page).count("script") == 2
+    assert escape_controls(page, "\n") == page
+    packed = read_packed(page)
+    (row,) = packed["rows"]
+    shown = escape_controls(text, "\n")
+    assert row[:2] == [shown, shown]
+    assert row[6] == [[shown, f"s{shown}"]]
+    assert packed["names"][0] == f"{shown} (generated: {shown})"
+    assert {line[2] for line in row[7][0][3]} == {shown}
 
 
 def test_the_script_uses_no_network_and_no_html():

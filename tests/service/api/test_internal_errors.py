@@ -9,13 +9,13 @@ import pytest
 from google.rpc.error_details_pb2 import ErrorInfo
 from grpc_status import rpc_status
 
+from rescorer.frames import error_from_header, error_header
 from rescorer.protocol.messages import status_from_error
 from rescorer.protocol.v1 import models_pb2
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
 from rescorer.scoring.ranker import ListRanker
 from rescorer.service.api import rescoring
-from rescorer.service.workers.frames import error_from_header, error_header
 from tests.support.servers import run_server
 from tests.support.stubs import make_list_message
 from tests.support.tiny_models import write_bundle

@@ -93,7 +93,8 @@ def test_refusal_because_of_the_deadline_says_when_to_retry():
     asyncio.run(make_calls())
 
 
-def test_deadline_is_judged_by_the_turn_of_the_client():
+def test_deadline_is_judged_by_the_turn_of_the_client(monkeypatch):
+    monkeypatch.setattr("rescorer.service.engine.admission.INFLOW_S", 1e9)  # and clients bring no more
     queue: FairQueue[str] = FairQueue()
     admission = make_admission(queue, lists=1000, tokens=50_000)
 
@@ -263,8 +264,9 @@ def test_a_large_request_that_is_being_prepared_does_not_refuse_short_calls():
     asyncio.run(make_calls())
 
 
-def test_no_more_is_predicted_than_the_server_holds():
+def test_no_more_is_predicted_than_the_server_holds(monkeypatch):
     """What the queue counts may exceed what was admitted, because the numbers of tokens are estimates."""
+    monkeypatch.setattr("rescorer.service.engine.admission.INFLOW_S", 1e9)  # and clients bring no more
     pace = Pace()
     pace.record({"a": 1000}, 10.0)
     admission = Admission(Quota("lists", 10), Quota("tokens", 1000), 1, lambda *_: {"a": 1e9, "b": 1e9}, pace)

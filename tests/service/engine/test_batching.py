@@ -185,6 +185,8 @@ def test_workers_score_like_the_library_even_if_one_is_killed(folder, library):
         for worker in itertools.cycle(server.server.pool.workers):
             if stop.wait(2.0):
                 return
+            if server.server.pool.n_alive < 2:
+                continue  # a busy machine takes longer to start one
             for pid in worker.pids:
                 os.kill(pid, signal.SIGKILL)
 

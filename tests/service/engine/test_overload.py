@@ -14,6 +14,7 @@ from rescorer.errors import Overloaded
 from rescorer.protocol.messages import error_from_status
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.service.api import rescoring
 from tests.support.random_lists import assert_scored, connect, make_list, make_request
 from tests.support.servers import run_server, wait_until
 
@@ -64,6 +65,29 @@ def test_flooding_client_leaves_room_for_another(folder):
             )
             server.scorer.gate.set()
             assert [len(call.result().lists) for call in calls] == [4, 3]
+
+
+def test_lists_without_room_are_refused_before_anything_is_computed_for_them(folder, monkeypatch):
+    with run_server(folder, max_in_flight_lists=4, max_lists=4) as server:
+        channel, stub = connect(server)
+        with channel:
+            server.scorer.gate.clear()
+            request = make_request(*[make_list("u", random.Random(0))] * 4)
+            waiting = stub.Rescore.future(request)
+            wait_until(lambda: server.in_flight == 4)
+            checked = []
+            monkeypatch.setattr(rescoring, "check_request", lambda *_: checked.append(1) or 0)
+            with pytest.raises(grpc.RpcError, match="4 lists are in flight and 4 more were requested"):
+                stub.Rescore(request)
+            assert not checked
+            rejected = server.server.metrics.registry.get_sample_value("rescorer_rejected_lists_total")
+            assert rejected == 4
+            request.fallback = pb.FALLBACK_FIRST_PASS
+            answers = stub.Rescore(request).lists
+            assert all(answer.degradation for answer in answers)
+            assert checked
+            server.scorer.gate.set()
+            assert len(waiting.result().lists) == 4
 
 
 def reason_to_refuse(stub: RescorerServiceStub, request: pb.RescoreRequest) -> str:

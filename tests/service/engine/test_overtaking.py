@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import Hypothesis, NBestList
+from rescorer.frames import ScoreJob, WorkerScores
 from rescorer.pipeline import TrieScorer
 from rescorer.runtime import ContextWords, pause
 from rescorer.scoring.batch import Part
 from rescorer.service.engine.engine import Batcher, Demand, WorkItem
 from rescorer.service.engine.offloader import Offloader
-from rescorer.service.workers.frames import ScoreJob, WorkerScores
 from rescorer.service.workers.host import ScoringThread
 from rescorer.service.workers.pool import WorkerPool
 from rescorer.trie import EdgeScores
@@ -193,6 +193,37 @@ def test_the_pace_of_a_batch_does_not_count_what_has_overtaken_it(library, monke
 
     asyncio.run(score())
     assert paces == [2.0]
+
+
+@pytest.mark.parametrize("place", [0, 3, 6])
+def test_a_short_list_of_a_light_client_is_in_no_batch_of_a_heavy_one(library, place):
+    """Even if the work of both came while nothing was being scored."""
+    jobs = []
+
+    class Recording:
+        alive, is_stopped, pids, labels = True, False, (), ()
+
+        async def score(self, job):
+            jobs.append(("slow" in job.trie.words, job.overtakes))
+            zeros = np.zeros(job.trie.n_edges)
+            return WorkerScores({"ngram": EdgeScores(zeros, zeros > 0)}, {"n-gram": 1.0}, ContextWords(), {})
+
+    async def score():
+        pool = WorkerPool([Recording()], print)
+        pool.open()
+        batcher = Batcher(pool, Offloader(None), 1000)
+        ranker, items = library.ranker, []
+        for index in range(7):
+            nbest, cost, client = (QUICK, 3, "light") if index == place else (SLOW, 125, "heavy")
+            part = Part(ranker.prepare(nbest, ranker.bind()), range(1), cost)
+            items.append(WorkItem(part, "m/1", math.inf))
+            batcher.put(items[-1], client)
+        batcher.start()
+        await asyncio.gather(*(item.future for item in items))
+        await batcher.stop()
+
+    asyncio.run(score())
+    assert sorted(jobs) == [(False, True), (True, False)]
 
 
 def run_long_and_short(shorts, *, abandon=False):

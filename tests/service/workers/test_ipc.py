@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.service.workers.frames import (
+from rescorer.frames import (
     PREFIX,
     Frame,
     pack,
     pack_scores,
     pack_trie,
     parse_prefix,
-    read_frame,
     unpack,
     unpack_scores,
     unpack_trie,
 )
+from rescorer.service.workers.peers import read_frame
 from rescorer.trie import EdgeScores, build_trie
 
 words = st.text(st.characters(exclude_categories=["Z", "Cc", "Cs"]), min_size=1, max_size=4)

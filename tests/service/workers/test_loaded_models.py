@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rescorer.errors import BundleError
+from rescorer.frames import ScoreJob
 from rescorer.runtime import pause
-from rescorer.service.workers.frames import ScoreJob
 from rescorer.service.workers.host import WARM_UP, LoadedModels
 
 

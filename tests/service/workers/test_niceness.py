@@ -10,7 +10,7 @@ import pytest
 
 START_WORKER = """
 import asyncio, os, sys
-from rescorer.service.workers.frames import MachineSettings, spawn_worker
+from rescorer.service.workers.peers import MachineSettings, spawn_worker
 
 async def start_worker():
     child = await spawn_worker(MachineSettings("cpu", 1, "auto", 0), int(sys.argv[2]))

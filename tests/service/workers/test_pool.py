@@ -11,7 +11,7 @@ import pytest
 
 from rescorer.errors import BundleError, LoaderDied, Unavailable
 from rescorer.service.workers import pool as pool_module
-from rescorer.service.workers.frames import WorkerLost
+from rescorer.service.workers.peers import WorkerLost
 from rescorer.service.workers.pool import WorkerGroup, WorkerPool
 
 
@@ -118,6 +118,17 @@ async def start_pool_with_one_worker():
     return pool, worker, lost
 
 
+async def start_pool_that_loses_its_bundle():
+    """Start a pool of one worker, whose only bundle is then removed from disk, and wait for its loss."""
+    pool, worker, lost = await start_pool_with_one_worker()
+    await pool.unload("m/2")
+    worker.missing.add("m/1")
+    async with pool.acquire():
+        worker.alive = False
+    await wait_for(lambda: lost)
+    return pool, worker
+
+
 @pytest.mark.parametrize("harm", ["missing", "deadly"])
 def test_a_bundle_that_cannot_be_loaded_again_does_not_keep_others_from_being_served(harm, monkeypatch):
     monkeypatch.setattr(pool_module, "RELOAD_DELAY_S", 0.001)
@@ -160,12 +171,7 @@ def test_a_single_bundle_that_cannot_be_loaded_again_is_lost(monkeypatch):
     monkeypatch.setattr(pool_module, "RELOAD_DELAY_S", 0.001)
 
     async def check():
-        pool, worker, lost = await start_pool_with_one_worker()
-        await pool.unload("m/2")
-        worker.missing.add("m/1")
-        async with pool.acquire():
-            worker.alive = False
-        await wait_for(lambda: lost)
+        pool, worker = await start_pool_that_loses_its_bundle()
         assert (pool.n_alive, pool.why_lost("m/1")) == (0, "m/1: no such bundle folder")
         worker.missing.clear()
         await wait_for(lambda: pool.n_alive == 1)
@@ -222,12 +228,7 @@ def test_a_worker_that_has_lost_all_bundles_loads_new_ones(monkeypatch):
     monkeypatch.setattr(pool_module, "RELOAD_DELAY_S", 0.001)
 
     async def check():
-        pool, worker, lost = await start_pool_with_one_worker()
-        await pool.unload("m/2")
-        worker.missing.add("m/1")
-        async with pool.acquire():
-            worker.alive = False
-        await wait_for(lambda: lost)
+        pool, worker = await start_pool_that_loses_its_bundle()
         async with asyncio.timeout(20):
             await pool.load("m/2", Path("m/2"))
         assert (pool.n_alive, worker.labels, pool.why_lost("m/2")) == (1, {"m/2"}, "")

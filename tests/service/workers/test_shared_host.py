@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import BundleError
-from rescorer.service.workers.frames import ScoreJob, pack, read_frame
+from rescorer.frames import ScoreJob, pack
 from rescorer.service.workers.host import SharedModels, serve
+from rescorer.service.workers.peers import read_frame
 
 
 def in_event_loop(test):

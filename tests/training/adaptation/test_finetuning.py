@@ -247,6 +247,13 @@ def adapt(run, bundle, tmp_path):
     return call
 
 
+def test_refuses_a_text_to_replay_that_has_no_words(adapt, tmp_path):
+    (tmp_path / "empty.txt").write_text("\n ... \n")
+    code, _, err = adapt("--replay", tmp_path / "empty.txt")
+    assert code == 2
+    assert "empty.txt has no words; expected one sentence per line" in " ".join(err.split())
+
+
 @pytest.mark.parametrize("rank", [0, 4])
 def test_adapts_a_model_in_pieces_of_words(adapt, bundle, tmp_path, rank):
     before = {file: file.read_bytes() for file in bundle.rglob("*") if file.is_file()}

@@ -300,6 +300,9 @@ def test_refuses_too_few_lists_and_lists_without_references(finetune):
     code, _, err = finetune(make_lists(5))
     assert code == 2
     assert "5 lists with references; a model is trained and judged on at least 20" in err
+    code, _, err = finetune([replace(one, group="a") for one in make_lists(20)])
+    assert code == 2
+    assert "1 group with references" in err
     code, _, err = finetune([replace(one, reference=None) for one in make_lists(20)])
     assert code == 2
     assert "no list could be used for training" in err

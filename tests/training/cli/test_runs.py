@@ -94,3 +94,13 @@ def test_there_is_nothing_to_resume_without_a_folder(
     assert call(f"{line} --resume") == 2
     assert "without --resume" in capsys.readouterr().err
     assert not (tmp_path / "RUN").exists()
+
+
+@pytest.mark.parametrize("line", ["neural TEXT --validation TEXT -o RUN", "ngram TEXT -o m.arpa"])
+def test_a_size_in_place_of_a_vocabulary_is_refused_before_any_work(
+    call: Callable[[str], int], tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    assert call(f"{line} --vocabulary 10000") == 2
+    message = "--vocabulary 10000: no such file; for the most frequent words, give --vocabulary-size 10000"
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "RUN").exists()

@@ -198,3 +198,8 @@ def test_the_command_trains_with_a_teacher(options, tmp_path):
     assert shared.stat().st_size > HEADER_BYTES
     refused = CliRunner().invoke(app, [*arguments[:5], str(tmp_path / "back"), *arguments[6:], "--backward"])
     assert "cannot teach a backward network" in str(refused.exception)
+
+
+def test_a_file_of_lessons_needs_a_teacher(tmp_path):
+    with pytest.raises(ConfigError, match=r"lessons needs a teacher: give --teacher FOLDER"):
+        TeacherOptions(teacher_file=tmp_path / "shared.lessons")

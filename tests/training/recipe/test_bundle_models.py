@@ -34,6 +34,7 @@ def inputs(tmp_path_factory):
     save_model(*random_network(), folder / "run" / "best")
     save_model(*random_network(seed=1), folder / "small")
     (folder / "run" / "best" / "training.json").write_text('{"words": 7}')
+    (folder / "empty.txt").write_text("\n")
     (folder / "valid.txt").write_text("the cat sat on the mat\na dog ran\n" * 5)
     return folder
 
@@ -115,6 +116,7 @@ def test_says_why_a_perplexity_is_not_that_of_training(make, inputs):
         (["--ngram", "model.arpa", "--share", "lodr=0"], 2, "unknown model 'lodr'; the models are ngram"),
         (["--ngram", "model.arpa", "--share", "ngram=0"], 2, "sum to 1"),
         ([], 2, "give --ngram, --neural or --units"),
+        (["--ngram", "model.arpa", "--validation", "empty.txt"], 2, "empty.txt: no words in the text"),
     ],
 )
 def test_names_what_is_wrong_with_models(make, tmp_path, options, code, message):

@@ -153,11 +153,29 @@ def test_plot_gives_each_network_its_own_look_and_plain_numbers(tmp_path, monkey
     entries = [{"seconds": 60 * i, "validation_perplexity": 600 / (i + 1)} for i in range(6)]
     plot_curves({f"network-{i}": entries for i in range(12)}, tmp_path / "curves.png")
     (axes,) = figures[0].axes
-    assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines}) == 12
+    looks = {(line.get_color(), line.get_linestyle()) for line in axes.lines if line.get_marker() == "."}
+    assert len(looks) == 12
     figures[0].canvas.draw()
     labels = [label.get_text() for label in axes.get_yticklabels(which="both") if label.get_text()]
     assert len(labels) >= 5
     assert all(label.replace(",", "").isdigit() for label in labels)
+
+
+def test_plot_shows_the_loss_on_both_texts(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    entries = [
+        {"seconds": 60 * i, "validation_perplexity": 600 / i, "training_perplexity": 500 / i} for i in (1, 2)
+    ]
+    contrast = [{"seconds": 90, "validation_perplexity": 300.0, "training_loss": 2.5}]
+    plot_curves({"plain": entries}, tmp_path / "curves.png")
+    plot_curves({"plain": entries, "noise contrast": contrast}, tmp_path / "curves.png")
+    (axes,), (_, losses) = (figure.axes for figure in figures)
+    validation, training = (list(line.get_ydata()) for line in axes.lines)
+    assert (validation, training) == ([600, 300], [500, 250])
+    assert axes.lines[0].get_color() == axes.lines[1].get_color()
+    assert losses.get_ylabel() == "training loss"
+    assert list(losses.lines[1].get_ydata()) == [2.5]
 
 
 def test_rejects_a_missing_text_before_any_work(tmp_path, data):

@@ -176,6 +176,20 @@ def test_tags_that_a_tagger_does_not_know_are_errors(folder):
     assert found.all.share < 1
 
 
+def test_many_tags_that_a_tagger_does_not_know_take_no_square_of_memory(folder):
+    """A table with words as tags, of 30,000 words, took 7 GB."""
+    sentences = [TaggedSentence(("a",), (f"tag {number}",)) for number in range(30_000)]
+    found = measure(load_tagger(folder / "run" / "best"), sentences)[TAGGER]
+    assert len(found.by_tag()) == 30_001
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"": 1}', "[" * 100_000, "\xff"])
+def test_a_damaged_lexicon_is_an_error(tmp_path, content):
+    (tmp_path / "lexicon.json").write_text(content, encoding="latin-1")
+    with pytest.raises(BundleError, match=r"lexicon\.json"):
+        load_lexicon(tmp_path)
+
+
 def test_f1_is_the_harmonic_mean(folder):
     sentences = read_tagged(folder / "test.txt")
     found = measure(load_tagger(folder / "forward" / "best"), sentences)[TAGGER]

@@ -14,7 +14,7 @@ from rescorer_training.vectors import word2vec
 from rescorer_training.vectors.word2vec import (
     Block,
     Chunks,
-    FullSoftmax,
+    ExactSoftmax,
     HierarchicalSoftmax,
     NegativeSampling,
     NoiseSampler,
@@ -59,7 +59,7 @@ class Problem:
             output = NegativeSampling(outputs, FixedNoise(self.noise), NEGATIVES, NOISE_WORDS)
             output.noise_weight = self.noise_weight
         elif layer == "full":
-            output = FullSoftmax(outputs)
+            output = ExactSoftmax(outputs)
         else:
             output = HierarchicalSoftmax(outputs, COUNTS)
         block = Block(torch.from_numpy(self.words), self.chunks, torch.from_numpy(self.mask).float())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -603,6 +604,8 @@ def precision(
     from rescorer_training.corpus import read_sentences
     from rescorer_training.recipe.bundles import publish_precisions
 
+    if not math.isfinite(tolerance):
+        raise ConfigError(f"--tolerance is {tolerance}; expected a number of nats per word")
     check_output(output)
     use_threads(threads or 1)
     read = islice(read_sentences([text], read_bundle(bundle).normaliser), sentences)

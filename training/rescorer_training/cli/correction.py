@@ -45,15 +45,13 @@ class HeldOutOptions:
     held_out: Path | None = option(
         None,
         "File for the lists with their scores, each by a network that was trained on other lists: what "
-        "weights and "
-        "rerankers are to be learnt from.",
+        "weights and rerankers are to be learnt from.",
     )
     folds: int = option(5, "With --held-out: number of parts into which the lists are divided.", min=2)
     share_references: bool = option(
         False,
         "With --held-out: train also on lists that share a reference with the part whose scores are "
-        "written; only "
-        "groups are kept apart.",
+        "written; only groups are kept apart.",
         "--share-references/--separate-references",
     )
     candidates: CandidatesOption = 0

@@ -26,6 +26,7 @@ from rescorer_training.cli.options import (
     NormaliserOption,
     ThreadsOption,
     check_run_output,
+    check_vocabulary,
     describe_next_step,
     make_table,
     parse_number,
@@ -138,6 +139,7 @@ def neural(
         files = (TEXT, prepare.VOCABULARY_FILE, prepare.TRAIN_FILE, prepare.VALIDATION_FILE)
         if preparation.units and preparation.vocabulary:
             raise ConfigError("--units finds its own vocabulary; leave out --vocabulary or --units")
+        check_vocabulary(preparation.vocabulary)
         check_run_output("-o", output_folder, files)
     with ExitStack() as stack:
         if processes.is_first:

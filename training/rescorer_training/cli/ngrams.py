@@ -29,6 +29,7 @@ from rescorer_training.cli.options import (
     NormaliserOption,
     TextsArgument,
     check_model_output,
+    check_vocabulary,
     describe_next_step,
     make_table,
     score_file,
@@ -293,6 +294,7 @@ def ngram(
     Example: rescorer-train ngram train.txt.gz -o model.arpa.gz --order 4 --prune 0 0 1 1
     """
     check_model_output("-o", output)
+    check_vocabulary(model.vocabulary)
     chosen = corpus.choose_normaliser(normaliser)
     options = model.to_options()
     with estimate.staged_output(output) as file:

@@ -89,6 +89,14 @@ def check_model_output(option: str, output: Path) -> None:
             check_not_an_input(option, file)
 
 
+def check_vocabulary(file: Path | None) -> None:
+    """Raise ConfigError if the file of ``--vocabulary`` is missing, before any text is read."""
+    if file is not None and not file.exists():
+        number = str(file)
+        hint = f"; for the most frequent words, give --vocabulary-size {number}" if number.isdecimal() else ""
+        raise ConfigError(f"--vocabulary {file}: no such file{hint}")
+
+
 def check_run_output(option: str, folder: Path, files: Iterable[str]) -> None:
     """Raise ConfigError if the folder of a new run, or a file that is written there, is one of the inputs."""
     check_not_an_input(option, folder)

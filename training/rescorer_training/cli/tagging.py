@@ -38,8 +38,7 @@ from rescorer_training.tagging import TAGGER, TagAccuracy, TaggerOptions, TagInp
 
 LAYOUT_HELP = (
     "Layout of tagged text: word/TAG … with a sentence per line, or columns with a word and its tag per "
-    "line and an "
-    "empty line after each sentence."
+    "line and an empty line after each sentence."
 )
 LayoutOption = Annotated[
     str | None,
@@ -54,8 +53,7 @@ class TaggedTextOptions:
     validation: list[Path] | None = option(
         None,
         "Tagged text for early stopping; may be repeated. Default: the last sentences of each text, which "
-        "are then "
-        "not trained on.",
+        "are then not trained on.",
     )
     validation_share: float = option(0.1, "Share of each text that is held out if there is no --validation.")
     vocabulary_size: int = option(
@@ -99,8 +97,8 @@ def train_command(
     else:
         typer.echo(
             f"validation accuracy {100 * facts['validation_accuracy']:.2f} %, most frequent tag "
-            f"{100 * facts['most_frequent_tag_validation_accuracy']:.2f} % ({facts['validation_words']:,} "
-            f"words)"
+            f"{100 * facts['most_frequent_tag_validation_accuracy']:.2f} % "
+            f"({facts['validation_words']:,} words)"
         )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields, replace
+from dataclasses import Field, asdict, fields, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -104,8 +104,7 @@ def prepare_tags(folder: Path, text: PreparedText, options: NetworkOptions, norm
         if not n_known or len(names) > MAXIMA["pos_tags"]:
             raise FormatError(
                 f"{len(names):,} tags, and {n_known:,} of {len(words):,} words are in the vocabulary; "
-                f"expected 1 to "
-                f"{MAXIMA['pos_tags']:,} tags, and words of the vocabulary",
+                f"expected 1 to {MAXIMA['pos_tags']:,} tags, and words of the vocabulary",
                 file=options.tags,
             )
         print_status(f"{options.tags}: {len(names)} tags; {n_known / len(words):.1%} of its words are known")
@@ -440,7 +439,18 @@ def _choose_activation(kind: str, activation: str | None) -> str:
     return activation or DEFAULT_ACTIVATIONS[kind]
 
 
-AnyOptions = TypeVar("AnyOptions", bound=Any)
+class ActivationOptions(Protocol):
+    """Options with the kind of a network and its activation."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def kind(self) -> str | None: ...
+    @property
+    def activation(self) -> str | None: ...
+
+
+AnyOptions = TypeVar("AnyOptions", bound=ActivationOptions)
 
 
 def name_activation(options: AnyOptions, state: Path | None = None) -> AnyOptions:
@@ -454,13 +464,13 @@ def name_activation(options: AnyOptions, state: Path | None = None) -> AnyOption
     Raises:
         ConfigError: the network is a nonlinear log-bilinear model, but its activation is linear.
     """
-    if options.kind not in DEFAULT_ACTIVATIONS:
+    kind, activation = options.kind, options.activation
+    if kind is None or kind not in DEFAULT_ACTIVATIONS:
         return options
-    activation = options.activation
-    if activation is None and options.kind == "lbl" and state is not None and state.exists():
+    if activation is None and kind == "lbl" and state is not None and state.exists():
         saved = checkpoint.read_run_options(state)["network"]
         activation = saved["activation"] if saved["kind"] == "lbl" else None
-    return replace(options, kind="lbl", activation=_choose_activation(options.kind, activation))
+    return replace(options, kind="lbl", activation=_choose_activation(kind, activation))
 
 
 def _get_class_sizes(folder: Path | None, counts: np.ndarray, options: NetworkOptions) -> tuple[int, ...]:

@@ -227,8 +227,7 @@ class NetworkOptions:
     tags: str | None = option(
         None,
         "Tagged text whose tags the network reads in place of induced ones: a sentence word/TAG … per "
-        "line, or "
-        "lines of a word and its tag with an empty line after each sentence.",
+        "line, or lines of a word and its tag with an empty line after each sentence.",
         metavar="FILE",
     )
     topics: int | None = option(
@@ -292,6 +291,8 @@ class TeacherOptions:
             raise ConfigError(f"teacher_weight is {self.teacher_weight}; expected 0 to 1")
         if not 1 <= self.teacher_words <= MAX_TEACHER_WORDS:
             raise ConfigError(f"teacher_words is {self.teacher_words}; expected 1 to {MAX_TEACHER_WORDS:,}")
+        if self.teacher is None and self.teacher_file is not None:
+            raise ConfigError(f"--teacher-file {self.teacher_file} needs a teacher: give --teacher FOLDER")
 
     def identity(self) -> dict[str, Any]:
         """Options that must stay the same when a run is resumed, as plain data; empty without a teacher."""

@@ -86,8 +86,7 @@ def check_pieces(options: NetworkOptions, units: str | None = None) -> None:
             or any((options.tree, options.n_classes, options.class_by, options.softmaxes))
         ),
         "--backward, --carried, --residual, --topics, --pos-tags, --tags, --class-inputs and --embeddings "
-        "are for "
-        "networks over words; leave them out": any(
+        "are for networks over words; leave them out": any(
             (options.backward, options.carried, options.residual, options.topics, options.pos_tags)
         )
         or bool(options.class_inputs or options.embeddings or options.tags),

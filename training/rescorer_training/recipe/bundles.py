@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from rescorer.errors import ConfigError, quote
+from rescorer.errors import ConfigError, FormatError, quote
 from rescorer.models.arpa import has_arpa_header, is_arpa
 from rescorer.models.bundle import (
     MAX_MODELS,
@@ -514,8 +514,14 @@ def _copy_network(source: Path, folder: Path, half: bool) -> None:
 def score_text(
     models: Mapping[str, LanguageModel], normaliser: Normaliser, path: Path
 ) -> perplexity.TokenScores:
-    """Score every token of a text. As in the service, each sentence starts from the start state."""
-    return perplexity.score_tokens(models, list(read_sentences([path], normaliser)), f"scoring {path.name}")
+    """Score every token of a text; raises FormatError if it has no words.
+
+    As in the service, each sentence starts from the start state.
+    """
+    sentences = list(read_sentences([path], normaliser))
+    if not sentences:
+        raise FormatError("no words in the text to score", file=str(path))
+    return perplexity.score_tokens(models, sentences, f"scoring {path.name}")
 
 
 def summarise_text(

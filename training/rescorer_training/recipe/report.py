@@ -23,6 +23,9 @@ LINE_STYLES, N_COLOURS = ("-", "--", ":", "-."), 10
 """Line styles and number of colours of curves. Their combinations distinguish 40 networks."""
 TICK_MULTIPLES = (1, 1.2, 1.5, 2, 3, 4, 5, 6, 8)
 """Multiples of powers of ten that are labelled on the axis of perplexities."""
+LOWER_PANELS = {"training_loss": "training loss", "gradient_norms": "gradient norm before clipping"}
+"""Keys of a network's log that are plotted below the perplexities, and the labels of their axes."""
+TRAINING_LOOK = {"linewidth": 0.8, "alpha": 0.7}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,35 +170,47 @@ def _format(value: float | None, form: str) -> str:
 
 
 def plot_curves(curves: Mapping[str, Sequence[Mapping[str, Any]]], file: Path) -> None:
-    """Plot validation perplexity and, where logged, gradient norms over training time, a line per network."""
+    """Plot both perplexities over training time, a colour per network: validation thick, training thin.
+
+    Training losses that are no perplexities, such as those of noise contrast, and gradient norms have panels
+    below, where they are logged.
+    """
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-    has_gradients = any("gradient_norms" in entry for entries in curves.values() for entry in entries)
-    figure = Figure(figsize=(8, 7.5 if has_gradients else 4.5), layout="constrained")
-    ratios = [3, 2] if has_gradients else [1]
+    logged = {key for entries in curves.values() for entry in entries for key in entry}
+    shown = [panel for panel in LOWER_PANELS if panel in logged]
+    figure = Figure(figsize=(8, 4.5 + 3 * len(shown)), layout="constrained")
+    ratios = [3, *(2 for _ in shown)]
     axes, *below = figure.subplots(len(ratios), sharex=True, squeeze=False, height_ratios=ratios)[:, 0]
     looks = itertools.cycle(itertools.product(LINE_STYLES, range(N_COLOURS)))
     for (style, colour), (name, entries) in zip(looks, curves.items(), strict=False):
         minutes = [entry["seconds"] / 60 for entry in entries]
         perplexities = [entry["validation_perplexity"] for entry in entries]
         label = f"{name} ({min(perplexities):.1f})"
-        look = {"color": f"C{colour}", "linestyle": style, "marker": "."}
-        axes.plot(minutes, perplexities, label=label, **look)
-        for gradient_axes in below:
-            norms = [entry.get("gradient_norms", {}).get("all", math.nan) for entry in entries]
-            gradient_axes.plot(minutes, norms, **look)
-    for gradient_axes in below:
-        gradient_axes.set(ylabel="gradient norm before clipping", yscale="log")
-        gradient_axes.grid(visible=True, which="both", alpha=0.3)
-    axes.set(ylabel="validation perplexity", yscale="log")
+        look = {"color": f"C{colour}", "linestyle": style}
+        axes.plot(minutes, perplexities, label=label, marker=".", **look)
+        axes.plot(minutes, _values(entries, "training_perplexity"), **TRAINING_LOOK, **look)
+        for panel, lower_axes in zip(shown, below, strict=True):
+            lower_axes.plot(minutes, _values(entries, panel), marker=".", **look)
+    for panel, lower_axes in zip(shown, below, strict=True):
+        lower_axes.set(ylabel=LOWER_PANELS[panel], yscale="log" if panel == "gradient_norms" else "linear")
+        lower_axes.grid(visible=True, which="both", alpha=0.3)
+    axes.set(ylabel="perplexity", yscale="log")
     [axes, *below][-1].set(xlabel="minutes of training")
     axes.yaxis.set_major_locator(LogLocator(subs=TICK_MULTIPLES))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))  # 370, not 3.7 × 10²
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(visible=True, which="both", alpha=0.3)
-    axes.legend()
+    thin = "; thin: training text" if "training_perplexity" in logged else ""
+    axes.legend(title=f"validation text (lowest){thin}")
     figure.savefig(file, dpi=120)
+
+
+def _values(entries: Sequence[Mapping[str, Any]], key: str) -> list[float]:
+    """Return a number of each entry of a log, or NaN; of gradient norms, that of all weights."""
+    values = (entry.get(key, math.nan) for entry in entries)
+    return [value.get("all", math.nan) if isinstance(value, Mapping) else value for value in values]
 
 
 def add_means(rows: Sequence[MeasuredModel], groups: Mapping[str, str]) -> list[MeasuredModel]:

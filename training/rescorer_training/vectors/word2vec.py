@@ -419,7 +419,7 @@ class NegativeSampling:
         return query_steps
 
 
-class FullSoftmax:
+class ExactSoftmax:
     """Output layer that maximises Σ ln P(w | q) by its exact gradient, P(w | q) = exp q·v_w / Σ_u exp q·v_u.
 
     With y = P(· | q), the one-hot t of the word, and e = y - t, the gradient of -ln P(w | q) is e_j q for
@@ -450,13 +450,13 @@ class FullSoftmax:
         return chunks.fold(query_steps.view(n, width, -1))
 
 
-OutputLayer = HierarchicalSoftmax | NegativeSampling | FullSoftmax
+CentrePredictor = HierarchicalSoftmax | NegativeSampling | ExactSoftmax
 """Layer that predicts centre words from queries; see ``NegativeSampling.train``."""
 
 
 def train_block(
     vectors: Tensor,
-    output: OutputLayer,
+    output: CentrePredictor,
     block: Block,
     rate: float,
     random: torch.Generator,
@@ -675,12 +675,12 @@ class Word2VecTrainer(runs.PartTrainer):
         return self.text.ids[begin : begin + PART_IDS]
 
 
-def make_output_layer(counts: np.ndarray, options: Word2VecOptions, state: TrainingState) -> OutputLayer:
+def make_output_layer(counts: np.ndarray, options: Word2VecOptions, state: TrainingState) -> CentrePredictor:
     """Return the output layer that the options name, which trains the output vectors of the state."""
     if options.output_layer == "hierarchical":
         return HierarchicalSoftmax(state.outputs, counts)
     if options.output_layer == "full":
-        return FullSoftmax(state.outputs)
+        return ExactSoftmax(state.outputs)
     noise = NoiseSampler(counts, options.noise_exponent)
     return NegativeSampling(state.outputs, noise, options.negatives, max(NOISE_WORDS, options.negatives))
 

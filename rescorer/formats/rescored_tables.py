@@ -1,0 +1,188 @@
+"""Write rescored lists as parquet: one list per row, with the fields that the lists have in JSON lines.
+
+The hypotheses of many lists are written from arrays. The client's fields are left out; ``weights`` and
+``generated`` are texts of JSON; fields that a list or a hypothesis does not have are null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain, repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rescorer.formats.fields import as_objects
+from rescorer.formats.io.text_io import open_binary_output
+from rescorer.formats.jsonlines import describe_ranking, has_only_scores, hypothesis_records, scores_in_order
+from rescorer.formats.parquet import GROUP_BYTES, GROUP_ROWS, VALUE_BYTES, about_list_types, import_parquet
+from rescorer.ranking import Ranking
+from rescorer.types import Weights
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+REPEATED_COLUMNS = (
+    "model",
+    "weights",
+    "group",
+    "degradation",
+    "hypotheses.list.element.components.key_value.key",
+)
+"""Columns with few distinct values, which are stored once. Looking for equal scores would take long."""
+
+
+class RescoredRow(NamedTuple):
+    """A re-ranked list, its hypotheses best first."""
+
+    record: dict[str, Any]
+    """Fields of the list."""
+    texts: Sequence[str]
+    original_ranks: np.ndarray
+    """(H,) int64, from 1."""
+    names: tuple[str, ...]
+    """Names of the K components."""
+    scores: np.ndarray
+    """(2 + K, H) float64: totals, log-posteriors and components, rounded."""
+    others: dict[str, list[Any]]
+    """What only some hypotheses have, by the name of the field: a value or None for each hypothesis."""
+
+
+def render(ranking: Ranking, weights: Weights, model: str) -> RescoredRow:
+    """Convert a ranked list to a row. Arguments are those of ``jsonlines.encode_ranking``."""
+    record = describe_ranking(ranking, weights, model)
+    record["weights"] = json.dumps(record["weights"], ensure_ascii=False)
+    for name in ("previous", "phrases"):
+        if name in record:
+            record[name] = as_objects(record[name])
+    others: dict[str, list[Any]] = {}
+    if not has_only_scores(ranking):
+        records = hypothesis_records(ranking)
+        for one in records:
+            if "generated" in one:
+                one["generated"] = json.dumps(one["generated"], ensure_ascii=False)
+        names = set().union(*records) & _other_types().keys()
+        others = {name: [one.get(name) for one in records] for name in names}
+    order, texts = np.array(ranking.order), ranking.nbest.texts
+    scores = scores_in_order(ranking)
+    return RescoredRow(
+        record, [*map(texts.__getitem__, ranking.order)], order + 1, tuple(ranking.components), scores, others
+    )
+
+
+@contextmanager
+def writer(target: str | Path) -> Iterator[Callable[[RescoredRow], None]]:
+    """Open a table; yield the function that writes a row.
+
+    Raises:
+        FormatError: the file cannot be written.
+        ConfigError: pyarrow is missing.
+    """
+    parquet = import_parquet(str(target))
+    rows, n_bytes, schema = list[RescoredRow](), 0, _make_schema()
+    with (
+        open_binary_output(target) as stream,
+        parquet.ParquetWriter(stream, schema, use_dictionary=[*REPEATED_COLUMNS]) as table,
+    ):
+
+        def flush() -> None:
+            nonlocal n_bytes
+            table.write_table(_make_table(rows, schema))
+            rows.clear()
+            n_bytes = 0
+
+        def write(row: RescoredRow) -> None:
+            nonlocal n_bytes
+            rows.append(row)
+            n_bytes += sum(map(len, row.texts)) + VALUE_BYTES * row.scores.size
+            if len(rows) == GROUP_ROWS or n_bytes >= GROUP_BYTES:
+                flush()
+
+        yield write
+        if rows:
+            flush()
+
+
+def _other_types() -> dict[str, pa.DataType]:
+    """Return the types of the fields that only some hypotheses have."""
+    import pyarrow as pa
+
+    text, number = pa.string(), pa.float64()
+    return {
+        "expected_errors": number,
+        "confidence": number,
+        "word_confidences": pa.list_(pa.struct({"word": text, "confidence": number})),
+        "merged_ranks": pa.list_(pa.int32()),
+        "generated": text,
+    }
+
+
+def _make_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    text, number, rank = pa.string(), pa.float64(), pa.int32()
+    hypothesis = {"text": text, "rank": rank, "original_rank": rank, "total": number, "log_posterior": number}
+    hypothesis |= {"components": pa.map_(text, number), **_other_types()}
+    numbers = dict.fromkeys(("posterior", "start_s", "duration_s"), number)
+    fields = dict.fromkeys(("id", "model", "weights"), text)
+    fields |= {"hypotheses": pa.list_(pa.struct(hypothesis)), **about_list_types()}
+    fields |= {"decision": pa.struct({"kind": text, "unit": text, "temperature": number})}
+    fields |= {"consensus": pa.list_(pa.struct({"word": text, **numbers, "text": text}))}
+    fields |= {"consensus_rank": rank, "dropped_ranks": pa.list_(rank), "degradation": text}
+    return pa.schema(fields | {"previous_unread_by": pa.list_(text)})
+
+
+def _make_table(rows: Sequence[RescoredRow], schema: pa.Schema) -> pa.Table:
+    """Build the table of some rows, whose hypotheses come one after another in arrays."""
+    import pyarrow as pa
+
+    counts = [len(row.texts) for row in rows]
+    n_hypotheses = sum(counts)
+    scores = [np.concatenate([row.scores[k] for row in rows]) for k in range(2)]
+    columns = [
+        pa.array([*chain.from_iterable(row.texts for row in rows)], pa.string()),
+        *(
+            pa.array(np.concatenate(ranks), pa.int32())
+            for ranks in (
+                [np.arange(1, count + 1) for count in counts],
+                [row.original_ranks for row in rows],
+            )
+        ),
+        *map(pa.array, scores),
+        _map_components(rows, counts),
+    ]
+    for name, kind in _other_types().items():
+        if any(name in row.others for row in rows):
+            values = (row.others.get(name) or repeat(None, len(row.texts)) for row in rows)
+            columns.append(pa.array([*chain.from_iterable(values)], kind))
+        else:
+            columns.append(pa.nulls(n_hypotheses, kind))
+    hypotheses = schema.field("hypotheses").type
+    structs = pa.StructArray.from_arrays(columns, fields=[*hypotheses.value_type])
+    lists = pa.ListArray.from_arrays(_offsets(counts), structs, type=hypotheses)
+    others = pa.schema([field for field in schema if field.name != "hypotheses"])
+    table = pa.Table.from_pylist([row.record for row in rows], others)
+    return table.add_column(schema.get_field_index("hypotheses"), schema.field("hypotheses"), lists)
+
+
+def _map_components(rows: Sequence[RescoredRow], counts: Sequence[int]) -> pa.MapArray:
+    """Return the components of each hypothesis, by name."""
+    import pyarrow as pa
+
+    names = [*dict.fromkeys(chain.from_iterable(row.names for row in rows))]
+    keys = {row.names: [*map(names.index, row.names)] for row in rows}
+    numbers = [np.tile(keys[row.names], count) for row, count in zip(rows, counts, strict=True)]
+    values = [row.scores[2:].T.ravel() for row in rows]
+    sizes = np.repeat([len(row.names) for row in rows], counts)
+    key_texts = pa.array(names, pa.string()).take(pa.array(np.concatenate(numbers), pa.int32()))
+    return pa.MapArray.from_arrays(_offsets(sizes), key_texts, np.concatenate(values))
+
+
+def _offsets(sizes: Sequence[int] | np.ndarray) -> pa.Array:
+    """Return where each of several arrays of these sizes begins, and where the last one ends."""
+    import pyarrow as pa
+
+    return pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
