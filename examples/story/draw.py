@@ -126,7 +126,8 @@ def draw_models(figure: Figure, *evaluations: str) -> None:
             axes.annotate(f"{label}\n{value:.1f}", (value, -0.7), ha="center", va="bottom", fontsize=9,
                           annotation_clip=False)  # fmt: skip
         axes.set_yticks(range(len(names)), [STYLES[name][0] for name in names])
-        axes.set(xlabel="word accuracy, %", ylim=(len(names) - 0.5, -0.6), xlim=(first - 2, oracle + 2))
+        lowest = min(first, *(systems[name]["word_accuracy"] for name in names))
+        axes.set(xlabel="word accuracy, %", ylim=(len(names) - 0.5, -0.6), xlim=(lowest - 2, oracle + 2))
         axes.set_title(title, pad=32)
 
 

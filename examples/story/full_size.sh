@@ -5,7 +5,7 @@
 set -eu
 text=$1
 folder=${2:-story}
-rescorer-train run story --data "$text" -o "$folder"
+[ -e "$folder/report.md" ] || rescorer-train run story --data "$text" -o "$folder"
 [ -d "$folder/lists/1" ] || rescorer-train bundle "$folder/lists/1" --validation "$text/books/valid.txt.gz" \
   --ngram kn4="$folder/ngram.arpa.gz" --ngram kn2="$folder/ngrams/bigram.ngram" --ngram kn3="$folder/ngrams/trigram.ngram" \
   --neural lbl="$folder/networks/lbl" \
