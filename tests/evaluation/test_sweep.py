@@ -96,7 +96,7 @@ def test_evaluate_prints_the_grid(run, ngram_bundle, tmp_path):
     assert rates["ngram"] == min(min(row) for row in found["wer"])
     code, _, err = run("evaluate", source, "--sweep", "1:3")
     assert (code, "give --bundle, or lists with a score stream graph or lm" in err) == (2, True)
-    for option in ("--sweep", "--signature"):  # as of a script whose variable is empty
+    for option in ("--sweep", "--signature"):  # from a script with an empty variable
         code, _, err = run("evaluate", source, option, "")
         assert (code, f"{option} '': expected" in err) == (2, True)
 

@@ -253,9 +253,9 @@ class Brought(NamedTuple):
     """Work that clients bring."""
 
     by_client: Mapping[Hashable, Work]
-    """That of the clients who bring most."""
+    """Work of each of the clients who bring most."""
     others: Work
-    """That of all others together."""
+    """Work of all others together."""
 
     def times(self, factor: float) -> Brought:
         return Brought(

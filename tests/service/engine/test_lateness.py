@@ -19,6 +19,7 @@ from typing import NamedTuple
 import pytest
 
 from rescorer.errors import Overloaded
+from rescorer.frames import WorkerScores
 from rescorer.runtime import ContextWords
 from rescorer.service.engine import engine as engine_module
 from rescorer.service.engine.admission import Inflow, Pace, Slowdown
@@ -26,7 +27,6 @@ from rescorer.service.engine.engine import ScoringEngine, WorkItem
 from rescorer.service.engine.fair_queue import Work
 from rescorer.service.metrics import Metrics
 from rescorer.service.settings import load_settings
-from rescorer.service.workers.frames import WorkerScores
 from rescorer.service.workers.pool import WorkerPool
 
 LIST_TOKENS = 1600
