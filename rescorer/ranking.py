@@ -164,21 +164,24 @@ class Ranking:
         """
         nbest = self.nbest
         totals, log_posteriors = self.totals.tolist(), self.log_posteriors.tolist()
-        components = {name: values.tolist() for name, values in self.components.items()}
+        names, columns = [*self.components], [values.tolist() for values in self.components.values()]
+        rows = [*zip(*columns, strict=True)] or [()] * len(totals)
+        components = [dict(zip(names, row, strict=True)) for row in rows]
         errors = None if self.expected_errors is None else self.expected_errors.tolist()
+        given = tuple(nbest.hypotheses)
         hypotheses = tuple(
             RescoredHypothesis(
-                text=nbest.hypotheses[i].text,
+                text=given[i].text,
                 original_rank=i,
                 total=totals[i],
                 log_posterior=log_posteriors[i],
-                components={name: values[i] for name, values in components.items()},
+                components=components[i],
                 merged_ranks=self.members[i],
-                fields=nbest.hypotheses[i].fields,
+                fields=given[i].fields,
                 expected_errors=None if errors is None else errors[i],
                 confidence=self.confidence if rank == 0 else None,
                 word_confidences=tuple(self.word_confidences) if rank == 0 else (),
-                generated=nbest.hypotheses[i].generated,
+                generated=given[i].generated,
             )
             for rank, i in enumerate(self.order)
         )
