@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from itertools import chain
+from itertools import chain, count
 from typing import TypeVar
 
 import numpy as np
@@ -235,17 +235,29 @@ class ListRanker:
         Of a text with more than ``max_words`` words, only the first ones are returned, and one more, unless
         all tokens are known.
         """
+        known, n_new = self.bundle.normaliser.known, count()
+
+        def number_of(token: str) -> int:
+            if token not in known.numbers:
+                pause()
+                if next(n_new) > max_words:  # texts that long are looked at one by one, up to their limit
+                    raise KeyError(token)
+                self.bundle.normaliser.normalise_token(token, max_words + 1)
+            return known.numbers[token]
+
         try:
-            return join_texts([*self._look_up(self.bundle.normaliser.known, texts)])
-        except KeyError:  # a token that is new, or not one word
+            return join_texts([*self._look_up(known, texts, number_of)])
+        except KeyError:  # such as that of a token that is not one word
             return self._number(self._normalise_each(texts, max_words))
 
-    def _look_up(self, known: KnownTokens, texts: Sequence[str]) -> Iterator[NumberedTexts]:
+    def _look_up(
+        self, known: KnownTokens, texts: Sequence[str], number_of: Callable[[str], int]
+    ) -> Iterator[NumberedTexts]:
         """Yield the words of many texts at once; raise KeyError as ``KnownTokens.look_up`` does."""
         for first in range(0, len(texts) or 1, TEXTS_AT_ONCE):
             pause()
             some = texts[first : first + TEXTS_AT_ONCE]
-            if found := known.table.find(some, known.numbers):
+            if found := known.table.find(some, number_of):
                 yield NumberedTexts(*found, known.words)
             else:
                 tokens = np.fromiter(known.look_up(some), dtype=np.int64)

@@ -7,7 +7,7 @@ have its number. Tokens that are found in neither slot are looked up one by one,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -44,15 +44,15 @@ class TokenTable:
         self._numbers = np.full(size, -1, dtype=np.int64)
         self._row_of: dict[str, int] = {}
 
-    def find(self, texts: Sequence[str], numbers: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray] | None:
+    def find(
+        self, texts: Sequence[str], number_of: Callable[[str], int]
+    ) -> tuple[np.ndarray, np.ndarray] | None:
         """Return the numbers of the tokens of all texts, (T,) int64, without negative ones, and how many each
         text has, (N,) int64; None if a text has other characters than those that are looked up here.
 
         Args:
-            numbers: the number of every token, which never changes.
-
-        Raises:
-            KeyError: a token has no number.
+            number_of: returns the number of a token, which never changes. An error that it raises ends the
+                search.
         """
         joined = END.join([*texts, ""])
         if not joined.isascii():
@@ -64,7 +64,7 @@ class TokenTable:
         starts = np.empty_like(ends)
         starts[:1] = 0
         starts[1:] = ends[:-1] + 1
-        found = self._find_tokens(joined, data, starts, ends - starts, numbers)
+        found = self._find_tokens(joined, data, starts, ends - starts, number_of)
         last = np.flatnonzero(data.take(ends) == 0)  # the last token of each text
         if len(found) and found.min() < 0:
             n_words = np.cumsum(found >= 0).take(last)
@@ -77,7 +77,7 @@ class TokenTable:
         data: np.ndarray,
         starts: np.ndarray,
         lengths: np.ndarray,
-        numbers: Mapping[str, int],
+        number_of: Callable[[str], int],
     ) -> np.ndarray:
         """Return the number of each token, (M,) int64; -1 for empty ones."""
         integers = np.ndarray(len(data) - WORD + 1, np.uint64, data, strides=(1,))  # from each byte on
@@ -96,7 +96,7 @@ class TokenTable:
             start, length = starts[place], int(lengths[place])
             token = joined[start : start + length]
             if token not in new:
-                new[token] = numbers[token]
+                new[token] = number_of(token)
                 if length <= MAX_BYTES and len(self._row_of) < MAX_TOKENS:
                     self._add(token, first[place], second[place], new[token])
             found[place] = new[token]

@@ -107,7 +107,9 @@ def test_numbers_of_tokens_are_those_of_their_words(texts, settings):
     found = [NumberedTexts.divide(tokens, len(texts), known.words, -1)]
     for bits in (1, 8):  # with one bit, most tokens lose their slots to others
         table = TokenTable(bits)
-        parts = [table.find(texts, known.numbers) for _ in range(2)]  # new tokens, then known ones
+        parts = [
+            table.find(texts, known.numbers.__getitem__) for _ in range(2)
+        ]  # new tokens, then known ones
         found += [NumberedTexts(*part, known.words) for part in parts if part]
     assert len(found) == 5 or not all(text.isascii() and "\t" not in text for text in texts)
     for numbered in found:
