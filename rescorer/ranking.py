@@ -228,7 +228,9 @@ def ranking(
     Raises:
         InvalidList: a total is not finite, or its absolute value is larger than ``MAX_TOTAL``.
     """
-    for i in np.flatnonzero(~(np.abs(total) <= MAX_TOTAL))[:1]:
+    sizes = np.abs(total)
+    if not sizes.max(initial=0.0) <= MAX_TOTAL:  # or NaN
+        i = np.flatnonzero(~(sizes <= MAX_TOTAL))[0]
         message = f"the total is {total[i]}; the scores or weights are too large"
         raise InvalidList(message, list_id=nbest.id, hypothesis=int(i), field="streams")
     order, total, members = select_and_order(total, merge_by, dropped, keep_order=keep_order)

@@ -10,6 +10,7 @@ the worker in a frame. Material's plugin ``offline`` does the same, but fetches 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def with_links_to_pages(markdown: str) -> str:
     for page, source in PAGES.items():
-        markdown = markdown.replace(f"]({source}", f"]({page}").replace(f"](../{source}", f"]({page}")
+        markdown = re.sub(rf"\]\((?:\.\./)?((?:\.\./)*){re.escape(source)}", rf"](\1{page}", markdown)
     return markdown
 
 

@@ -702,7 +702,7 @@ def cut_input(
     return cut_batches(time_items(lists, Phase.PARSE), rescorer.batch_words)
 
 
-EVALUATED_FORMATS = ("jsonl", "trn", "ctm")
+EVALUATED_FORMATS = ("jsonl", "parquet", "trn", "ctm")
 """Output formats that `rescorer evaluate` reads."""
 
 

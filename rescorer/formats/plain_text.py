@@ -40,7 +40,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from itertools import count, groupby
+from itertools import count, groupby, islice
 from pathlib import Path
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList, quote
@@ -248,6 +248,32 @@ def _has_a_paragraph_each(lines: Sequence[str], references: Sequence[str]) -> bo
     """Whether there are as many paragraphs as references, but not as many lines."""
     paragraphs = [is_text for is_text, _ in groupby(lines, lambda line: bool(line.strip())) if is_text]
     return len(paragraphs) == _count_lines(references) != _count_lines(lines)
+
+
+MAX_PEEKED_LINES = 200
+MAX_PEEKED_CHARS = 1 << 20
+MIN_ALIKE = 0.75
+"""Least part of the lines of n-best lists that must be like the first line of their list."""
+
+
+def looks_like_paragraphs(source: Source) -> str:
+    """Return the evidence that blank lines separate n-best lists, or an empty string.
+
+    Of the first lists, nearly all hypotheses share at least half of their words with the best one, as the
+    lines of prose and verse do not.
+    """
+    texts, n_chars = [], 0
+    for _, text in islice(read_lines(source), MAX_PEEKED_LINES):
+        if isinstance(text, FormatError) or (n_chars := n_chars + len(text)) > MAX_PEEKED_CHARS:
+            return ""
+        texts.append(text)
+    blocks = [list(block) for is_text, block in groupby(texts, lambda text: bool(text.strip())) if is_text]
+    lists = [[{*words} for words in map(split_words, block)] for block in blocks if len(block) > 1]
+    alike = [
+        2 * len(best & words) >= max(len(best), len(words)) for best, *others in lists for words in others
+    ]
+    is_certain = len(lists) > 1 and 2 * len(lists) >= len(blocks) and sum(alike) >= MIN_ALIKE * len(alike)
+    return "blank lines between groups of similar lines" if is_certain else ""
 
 
 def _count_lines(lines: Sequence[str]) -> int:

@@ -600,6 +600,8 @@ def detect(path: str | Path) -> tuple[str, str]:
     if matches:
         candidates = " or ".join(f"{name} ({evidence})" for name, evidence in matches.items())
         raise FormatError(f"ambiguous: could be {candidates}; choose one with --format", file=str(path))
+    if _may_be_plain(sample) and (evidence := plain_text.looks_like_paragraphs(path)):
+        return plain_text.PARAGRAPHS, evidence
     beginning = f"it begins with {sample.first[:60]!r}" if sample.first else "it has no UTF-8 text"
     if sample.excess:
         beginning = f"its first line {sample.excess}"

@@ -33,7 +33,7 @@ from rescorer.errors import RescorerError, ScoringError
 from rescorer.jobs.files import Batch, BatchRescorer, BatchResults, LineBlock, LocalRescorer, select_lists
 from rescorer.jobs.shared_models import SWITCH_S, ModelProcess
 from rescorer.pipeline import TrieScorer
-from rescorer.runtime import count_cpus, keep_freed_memory, use_threads
+from rescorer.runtime import collect_rarely, count_cpus, keep_freed_memory, use_threads
 from rescorer.signals import hold_stops, obey_only_sigterm, shield_children
 from rescorer.types import Hypothesis, NBestList, PlainHypotheses
 
@@ -310,6 +310,7 @@ class _BatchWorker:
 def load_in_process(load: Callable[[], LocalRescorer], threads: int) -> LocalRescorer:
     """Load the models, and prepare this process for doing nothing but rescore."""
     keep_freed_memory()
+    collect_rarely()
     use_threads(threads)
     rescorer = load()
     gc.freeze()  # see spare_existing_objects

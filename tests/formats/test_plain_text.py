@@ -122,6 +122,25 @@ def test_the_references_tell_what_plain_text_is(tmp_path, hypotheses, references
     assert "mikolov" in str(raised.value) or "--format lines" in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "is_lists"),
+    [
+        ("two be\nto be\n\nor not\nor knot\n", True),
+        ("\n\ntwo be\nto be\n \nyes\n\nor not\nor knot\n\n", True),
+        ("two be\nto be\n", False),  # a single group may be sentences
+        ("the sea was calm and\nthe wind was\n\nold men came\nfrom afar\n", False),
+        ("a b\na c\n\nd e\nd f\n\ng\n\nh\n\ni\n", False),
+    ],
+)
+def test_groups_of_similar_lines_are_lists(tmp_path, text, is_lists):
+    (tmp_path / "t").write_text(text)
+    if is_lists:
+        assert detect(tmp_path / "t") == ("paragraphs", "blank lines between groups of similar lines")
+        return
+    with pytest.raises(FormatError, match="if blank lines separate n-best lists"):
+        detect(tmp_path / "t")
+
+
 def test_ids_of_references_tell_ids_from_words(tmp_path):
     (tmp_path / "hyp").write_text("ann hi\nbob\n")
     (tmp_path / "ref.trn").write_text("hi (ann)\nyes (bob)\nno (cy)\n")

@@ -12,8 +12,10 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from decimal import Decimal
+from html import unescape
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote
 
 import pytest
 
@@ -252,6 +254,15 @@ def test_links_to_files_lead_somewhere(page):
         assert (ROOT / page).parent.joinpath(target).exists(), f"{page}: {target}"
 
 
+def test_tests_that_pages_name_exist():
+    for page in PAGES:
+        for file, name in re.findall(
+            r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / page).read_text(encoding="utf-8")
+        ):
+            code = (ROOT / file).read_text(encoding="utf-8")
+            assert f"\ndef {name}(" in code or not name, f"{page}: {file}::{name}"
+
+
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
 
@@ -313,6 +324,24 @@ def test_the_site_builds_and_fetches_nothing(site):
             r"<(?:script|link|img)[^>]+(?:src|href)=\"(https?:[^\"]+)", page.read_text("utf-8")
         )
         assert not fetched, page
+
+
+@pytest.mark.slow
+def test_links_of_the_site_lead_to_its_pages_and_their_headings(site):
+    texts = {page: page.read_text("utf-8") for page in site.rglob("*.html")}
+    ids = {
+        page: {unquote(name) for name in re.findall(r'\sid="([^"]+)"', text)} for page, text in texts.items()
+    }
+    del texts[site / "404.html"]  # its links are absolute
+    broken = []
+    for page, text in texts.items():
+        for link in map(unescape, re.findall(r'\shref="(?![a-z]+:)([^"]+)"', text)):
+            path, _, heading = link.partition("#")
+            target = (page.parent / unquote(path)).resolve() if path else page
+            target = target / "index.html" if target.is_dir() else target
+            if not target.is_file() or (heading and unquote(heading) not in ids.get(target, ())):
+                broken.append((str(page.relative_to(site)), link))
+    assert broken == []
 
 
 WIDE = """
