@@ -212,13 +212,7 @@ def check_types(nbest: NBestList) -> None:
     list_id = str(nbest.id)
     if wrong := find_wrong_type(nbest, NBestList):
         raise InvalidList(wrong[1], list_id=list_id, field=wrong[0])
-    if not all(
-        isinstance(hypothesis, Hypothesis)
-        and isinstance(hypothesis.text, str)
-        and isinstance(hypothesis.partial, int)
-        and (hypothesis.generated is None or isinstance(hypothesis.generated, Generated))
-        for hypothesis in nbest.hypotheses
-    ) and (error := find_wrong_hypothesis(nbest)):
+    if not _have_usual_types(nbest) and (error := find_wrong_hypothesis(nbest)):
         raise error
     for name, values in nbest.streams.items():
         _check_stream(name, values, list_id)
@@ -227,6 +221,20 @@ def check_types(nbest: NBestList) -> None:
             if wrong := find_wrong_type(part, kind):
                 place = f"{name}[{index}].{wrong[0]}".rstrip(".")
                 raise InvalidList(wrong[1], list_id=list_id, field=place)
+
+
+USUAL_TYPES = {(str, bool, type(None)), (str, bool, Generated)}
+"""Types of the text, ``partial`` and ``generated`` of nearly all hypotheses."""
+
+
+def _have_usual_types(nbest: NBestList) -> bool:
+    """Whether all hypotheses have the usual types, which are right. This is faster than to look at each."""
+    if nbest.is_plain:
+        return {*map(type, nbest.texts)} <= {str}
+    if not {*map(type, nbest.hypotheses)} <= {Hypothesis}:
+        return False
+    types = {(type(one.text), type(one.partial), type(one.generated)) for one in nbest.hypotheses}
+    return types <= USUAL_TYPES
 
 
 def find_wrong_types(lists: Sequence[NBestList]) -> Iterator[tuple[int, InvalidList]]:
@@ -284,7 +292,7 @@ def _check_stream(name: Any, values: Any, list_id: str) -> None:
     if not is_column:
         reason = f"expected a tuple with one number per hypothesis, got {type(values).__name__}"
         raise InvalidList(reason, list_id=list_id, field=field)
-    if not all(isinstance(value, NUMBERS) for value in values):
+    if not {*map(type, values)} <= {float} and not all(isinstance(value, NUMBERS) for value in values):
         index, wrong = next((i, v) for i, v in enumerate(values) if not isinstance(v, NUMBERS))
         reason = f"expected a number, got {type(wrong).__name__}"
         raise InvalidList(reason, list_id=list_id, hypothesis=index, field=field)

@@ -164,21 +164,24 @@ class Ranking:
         """
         nbest = self.nbest
         totals, log_posteriors = self.totals.tolist(), self.log_posteriors.tolist()
-        components = {name: values.tolist() for name, values in self.components.items()}
+        names, columns = [*self.components], [values.tolist() for values in self.components.values()]
+        rows = [*zip(*columns, strict=True)] or [()] * len(totals)
+        components = [dict(zip(names, row, strict=True)) for row in rows]
         errors = None if self.expected_errors is None else self.expected_errors.tolist()
+        given = tuple(nbest.hypotheses)
         hypotheses = tuple(
             RescoredHypothesis(
-                text=nbest.hypotheses[i].text,
+                text=given[i].text,
                 original_rank=i,
                 total=totals[i],
                 log_posterior=log_posteriors[i],
-                components={name: values[i] for name, values in components.items()},
+                components=components[i],
                 merged_ranks=self.members[i],
-                fields=nbest.hypotheses[i].fields,
+                fields=given[i].fields,
                 expected_errors=None if errors is None else errors[i],
                 confidence=self.confidence if rank == 0 else None,
                 word_confidences=tuple(self.word_confidences) if rank == 0 else (),
-                generated=nbest.hypotheses[i].generated,
+                generated=given[i].generated,
             )
             for rank, i in enumerate(self.order)
         )
@@ -225,7 +228,9 @@ def ranking(
     Raises:
         InvalidList: a total is not finite, or its absolute value is larger than ``MAX_TOTAL``.
     """
-    for i in np.flatnonzero(~(np.abs(total) <= MAX_TOTAL))[:1]:
+    sizes = np.abs(total)
+    if not sizes.max(initial=0.0) <= MAX_TOTAL:  # or NaN
+        i = np.flatnonzero(~(sizes <= MAX_TOTAL))[0]
         message = f"the total is {total[i]}; the scores or weights are too large"
         raise InvalidList(message, list_id=nbest.id, hypothesis=int(i), field="streams")
     order, total, members = select_and_order(total, merge_by, dropped, keep_order=keep_order)

@@ -77,18 +77,43 @@ def from_transformers(
     if not hasattr(decoder, "batch_decode"):
         _refuse("decoder", decoder, "a processor or tokenizer with batch_decode")
     texts = decoder.batch_decode(parts[0], skip_special_tokens=True)
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+        _refuse("the result of decoder.batch_decode", texts, "a list of texts")
+    if type(num_return_sequences) is not int:
+        _refuse("num_return_sequences", num_return_sequences, "an integer")
     if num_return_sequences < 1 or len(texts) % num_return_sequences:
         raise TypeError(
             f"output has {len(texts):,} sequences, and num_return_sequences is {num_return_sequences}; "
             "expected the number that generate() was given"
         )
-    lengths = (sum(index >= 0 for index in indices) for indices in parts[2].tolist())
-    rows = [
-        Row(text.strip(), {STREAM: score * length**length_penalty})
-        for text, score, length in zip(texts, parts[1].tolist(), lengths, strict=True)
-    ]
+    scores = _column(parts[1], len(texts), "output.sequences_scores")
+    indices = _column(parts[2], len(texts), "output.beam_indices")
+    power = _number(length_penalty, "length_penalty")
+    rows = []
+    for text, score, places in zip(texts, scores, indices, strict=True):
+        n_tokens = sum(_number(place, "a beam index") >= 0 for place in _column(places, None, "beam indices"))
+        rows.append(
+            Row(text.strip(), {STREAM: _undo_penalty(_number(score, "a sequence score"), n_tokens, power)})
+        )
     starts = range(0, len(rows), num_return_sequences)
     return _make_lists([rows[start : start + num_return_sequences] for start in starts], ids)
+
+
+def _column(values: Any, length: int | None, name: str) -> list[Any]:
+    """Return the values of a list, an array or a tensor, of a length if it is known."""
+    column = values.tolist() if hasattr(values, "tolist") else values
+    if not isinstance(column, (list, tuple)) or (length is not None and len(column) != length):
+        count = "" if length is None else f", one for each of {length:,} sequences"
+        _refuse(name, values, f"numbers in a list or tensor{count}")
+    return list(column)
+
+
+def _undo_penalty(score: float, n_tokens: int, power: float) -> float:
+    """Return the log-probability of all tokens; infinite, and so refused, if it is no finite number."""
+    try:
+        return score * float(n_tokens) ** power
+    except (OverflowError, ZeroDivisionError):
+        return math.inf
 
 
 def _from_ctc_processor(output: Any, ids: Ids) -> list[NBestList]:
@@ -97,7 +122,14 @@ def _from_ctc_processor(output: Any, ids: Ids) -> list[NBestList]:
         _refuse("output", output, "several hypotheses, as returned by batch_decode(logits, n_best=5)")
     if output.text and isinstance(output.text[0], str):  # of decode(…, n_best=5), which is for one utterance
         columns = [[column] for column in columns]
-    beams = [[_ctc_row(*beam) for beam in zip(*parts, strict=True)] for parts in zip(*columns, strict=True)]
+    names = "output.text", "output.logit_score", "output.lm_score"
+    n_lists = len(columns[0])
+    parts = zip(*(_column(*pair) for pair in zip(columns, [n_lists] * 3, names, strict=True)), strict=True)
+    beams = []
+    for texts, *scores in parts:
+        found = _column(texts, None, names[0])
+        both = (_column(one, len(found), name) for one, name in zip(scores, names[1:], strict=True))
+        beams.append([_ctc_row(*beam) for beam in zip(found, *both, strict=True)])
     return _make_lists(_without_empty_stream(beams, LM), ids)
 
 
@@ -193,6 +225,8 @@ def from_espnet(result: Any, *, ids: Ids = "") -> list[NBestList]:
         rows = []
         for text, *_, hypothesis in _take(found, MAX_HYPOTHESES, f"result[{number}]"):
             parts = getattr(hypothesis, "scores", None) or {}
+            if not isinstance(parts, Mapping):
+                _refuse(f"result[{number}] scores", parts, "scores by the names of their scorers")
             scores = {str(name): _number(value, f"scores[{name!r}]") for name, value in parts.items()}
             rows.append(Row(text, {STREAM: _number(hypothesis.score, "score"), **scores}))
         lists.append(rows)
@@ -219,6 +253,8 @@ def from_whisper(result: Any, *, ids: str = "whisper") -> list[NBestList]:
         document: Any = dict(result)
     else:
         found = [result] if hasattr(result, "avg_logprob") else _take(result, MAX_LISTS, "result")
+        if not found:
+            return []  # nothing was said
         records = [_whisper_record(index, segment) for index, segment in enumerate(found)]
         has_times = any("start" in record for record in records)
         document = records if has_times else [{"candidates": records[:MAX_HYPOTHESES]}]
@@ -310,6 +346,8 @@ def _make_lists(lists: Sequence[Sequence[Row]], ids: Ids) -> list[NBestList]:
         names = (
             [ids] if ids and len(lists) == 1 else [f"{ids}-{n}".lstrip("-") for n in range(1, len(lists) + 1)]
         )
+    elif not hasattr(ids, "__iter__"):
+        _refuse("ids", ids, "a text, or a text for each list")
     else:
         names = list(islice(ids, len(lists) + 1))
         if len(names) != len(lists) or not all(isinstance(name, str) for name in names):

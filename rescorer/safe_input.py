@@ -21,6 +21,7 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from io import BufferedReader
 from itertools import islice
 from pathlib import Path
@@ -394,6 +395,7 @@ def check_patterns(patterns: Sequence[str]) -> None:
         check_pattern(pattern)
 
 
+@lru_cache(maxsize=256)  # a bundle and its ranker have the same patterns
 def check_pattern(pattern: str) -> None:
     """Raise ConfigError if a pattern is not a regular expression, or could take too long to match."""
     try:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import errno
 import glob
 import io
+import os
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
@@ -300,6 +302,28 @@ def _client_options(protocol: str) -> dict[str, Any]:
     return {"client_kwargs": web}
 
 
+ZONAL_VARIABLE = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
+"""Variable of gcsfs for clients that read zonal buckets, too."""
+
+
+def _find_class(protocol: str) -> Any:
+    """The class of fsspec's file systems for a protocol.
+
+    By default, gcsfs asks for the kind of a bucket over gRPC whenever it opens an object. Where only HTTP
+    gets through, as behind many proxies, each object then waits for a minute. So a class without this is
+    used, unless ``ZONAL_VARIABLE`` is set.
+
+    Raises:
+        ImportError: a package is missing.
+        ValueError: the protocol is unknown.
+    """
+    import fsspec
+
+    if protocol in GOOGLE and ZONAL_VARIABLE not in os.environ:
+        return import_module("gcsfs.core").GCSFileSystem
+    return fsspec.get_filesystem_class(protocol)
+
+
 def open_filesystem(url: str) -> Any:
     """The file system of fsspec for a URL. It caches no listings of folders, so that new objects are seen.
 
@@ -311,9 +335,7 @@ def open_filesystem(url: str) -> Any:
     if not url.partition("://")[2].strip("/"):
         raise ConfigError(f"{url}: expected the name of a bucket, such as {protocol}://BUCKET/KEY")
     try:
-        import fsspec
-
-        filesystem = fsspec.filesystem(protocol, use_listings_cache=False, **_client_options(protocol))
+        filesystem = _find_class(protocol)(use_listings_cache=False, **_client_options(protocol))
     except ImportError:
         missing = "pip install gcsfs" if protocol in GOOGLE else "pip install 'rescorer[storage]'"
         raise ConfigError(f"{url}: object storage needs another package: {missing}") from None

@@ -146,11 +146,14 @@ class HypothesisTrie:
         Args:
             partial: (H,) bool, the hypotheses whose ``</s>`` is left out; None: no hypothesis is partial.
         """
+        if not edge_values.any():  # such as those of unknown words
+            return np.zeros(len(self.hypothesis_node))
         n_inner = self.n_nodes - self.n_roots
         sums = np.zeros(self.n_nodes)
+        sums[self.n_roots :] = edge_values[:n_inner]
         for level in self.levels():
-            edges = slice(level.start - self.n_roots, level.stop - self.n_roots)
-            sums[level] = sums[self.parent[level]] + edge_values[edges]
+            of_level = sums[level]  # a view
+            of_level += sums.take(self.parent[level])
         end_values = edge_values[n_inner:][self._end_index]
         if partial is not None:
             end_values = np.where(partial, 0.0, end_values)
@@ -363,6 +366,8 @@ def _grow_trie(
         node_words.append(word[is_new])
         node = np.cumsum(is_new) + (bounds[-1] - 1)
         bounds.append(bounds[-1] + len(parents[-1]))
+    is_end = np.zeros(bounds[-1], dtype=bool)
+    is_end[hypothesis_node] = True
     return HypothesisTrie(
         words=words,
         contexts=contexts,
@@ -370,7 +375,7 @@ def _grow_trie(
         node_word=np.concatenate(node_words),
         level_bounds=tuple(bounds),
         hypothesis_node=hypothesis_node,
-        end_nodes=np.unique(hypothesis_node),
+        end_nodes=np.flatnonzero(is_end),
         confidences=((),) * len(contexts),
         flatness=(0.0,) * len(contexts),
     )

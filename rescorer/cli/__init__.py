@@ -21,6 +21,9 @@ __all__ = ["BROKEN_PIPE", "EXIT_CODES", "app", "exit_code", "main", "run"]
 def main() -> None:
     """Run the command line."""
     with handle_signals():
+        from rescorer.runtime import collect_rarely
+
+        collect_rarely()
         from rescorer.cli.program import app
         from rescorer.terminal.program import run
 

@@ -404,7 +404,7 @@ def check_system(
     if rescorer:
         weights = complete_weights(rescorer.bundle, options.weights.resolve(rescorer.bundle.weights), [])
     systems = weights_by_system(rescorer, weights, options.tune) if rescorer and weights else {}
-    rows = [*name_possible_rows(systems, options.tune, options.candidates.generate), *files]
+    rows = dict.fromkeys([*name_possible_rows(systems, options.tune, options.candidates.generate), *files])
     names = [system.removeprefix(f"{file}: ").removesuffix(OWN_LISTS) for file in files]
     if not any(name in rows for name in names):
         raise ConfigError(
@@ -565,8 +565,8 @@ def evaluate(
     check_bundle_options(options, models.imports)
     export.check()
     columns = parse_columns(analysis.columns)
-    expected = Signature.parse(analysis.signature) if analysis.signature else None
-    grid = Grid.parse(analysis.sweep) if analysis.sweep else None
+    expected = None if analysis.signature is None else Signature.parse(analysis.signature)
+    grid = None if analysis.sweep is None else Grid.parse(analysis.sweep)
     inputs = name_systems(files)
     has_models = options.bundle or models.imports.lm
     rescorer = models.load(options.bundle, list(inputs), options) if has_models else None

@@ -93,13 +93,16 @@ def help_command(
         typer.echo(list_topics(topics))
         return
     name = topic.removeprefix("docs/").removesuffix(".md")
-    path = topics.get(name) or topics.get(name.rpartition("/")[2])
+    by_file = {f"{path.parent.name}/{path.stem}": path for path in topics.values()}
+    path = topics.get(name) or by_file.get(name)
     if path is not None:
         print_page(read_page(path, topics))
     elif (command := _find_command(ctx, topic)) is not None:
         typer.echo(command)
     else:
-        advice = did_you_mean(topic, topics) or "; `rescorer help` lists all pages"
+        stem = name.rpartition("/")[2]
+        advice = f"; did you mean {stem!r}?" if stem in topics else did_you_mean(topic, topics)
+        advice = advice or "; `rescorer help` lists all pages"
         raise ConfigError(f"no page or command {topic!r}{advice}")
 
 

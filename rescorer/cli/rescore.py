@@ -8,7 +8,7 @@ import math
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,8 +24,10 @@ from rescorer.formats.pieces import sample_markup
 from rescorer.formats.rescored import get_renderer, rescored_writer
 from rescorer.jobs.cluster import Cluster, check_address, check_reachable, run_on_cluster
 from rescorer.jobs.files import (
+    Batch,
     BatchRescorer,
     FileSummary,
+    LineBlock,
     LocalRescorer,
     RejectsFile,
     RescorerLoader,
@@ -299,6 +301,22 @@ class MachineOptions:
     processes: Annotated[int | None, typer.Option(min=0, hidden=True)] = None
     """The former name of ``workers``, which is accepted until 0.2."""
     threads: int = option(0, "CPU threads of each process; 0: divide the cores among them.", min=0)
+
+    def limit_batches(self, workers: int, *, is_sharded: bool) -> int:
+        """Return the number of words per batch: fewer if several processes with models share a file.
+
+        Raises:
+            ConfigError: shards are to share models.
+        """
+        if self.share_models and is_sharded:
+            raise ConfigError("--share-models is for one file, not for shards")
+        is_divided = workers != 1 and not is_sharded and not self.share_models
+        return min(self.batch_words, MAX_PROCESS_BATCH_WORDS) if is_divided else self.batch_words
+
+    def open_rescorer(self, load: RescorerLoader, workers: int) -> AbstractContextManager[BatchRescorer]:
+        """Open a rescorer in as many processes as wanted; ``load`` has its number of words per batch."""
+        open_processes = open_shared_rescorer if self.share_models else open_rescorer
+        return open_processes(load, workers or count_cpus(), self.threads, load.batch_words)
 
     def count_workers(self) -> int:
         """Return the number of processes. Warn if the option is given under its former name.
@@ -633,11 +651,8 @@ def rescore(
     session.warn_if_unread(ranker, weights)
     answers.apply(ranker)  # reject invalid phrases and dictionaries, too
     get_renderer(to)
-    workers, batch_words = machine.count_workers(), machine.batch_words
-    if machine.share_models and shards.is_set:
-        raise ConfigError("--share-models is for one file, not for shards")
-    if workers != 1 and not shards.is_set and not machine.share_models:
-        batch_words = min(batch_words, MAX_PROCESS_BATCH_WORDS)
+    workers = machine.count_workers()
+    batch_words = machine.limit_batches(workers, is_sharded=shards.is_set)
     generate = answers.candidates.generate
     options = RescoreOptions(weights, decision, selection.merge, selection.drop_empty, generate)
     cache = CONTEXT_CACHE_BYTES if session.session else 0  # only conversations grow in the same process
@@ -661,18 +676,8 @@ def rescore(
     warnings: list[str] = []
     lists = check_first_lists(answers.lists.read(sources), weights, answers.lists, sources[0], to, warnings)
     with ExitStack() as stack:
-        open_processes = open_shared_rescorer if machine.share_models else open_rescorer
-        rescorer = stack.enter_context(
-            open_processes(load, workers or count_cpus(), machine.threads, batch_words)
-        )
-        rescorer = session.keep_order(rescorer)
-        batches = None
-        if not isinstance(rescorer, (LocalRescorer, SessionRescorer)):
-            batches = answers.lists.divide(sources, BYTES_PER_WORD * rescorer.batch_words)
-        if batches is None:
-            batches = cut_batches(time_items(lists, Phase.PARSE), rescorer.batch_words)
-        else:
-            sample_markup(lists)  # reads until there are warnings about the lists
+        rescorer = session.keep_order(stack.enter_context(machine.open_rescorer(load, workers)))
+        batches = cut_input(rescorer, lists, sources, answers.lists)
         write = stack.enter_context(rescored_writer(to, output))
         rejects_file = stack.enter_context(RejectsFile(rejects_path))
         update_bar = stack.enter_context(show_rescoring(not display.quiet, sources))
@@ -681,7 +686,23 @@ def rescore(
     finish(summary, see, display, warnings, next_step=suggest_next(output, to))
 
 
-EVALUATED_FORMATS = ("jsonl", "trn", "ctm")
+def cut_input(
+    rescorer: BatchRescorer, lists: Lists, sources: Sequence[str], options: ListInputOptions
+) -> Iterator[Batch | LineBlock]:
+    """Divide the input into batches; into blocks of lines if other processes can read these.
+
+    Args:
+        lists: all lists of the input, of which warnings depend on the first ones.
+    """
+    if not isinstance(rescorer, (LocalRescorer, SessionRescorer)):
+        blocks = options.divide(sources, BYTES_PER_WORD * rescorer.batch_words)
+        if blocks is not None:
+            sample_markup(lists)  # reads until there are warnings
+            return blocks
+    return cut_batches(time_items(lists, Phase.PARSE), rescorer.batch_words)
+
+
+EVALUATED_FORMATS = ("jsonl", "parquet", "trn", "ctm")
 """Output formats that `rescorer evaluate` reads."""
 
 

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from rescorer.errors import ConfigError, InvalidList
-from rescorer.evaluation.list_errors import to_percent
+from rescorer.evaluation.list_errors import format_percent, to_percent
 from rescorer.evaluation.scored_lists import MeasuredList, order_by_weights
+from rescorer.formats.common import parse_finite
 from rescorer.types import Weights
 from rescorer.weights import MIXTURE, WORDS
 
@@ -29,6 +30,9 @@ PENALTIES = (0.0, 0.5, 1.0)
 """The word insertion penalties of score.sh."""
 MAX_CELLS = 2_000
 """Largest number of cells of a grid."""
+MAX_VALUE, MIN_STEP, DECIMALS = 1e9, 1e-6, 9
+"""Largest weight or penalty, smallest step, and number of decimals to which both are rounded. Totals stay
+finite."""
 LM_STREAMS = ("graph", "lm")
 """Names of score streams of a recogniser's own language model, in the order in which they are looked for."""
 
@@ -57,7 +61,7 @@ class Grid:
         except ValueError:
             raise ConfigError(
                 f"--sweep {text!r}: expected FROM:TO or FROM:TO:STEP, such as 7:17, and penalties as "
-                "7:17x0:1:0.5"
+                f"7:17x0:1:0.5; numbers up to {MAX_VALUE:g}, in steps of at least {MIN_STEP:g}"
             ) from None
         if len(grid.scales) * len(grid.penalties) > MAX_CELLS:
             raise ConfigError(f"--sweep {text!r}: expected at most {MAX_CELLS:,} cells")
@@ -66,13 +70,13 @@ class Grid:
 
 def _parse_range(text: str) -> tuple[float, ...]:
     """Parse ``FROM:TO:STEP``; raise ValueError if it is malformed. Ranges are cut above ``MAX_CELLS``."""
-    first, *others = map(float, text.split(":"))
+    first, *others = map(parse_finite, text.split(":"))
     last, step = (*others, 1.0)[:2] if others else (first, 1.0)
-    is_known = all(map(math.isfinite, (first, last, step))) and len(others) < 3
-    if not is_known or step <= 0 or last < first:
+    is_known = len(others) < 3 and max(abs(first), abs(last)) <= MAX_VALUE
+    if not is_known or step < MIN_STEP or last < first:
         raise ValueError(text)
     count = min((last - first) / step + 1e-9, MAX_CELLS)
-    return tuple(round(first + step * number, 9) for number in range(math.floor(count) + 1))
+    return tuple(round(first + step * number, DECIMALS) for number in range(math.floor(count) + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +175,11 @@ class Sweep:
         scale, penalty = self.best
         point = self.grid.scales[scale], self.grid.penalties[penalty]
         on_edge = scale in (0, len(self.grid.scales) - 1) and len(self.grid.scales) > 1
+        best = format_percent(self.rates[scale, penalty])
         return (
-            f"best: {rate} {100 * self.rates[scale, penalty]:.2f} % at LMWT {point[0]:g}, penalty "
-            + f"{point[1]:g}"
-            + (", on the edge of the grid" if on_edge else "")
-            + f" ({self.varied.options(*point)}); optimistic, since these lists chose it"
+            f"best: {rate} {best} % at LMWT {point[0]:g}, penalty {point[1]:g}"
+            f"{', on the edge of the grid' if on_edge else ''} ({self.varied.options(*point)}); optimistic, "
+            "since these lists chose it"
         )
 
     def to_dict(self) -> dict[str, Any]:

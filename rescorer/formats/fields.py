@@ -21,7 +21,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 from rescorer.errors import ConfigError, InvalidList, did_you_mean, pluralise
 from rescorer.formats.common import LINE_BREAK, NATURAL, STREAM, Units, check_type, split_words
@@ -329,6 +329,14 @@ PART_NAME = re.compile(
 """Matches names of arrays that hold the parts of one text, so that messages do not suggest them as lists."""
 MAX_NAMED = 8
 """Maximum number of field names that an error mentions."""
+
+
+class PlainColumns(NamedTuple):
+    """The hypotheses of a record as columns, in place of an array of objects that have nothing else."""
+
+    texts: Sequence[str]
+    streams: Mapping[str, Sequence[Any]]
+    """Scores by the name of the stream, as read: one per hypothesis."""
 
 
 def find_names(record: Mapping[str, Any], names: FieldMap) -> FieldMap:

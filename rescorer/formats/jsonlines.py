@@ -42,6 +42,7 @@ from rescorer.formats.common import (
 )
 from rescorer.formats.fields import (
     FieldMap,
+    PlainColumns,
     explain_missing_hypotheses,
     explain_missing_id,
     explain_missing_text,
@@ -98,12 +99,16 @@ def _parse_list(record: dict[str, Any], names: FieldMap, parser: RecordParser, n
         list_id = str(given) if isinstance(given, (str, int)) else number
         raise InvalidList(explain_missing_hypotheses(record, names), list_id=list_id, field=names.hypotheses)
     list_id = _parse_id(record, names.id) if names.id else number
+    hypotheses: Sequence[Hypothesis]
     items = record.pop(names.hypotheses)
-    if not isinstance(items, list) or not items:
+    if isinstance(items, PlainColumns):
+        hypotheses, columns = PlainHypotheses(items.texts), items.streams
+    elif isinstance(items, list) and items:
+        hypotheses, columns = _parse_columns(items, names) or _parse_rows(items, names, list_id)
+    else:
         message = f"expected a non-empty array, got {describe_type(items)}"
         raise InvalidList(message, list_id=list_id, field=names.hypotheses)
-    hypotheses, columns = _parse_columns(items, names) or _parse_rows(items, names, list_id)
-    columns = columns or take_scores(record, names, len(items), list_id)
+    columns = columns or take_scores(record, names, len(hypotheses), list_id)
     group = check_text(record.pop(names.group, None), list_id, names.group)
     if not group and parser.group_of is not None:
         group = parser.group_of(list_id)
@@ -460,8 +465,11 @@ def hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
 
 def scores_in_order(ranking: Ranking) -> np.ndarray:
     """Return rounded totals, log-posteriors and components, (2 + K, H), best hypothesis first."""
-    scores = np.array([ranking.totals, ranking.log_posteriors, *ranking.components.values()])
-    return round_scores(scores.take(ranking.order, axis=1))
+    columns = ranking.totals, ranking.log_posteriors, *ranking.components.values()
+    if len(ranking.order) == 1:  # a single hypothesis, which takes less time without arrays
+        numbers = [float(column[ranking.order[0]]) for column in columns]
+        return np.array([[round(number, SCORE_DECIMALS) + 0.0] for number in numbers])
+    return round_scores(np.array(columns).take(ranking.order, axis=1))
 
 
 def round_scores(values: np.ndarray) -> np.ndarray:

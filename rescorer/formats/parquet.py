@@ -24,7 +24,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.common import Write, add_location
-from rescorer.formats.fields import LIST_FIELDS, FieldMap, as_objects, phrase_records, utterance_records
+from rescorer.formats.fields import (
+    LIST_FIELDS,
+    FieldMap,
+    PlainColumns,
+    as_objects,
+    phrase_records,
+    utterance_records,
+)
 from rescorer.formats.io.folders import Lists, Sample, list_objects
 from rescorer.formats.io.text_io import (
     MAX_LINE_VARIABLE,
@@ -38,6 +45,7 @@ from rescorer.formats.io.text_io import (
 )
 from rescorer.formats.jsonlines import RecordParser
 from rescorer.formats.parquet_sizes import Chunk, ColumnSize, DamagedData, measure_columns, read_row_groups
+from rescorer.formats.table_columns import NotPlain, read_structs, read_texts
 from rescorer.storage import is_object, is_url
 from rescorer.types import NBestList
 
@@ -264,9 +272,25 @@ class Columns:
 
     def read_rows(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         """Yield the rows of a batch as records; fields without a value are left out."""
-        columns = {name: self._read_column(batch, name) for name in self.converters}
+        hypotheses = self._read_plain(batch)
+        done = {self.texts or self.names.hypotheses, *self.streams} if hypotheses else set()
+        columns = {name: self._read_column(batch, name) for name in self.converters if name not in done}
         for index in range(batch.num_rows):
-            yield {name: values[index] for name, values in columns.items() if values[index] is not None}
+            record = {name: values[index] for name, values in columns.items() if values[index] is not None}
+            if hypotheses:
+                record[self.names.hypotheses] = hypotheses[index] if hypotheses[index].texts else []
+            yield record
+
+    def _read_plain(self, batch: pa.RecordBatch) -> list[PlainColumns]:
+        """Return the hypotheses of each row, if they can be read as columns; otherwise an empty list."""
+        try:
+            if not self.texts:
+                return read_structs(batch, self.names.hypotheses, self.names)
+            if self.names.scores in self.converters:
+                return []
+            return read_texts(batch, self.texts, self.streams, self.names)
+        except NotPlain:
+            return []
 
     def _read_column(self, batch: pa.RecordBatch, name: str) -> list[Any]:
         values = _without_times(batch.column(name)).to_pylist()
@@ -280,9 +304,9 @@ class Columns:
         Raises:
             InvalidList: there are more or fewer scores in an array than texts.
         """
-        texts = record.pop(self.texts, None) if self.texts else None
-        if texts is None:
+        if not self.texts or not isinstance(record.get(self.texts), list):
             return record
+        texts = record.pop(self.texts)
         hypotheses: list[dict[str, Any]] = [{} if text is None else {self.names.text: text} for text in texts]
         list_id = "" if record.get(self.names.id) is None else str(record[self.names.id])
         for name in self.streams:

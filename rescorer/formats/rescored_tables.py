@@ -6,7 +6,6 @@ The hypotheses of many lists are written from arrays. The client's fields are le
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, repeat
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import orjson
 
 from rescorer.formats.fields import as_objects
 from rescorer.formats.io.text_io import open_binary_output
@@ -54,7 +54,7 @@ class RescoredRow(NamedTuple):
 def render(ranking: Ranking, weights: Weights, model: str) -> RescoredRow:
     """Convert a ranked list to a row. Arguments are those of ``jsonlines.encode_ranking``."""
     record = describe_ranking(ranking, weights, model)
-    record["weights"] = json.dumps(record["weights"], ensure_ascii=False)
+    record["weights"] = orjson.dumps(record["weights"]).decode()
     for name in ("previous", "phrases"):
         if name in record:
             record[name] = as_objects(record[name])
@@ -63,7 +63,7 @@ def render(ranking: Ranking, weights: Weights, model: str) -> RescoredRow:
         records = hypothesis_records(ranking)
         for one in records:
             if "generated" in one:
-                one["generated"] = json.dumps(one["generated"], ensure_ascii=False)
+                one["generated"] = orjson.dumps(one["generated"]).decode()
         names = set().union(*records) & _other_types().keys()
         others = {name: [one.get(name) for one in records] for name in names}
     order, texts = np.array(ranking.order), ranking.nbest.texts

@@ -253,11 +253,13 @@ class LocalRescorer:
     def _render(self, ranking: Ranking, weights: Weights) -> RenderedList:
         order = list(ranking.order)
         best = ranking.members[order[0]] or (order[0],)
-        last = max(chain(order, *ranking.members))
+        is_whole = len(order) == len(ranking.members)  # none was dropped or merged into another
+        last = len(order) - 1 if is_whole else max(chain(order, *ranking.members))
+        words = ranking.components[WORDS]
         counts = FileSummary(
             lists=1,
             hypotheses=len(order),
-            words=int(ranking.components[WORDS][order].sum()),
+            words=int((words if is_whole else words[order]).sum()),
             changed=int(0 not in best),
             from_lower_half=int(2 * min(best) > last),
             too_long=int(ranking.degradation == LENGTH),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import time
 import traceback
 from collections import Counter, deque
@@ -30,9 +31,9 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from rescorer.errors import RescorerError, ScoringError
 from rescorer.jobs.files import Batch, BatchRescorer, BatchResults, LineBlock, LocalRescorer, select_lists
-from rescorer.jobs.shared_models import ModelProcess
+from rescorer.jobs.shared_models import SWITCH_S, ModelProcess
 from rescorer.pipeline import TrieScorer
-from rescorer.runtime import count_cpus, keep_freed_memory, use_threads
+from rescorer.runtime import collect_rarely, count_cpus, keep_freed_memory, use_threads
 from rescorer.signals import hold_stops, obey_only_sigterm, shield_children
 from rescorer.types import Hypothesis, NBestList, PlainHypotheses
 
@@ -175,6 +176,7 @@ class ProcessPool(Generic[Task, Answer]):
 def _run_tasks(connection: Connection, worker: Worker[Any, Any]) -> None:
     """Run the tasks that arrive in this process, until None arrives."""
     obey_only_sigterm()  # by which the parent ends its processes
+    sys.setswitchinterval(SWITCH_S)
     tasks: SimpleQueue[Any] = SimpleQueue()
     Thread(target=_receive_tasks, args=(connection, tasks), daemon=True).start()
 
@@ -308,6 +310,7 @@ class _BatchWorker:
 def load_in_process(load: Callable[[], LocalRescorer], threads: int) -> LocalRescorer:
     """Load the models, and prepare this process for doing nothing but rescore."""
     keep_freed_memory()
+    collect_rarely()
     use_threads(threads)
     rescorer = load()
     gc.freeze()  # see spare_existing_objects

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,9 @@ from rescorer.runtime import keep_freed_memory, use_threads
 from rescorer.signals import hold_stops, obey_only_sigterm, shield_children
 from rescorer.trie import EdgeScores, HypothesisTrie, WordEncoder
 
+SWITCH_S = 0.0005
+"""Seconds after which a thread that computes lets one run that receives a message. Each read of a message
+waits so long; with Python's default of 5 ms, a message of a few reads takes as long as a small batch."""
 MAX_DEATHS = 3
 """Number of times that the process may end unexpectedly while no worker finishes a batch."""
 
@@ -136,6 +140,7 @@ class ModelProcess:
 def _hold_models(news: Connection, listening: socket.socket, load: LoadScorer, threads: int) -> None:
     """Load the models, and answer all who connect, until the parent closes ``news`` or is gone."""
     obey_only_sigterm()
+    sys.setswitchinterval(SWITCH_S)
     Thread(target=_end_with_parent, args=(news,), daemon=True).start()
     keep_freed_memory()
     use_threads(threads)

@@ -439,10 +439,10 @@ def read_recurrently(
     rows_above = to_device(trie.parent_in_level, device).split(sizes)
     words = to_device(place[trie.node_word], device).split(sizes)
     for rows, word, level in zip(rows_above[1:], words[1:], trie.levels(), strict=True):
-        blocks = []
-        for begin in range(0, len(rows), STEP_ROWS[device.type]):
+        blocks, n = [], level.stop - level.start
+        for begin in range(0, n, STEP_ROWS[device.type]):
             pause()
-            block = slice(begin, min(begin + STEP_ROWS[device.type], len(rows)))
+            block = slice(begin, min(begin + STEP_ROWS[device.type], n))
             nodes = slice(level.start + block.start, level.start + block.stop)
             gates = inputs.index_select(0, word[block])  # many times as fast as inputs[...]
             if added is not None:

@@ -246,9 +246,12 @@ def name_systems(inputs: Sequence[str]) -> dict[str, str]:
     """Return the name of each system by its file: the one that the user gave, or the short name of the file.
 
     Raises:
-        ConfigError: two systems have the same name.
+        ConfigError: two systems have the same name, or a system has two.
     """
-    named = {file: name for name, file in map(split_name, inputs)}
+    named: dict[str, str] = {}
+    for name, file in map(split_name, inputs):
+        if named.setdefault(file, name) != name:
+            raise ConfigError(f"{file}: one file with two names, {named[file]!r} and {name!r}; expected one")
     short = dict(zip(named, shorten_names(list(named)), strict=True))
     names = {file: name or short[file] for file, name in named.items()}
     if len(set(names.values())) < len(names):

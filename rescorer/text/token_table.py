@@ -65,13 +65,11 @@ class TokenTable:
         starts[:1] = 0
         starts[1:] = ends[:-1] + 1
         found = self._find_tokens(joined, data, starts, ends - starts, numbers)
-        n_before = np.flatnonzero(data.take(ends) == 0) + 1  # tokens up to the end of each text
+        last = np.flatnonzero(data.take(ends) == 0)  # the last token of each text
         if len(found) and found.min() < 0:
-            is_word = found >= 0
-            n_before = np.cumsum(is_word).take(n_before - 1)
-            found = found[is_word]
-        n_before[1:] -= n_before[:-1].copy()
-        return found, n_before
+            n_words = np.cumsum(found >= 0).take(last)
+            return found[found >= 0], np.diff(n_words, prepend=0)
+        return found, np.diff(last, prepend=-1)
 
     def _find_tokens(
         self,

@@ -68,6 +68,9 @@ def test_writes_only_the_best_hypotheses(run, ngram_bundle, tmp_path, to):
     whole, best = (read(output)["hypotheses"].to_pylist() for output in outputs)
     assert [len(hypotheses) for hypotheses in whole] == [2, 2]
     assert best == [hypotheses[:1] for hypotheses in whole]
+    for output in outputs:
+        code, out, _ = run("evaluate", output)
+        assert (code, "2 lists" in out) == (0, True)
 
 
 def test_writes_invalid_lists_to_the_rejects_and_continues(run, bundle, tmp_path):

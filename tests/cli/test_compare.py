@@ -136,6 +136,8 @@ def test_names_of_systems(run, systems, tmp_path):
     assert [system["name"] for system in json.loads(out)["systems"]] == ["lr=0.1.jsonl", "ours"]
     code, _, err = run("compare", f"a={odd}", f"a={second}")
     assert (code, "two systems are named 'a'" in err) == (2, True)
+    code, _, err = run("evaluate", f"a={odd}", f"b={odd}")
+    assert (code, "one file with two names, 'a' and 'b'; expected one" in err) == (2, True)
     code, _, err = run("evaluate", f"a={odd}", "--export", odd)
     assert (code, "expected a name that ends in" in err) == (2, True)
     table = (tmp_path / "in.csv").write_bytes(second.read_bytes())

@@ -86,6 +86,8 @@ def test_help_prints_pages_and_commands(run):
         code, out, _ = run("help", topic)
         assert (code, out.splitlines()[0]) == (0, "# Bring lists from other toolkits")
         assert "`rescorer help formats`" in out
+    code, _, err = run("help", "results/lists")  # a page of another folder
+    assert (code, err) == (2, "rescorer: no page or command 'results/lists'; did you mean 'lists'?\n")
     code, out, _ = run("help", "seal")
     assert (code, "Usage: " in out) == (0, True)
     code, _, err = run("help", "lsts")

@@ -193,6 +193,15 @@ def test_says_what_is_wrong_with_a_web_server(rescore, status, reason):
     assert (code, f"in.jsonl: cannot be read: {reason}" in err, err.count("\n")) == (3, True, 1), err
 
 
+def test_google_storage_is_read_over_http_unless_zonal_buckets_are_asked_for(monkeypatch):
+    """Before each object, gcsfs asked over gRPC for the kind of its bucket, for up to a minute."""
+    gcsfs = pytest.importorskip("gcsfs")
+    monkeypatch.setitem(fsspec.config.conf, "gs", {"token": "anon"})
+    assert type(open_filesystem("gs://bucket/in.jsonl")) is gcsfs.core.GCSFileSystem
+    monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "true")
+    assert type(open_filesystem("gs://bucket/in.jsonl")) is gcsfs.GCSFileSystem
+
+
 TOO_LARGE = "the storage fails: it sends more than 100,000 bytes where a part was asked for"
 TOO_SLOW = "the storage fails: it took more than 0.5 s for one answer"
 

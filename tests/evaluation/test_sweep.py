@@ -65,11 +65,13 @@ def test_grids():
     assert Grid.parse("7:17").scales == tuple(map(float, range(7, 18)))
     assert Grid.parse("9x0.5") == Grid((9.0,), (0.5,))
     assert Grid.parse("0:0.3:0.1").scales == (0.0, 0.1, 0.2, 0.3)
-    for text in ("", "7-17", "9:7", "1:2:0", "1:2:3:4", "1:inf", "nan", "7:9x", "x1"):
+    malformed = ("", "7-17", "9:7", "1:2:0", "1:2:3:4", "1:inf", "nan", "7:9x", "x1", "1_0:1_2")
+    too_large = ("1e308:1.7e308:1e307", "-1e10", "0:1:1e-7", "1:2x1e10")  # totals would not be finite
+    for text in malformed + too_large:
         with pytest.raises(ConfigError, match="expected FROM:TO or FROM:TO:STEP"):
             Grid.parse(text)
     with pytest.raises(ConfigError, match="at most 2,000 cells"):
-        Grid.parse("0:1e300:1e-300")
+        Grid.parse("0:1e9:1e-6")
 
 
 def test_a_list_without_the_stream_is_named():
@@ -94,3 +96,12 @@ def test_evaluate_prints_the_grid(run, ngram_bundle, tmp_path):
     assert rates["ngram"] == min(min(row) for row in found["wer"])
     code, _, err = run("evaluate", source, "--sweep", "1:3")
     assert (code, "give --bundle, or lists with a score stream graph or lm" in err) == (2, True)
+    for option in ("--sweep", "--signature"):  # as of a script whose variable is empty
+        code, _, err = run("evaluate", source, option, "")
+        assert (code, f"{option} '': expected" in err) == (2, True)
+
+
+def test_a_sweep_without_reference_words_has_no_rate(run, ngram_bundle, tmp_path):
+    source = write(tmp_path / "in.jsonl", record("u1", "", "the cat", reference=""))
+    code, out, _ = run("evaluate", source, "--bundle", ngram_bundle, "--sweep", "1")
+    assert (code, "best: WER - % at LMWT 1" in out) == (0, True)

@@ -222,6 +222,74 @@ def test_other_objects_are_type_errors(convert, value):
         convert(value)
 
 
+class Numbers(list):
+    """Stands for a tensor."""
+
+    tolist = list.copy
+
+
+def generated(scores=(-1.0, -2.0), indices=((0, 1), (0, -1))) -> SimpleNamespace:
+    """What ``generate`` of transformers returns for two sequences."""
+    return SimpleNamespace(sequences=[], sequences_scores=Numbers(scores), beam_indices=Numbers(indices))
+
+
+def decoder(texts) -> SimpleNamespace:
+    return SimpleNamespace(batch_decode=lambda *_, **__: texts)
+
+
+def test_sequences_of_transformers_by_their_shape():
+    (nbest,) = from_transformers(generated(), decoder(["a ", "b"]), num_return_sequences=2)
+    assert (nbest.texts, nbest.streams) == (["a", "b"], {"first_pass": (-2.0, -2.0)})
+
+
+@pytest.mark.parametrize(
+    ("output", "texts", "options", "message"),
+    [
+        (generated(scores=(-1.0,)), ["a", "b"], {}, "sequences_scores is of type Numbers; expected .* 2 seq"),
+        (generated(indices=(3, 4)), ["a", "b"], {}, "beam indices is of type int"),
+        (generated(scores=(-1.0, None)), ["a", "b"], {}, "a sequence score is of type NoneType"),
+        (generated(), ["a", None], {}, "decoder.batch_decode is of type list; expected a list of texts"),
+        (generated(), "ab", {}, "decoder.batch_decode is of type str"),
+        (generated(), ["a", "b"], {"num_return_sequences": "2"}, "num_return_sequences is of type str"),
+        (generated(), ["a", "b"], {"length_penalty": "1"}, "length_penalty is of type str"),
+        (generated(), ["a", "b"], {"ids": 3}, "ids is of type int; expected a text, or a text for each list"),
+    ],
+)
+def test_parts_of_transformers_that_do_not_fit_are_type_errors(output, texts, options, message):
+    with pytest.raises(TypeError, match=message):
+        from_transformers(output, decoder(texts), **options)
+
+
+@pytest.mark.parametrize(("penalty", "indices"), [(1e6, ((0, 1), (0, 1))), (-1.0, ((-1,), (-1,)))])
+def test_a_penalty_that_cannot_be_undone_names_the_list(penalty, indices):
+    with pytest.raises(InvalidList, match="list '1', hypothesis 0, first_pass: the score is inf"):
+        from_transformers(generated(indices=indices), decoder(["a", "b"]), length_penalty=penalty)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (([["a", "b"]], [[-1.0]], [[-1.0, -2.0]]), "output.logit_score is of type list; expected .* 2 seq"),
+        (([["a"], None], [[-1.0]] * 2, [[-1.0]] * 2), "output.text is of type NoneType"),
+        (([["a"]] * 2, [[-1.0]], [[-1.0]] * 2), "output.logit_score is of type list"),
+    ],
+)
+def test_columns_of_a_ctc_processor_that_do_not_fit_are_type_errors(columns, message):
+    output = SimpleNamespace(**dict(zip(("text", "logit_score", "lm_score"), columns, strict=True)))
+    with pytest.raises(TypeError, match=message):
+        from_transformers(output)
+
+
+def test_scorers_of_espnet_need_names():
+    hypothesis = SimpleNamespace(score=-1.0, scores=[-1.0])
+    with pytest.raises(TypeError, match=r"result\[0\] scores is of type list"):
+        from_espnet([("a", [], [], hypothesis)])
+
+
+def test_whisper_may_have_heard_nothing():
+    assert from_whisper(iter([])) == from_whisper({"text": "", "segments": []}) == []
+
+
 class Several:
     """A score with several elements, of which libraries say so by errors of their own."""
 

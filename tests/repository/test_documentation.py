@@ -254,6 +254,15 @@ def test_links_to_files_lead_somewhere(page):
         assert (ROOT / page).parent.joinpath(target).exists(), f"{page}: {target}"
 
 
+def test_tests_that_pages_name_exist():
+    for page in PAGES:
+        for file, name in re.findall(
+            r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / page).read_text(encoding="utf-8")
+        ):
+            code = (ROOT / file).read_text(encoding="utf-8")
+            assert f"\ndef {name}(" in code or not name, f"{page}: {file}::{name}"
+
+
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
 

@@ -319,6 +319,11 @@ def test_a_tokenizer_is_named_for_toolkits_without_one_only(tmp_path):
     options = ("-o", tmp_path / "units", "--validation", tmp_path / "text", "--tokenizer", "bpe.model")
     with pytest.raises(ConfigError, match="--tokenizer is not for hf"):
         command(train, "import", "hf", tmp_path, *options)
+    (tmp_path / "text").write_text("\n")
+    with pytest.raises(
+        ConfigError, match=r"--validation .*text has no words; expected one sentence per line"
+    ):
+        command(train, "import", "hf", *options[:-2], MODELS / "espnet-lstm")
 
 
 def test_a_configuration_of_a_recurrent_network_survives_its_plain_form():

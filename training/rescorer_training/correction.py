@@ -377,8 +377,9 @@ class Corrector:
             BundleError: a file is missing or damaged, or the files do not fit together.
         """
         files = Folder(folder)
+        values = files.read_json(CONFIG_FILE)
         try:
-            config = CorrectorConfig.from_dict(files.read_json(CONFIG_FILE))
+            config = CorrectorConfig.from_dict(values)
         except BundleError as error:
             raise BundleError(f"{folder / CONFIG_FILE}: {error}") from None
         vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
@@ -520,19 +521,44 @@ def hold_out(
     """Annotate each list by a network that was trained on other lists, so that weights can be learnt from it.
 
     Args:
+        n_folds, share_references: see ``divide``.
+
+    Raises:
+        ConfigError, FormatError: as for ``divide`` and ``train``.
+    """
+    found: list[NBestList] = list(lists)
+    for training, held_out in divide(lists, n_folds, share_references=share_references):
+        corrector = train([lists[i] for i in training], normaliser, options)
+        for i, nbest in zip(held_out, corrector.annotate([lists[i] for i in held_out], n_new), strict=True):
+            found[i] = nbest
+    return found
+
+
+def divide(
+    lists: Sequence[NBestList], n_folds: int, *, share_references: bool = False
+) -> list[tuple[list[int], list[int]]]:
+    """Return the indices of the lists to train on, and of those to annotate, for each fold.
+
+    Args:
         share_references: train also on lists that share a reference with the annotated fold. Folds never
             divide a group.
 
     Raises:
-        ConfigError, FormatError: as for ``train``.
+        ConfigError: all lists are of one group.
+        FormatError: too few lists are left to train on.
     """
     folds = _make_folds(lists, n_folds)
-    found: list[NBestList] = list(lists)
+    parts = []
     for fold in range(folds.n_folds):
         is_held_out = folds.held_out(fold)
         is_training = ~is_held_out if share_references else folds.training(fold)
-        corrector = train([lists[i] for i in np.flatnonzero(is_training).tolist()], normaliser, options)
-        held_out = np.flatnonzero(is_held_out).tolist()
-        for i, nbest in zip(held_out, corrector.annotate([lists[i] for i in held_out], n_new), strict=True):
-            found[i] = nbest
-    return found
+        training = np.flatnonzero(is_training).tolist()
+        n_known = sum(lists[i].reference is not None for i in training)
+        if n_known < MIN_LISTS:
+            raise FormatError(
+                f"without fold {fold + 1}, and lists that share its references, {n_known} lists with "
+                f"references are left to train on; expected at least {MIN_LISTS}: give more lists, more "
+                "--folds, or --share-references"
+            )
+        parts.append((training, np.flatnonzero(is_held_out).tolist()))
+    return parts

@@ -28,6 +28,7 @@ from rescorer_training import corpus, pipes
 from rescorer_training.batches import LONGEST, TaggedSentences, cut_into_batches, tag
 from rescorer_training.classification import (
     BATCH_WORDS,
+    MAX_LABELS,
     MIN_COUNT,
     Accuracy,
     Classifier,
@@ -131,7 +132,7 @@ class Lexicon:
         for word, name in chain.from_iterable(sentences):
             counts[word][name] += 1
         single = Counter(next(iter(part)) for part in counts.values() if part.total() == 1)
-        every = sum(counts.values(), Counter[str]())
+        every = Counter(name for _, name in chain.from_iterable(sentences))
         return cls(
             {word: _most_frequent(part) for word, part in counts.items()}
             | {"": _most_frequent(single or every)}
@@ -150,9 +151,12 @@ def prepare_text(inputs: TagInputs) -> TaggedText:
     """Read and encode the texts of a run. The vocabulary has the words that occur at least twice.
 
     Raises:
-        ConfigError: the share of held-out sentences is out of range.
-        FormatError: a text is invalid, has one sentence where it would have to be divided, or one tag only.
+        ConfigError: the share of held-out sentences, or the size of the vocabulary, is out of range.
+        FormatError: a text is invalid, has one sentence where it would have to be divided, or one tag only;
+            or the texts have too many tags.
     """
+    if inputs.vocabulary_size < 1:
+        raise ConfigError(f"vocabulary size is {inputs.vocabulary_size}; expected at least 1")
     if not 0 < inputs.validation_share < 1:
         raise ConfigError(f"validation share is {inputs.validation_share}; expected a number between 0 and 1")
     train: list[TaggedSentence] = []
@@ -165,11 +169,12 @@ def prepare_text(inputs: TagInputs) -> TaggedText:
             raise FormatError(message, file=str(path))
         train += sentences[: len(sentences) - n_held_out]
         held_out += sentences[len(sentences) - n_held_out :]
-    read, read_held_out = ([_read(one, inputs.normaliser) for one in part] for part in (train, held_out))
     labels = tuple(sorted({name for sentence in (*train, *held_out) for name in sentence.tags}))
-    if len(labels) < 2:
-        message = f"the only tag is {labels[0]!r}; expected two or more"
+    if not 2 <= len(labels) <= MAX_LABELS:
+        found = f"the only tag is {labels[0]!r}" if len(labels) == 1 else f"{len(labels):,} different tags"
+        message = f"{found}; expected 2 to {MAX_LABELS:,}"
         raise FormatError(message, file=", ".join(map(str, inputs.texts)))
+    read, read_held_out = ([_read(one, inputs.normaliser) for one in part] for part in (train, held_out))
     counts = Counter(word for sentence in read for word, _ in sentence)
     known = {word: count for word, count in counts.items() if count >= MIN_COUNT}
     vocabulary = choose_vocabulary(known, None, inputs.vocabulary_size)

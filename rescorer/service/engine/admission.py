@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from heapq import nlargest
 from itertools import accumulate
 from statistics import median, median_low
 from typing import NamedTuple
@@ -196,11 +197,11 @@ class Slowdown:
 
     def __init__(self, pace: Pace, least_tokens: int, n_workers: int) -> None:
         self._pace, self.least_tokens, self._n_workers = pace, least_tokens, max(1, n_workers)
-        self._running: dict[Hashable, tuple[float, float]] = {}  # by worker: since when; expected seconds
-        self._latest: dict[Hashable, tuple[float, float]] = {}  # by worker: when it ended; its slowdown
+        self._running: dict[object, tuple[float, float]] = {}  # by worker: since when; expected seconds
+        self._latest: dict[object, tuple[float, float]] = {}  # by worker: when it ended; its slowdown
 
     @contextmanager
-    def watch(self, worker: Hashable, tokens: Mapping[Hashable, int]) -> Iterator[None]:
+    def watch(self, worker: object, tokens: Mapping[Hashable, int]) -> Iterator[None]:
         """Observe a batch, with these tokens by client, while a worker scores it in the ``with`` block."""
         seconds = self._n_workers * self._pace.seconds_for(tokens)
         expected_s = seconds * max(1.0, self.least_tokens / max(1, sum(tokens.values())))
@@ -215,12 +216,12 @@ class Slowdown:
             raise
         self._end(worker, 0.0)
 
-    def _end(self, worker: Hashable, least: float) -> None:
+    def _end(self, worker: object, least: float) -> None:
         now = time.monotonic()
         began, expected_s = self._running.pop(worker)
         self._latest[worker] = now, max(least, (now - began) / expected_s)
 
-    def _of(self, worker: Hashable) -> float:
+    def _of(self, worker: object) -> float:
         """Return the slowdown of one worker, at least 1."""
         now = time.monotonic()
         began, expected_s = self._running.get(worker, (now, 1.0))
@@ -239,6 +240,27 @@ INFLOW_S = 5.0
 """Time constant, in seconds, of the average of the work that clients bring."""
 NEGLIGIBLE_TOKENS = 1.0
 """A client is forgotten once its share in the average has shrunk to fewer tokens."""
+OTHERS = ("others",)
+"""Stands for the clients who bring little in a prediction."""
+HEAVIEST = 64
+"""Number of clients whose work is predicted for each of them; that of all others is one sum."""
+AVERAGE_S = 0.05
+"""Time for which averages are used before they are computed again. With a thousand clients that takes a
+millisecond."""
+
+
+class Brought(NamedTuple):
+    """Work that clients bring."""
+
+    by_client: Mapping[Hashable, Work]
+    """That of the clients who bring most."""
+    others: Work
+    """That of all others together."""
+
+    def times(self, factor: float) -> Brought:
+        return Brought(
+            {client: work.times(factor) for client, work in self.by_client.items()}, self.others.times(factor)
+        )
 
 
 class Inflow:
@@ -251,6 +273,7 @@ class Inflow:
 
     def __init__(self) -> None:
         self._sums: dict[Hashable, tuple[float, Work]] = {}  # by client: time and sum; latest client last
+        self._average, self._averaged_at = Brought({}, NO_WORK), -math.inf
 
     def record(self, client: Hashable, work: Work) -> None:
         """Record the work of an admitted call."""
@@ -260,15 +283,29 @@ class Inflow:
         while len(self._sums) > MAX_PACES:
             del self._sums[next(iter(self._sums))]
 
-    def within(self, seconds: float) -> dict[Hashable, Work]:
-        """Predict the work that each client will bring within some seconds."""
+    def within(self, seconds: float, client: Hashable) -> Brought:
+        """Predict the work that clients other than this one will bring within some seconds."""
         now = time.monotonic()
+        if now - self._averaged_at > AVERAGE_S:
+            self._average, self._averaged_at = self._compute(now), now
+        by_client, others = self._average
+        if client in by_client:
+            by_client = {other: work for other, work in by_client.items() if other != client}
+        elif client in self._sums:
+            cost, items = self._sums[client][1]
+            others = Work(max(0.0, others.cost - cost), max(0.0, others.items - items))
+        return Brought(by_client, others).times(max(0.0, seconds) / INFLOW_S)
+
+    def _compute(self, now: float) -> Brought:
+        """Return the averages at a time, and forget clients with almost none."""
         sums = {
             client: total.times(math.exp((at - now) / INFLOW_S)) for client, (at, total) in self._sums.items()
         }
         for client in [client for client, total in sums.items() if total.cost < NEGLIGIBLE_TOKENS]:
             del self._sums[client], sums[client]
-        return {client: total.times(seconds / INFLOW_S) for client, total in sums.items()}
+        heaviest = nlargest(HEAVIEST, sums, key=lambda client: sums[client].cost)
+        by_client = {client: sums.pop(client) for client in heaviest}
+        return Brought(by_client, Work(*map(sum, zip(*sums.values(), strict=True))) if sums else NO_WORK)
 
 
 CostsBefore = Callable[[Hashable, Work, Mapping[Hashable, Work]], Mapping[Hashable, float]]
@@ -455,8 +492,7 @@ class Admission:
             seconds: time for which others bring more work. If the prediction exceeds it, so does the actual
                 time, which is then at least as long as predicted.
         """
-        brought = self._inflow.within(max(0.0, seconds))
-        brought.pop(client, None)
+        brought, others = self._inflow.within(seconds, client)
         expected = {
             other: self._expected.get(other, NO_WORK).plus(*brought.get(other, NO_WORK))
             for other in self._expected.keys() | brought.keys()
@@ -464,7 +500,9 @@ class Admission:
         costs = dict(self._costs_before(client, work, expected))
         last = work.cost / work.items if work.items else work.cost
         first = min(costs.get(client, 0.0), work.cost - last)  # the new items before it
-        held = self.tokens.held + first + sum(more.cost for more in brought.values())
+        if others.cost:
+            costs[OTHERS] = others.cost
+        held = self.tokens.held + first + others.cost + sum(more.cost for more in brought.values())
         before = sum(costs.values())
         if before > held:
             costs = {other: cost * held / before for other, cost in costs.items()}

@@ -235,15 +235,22 @@ def test_inflow_is_the_recent_work_per_second_by_client(monkeypatch):
         now[0] += 0.1
         inflow.record("busy", Work(20, 2))
     inflow.record("new", Work(50, 1))
-    brought = inflow.within(3.0)
+    brought, others = inflow.within(3.0, "third")
     assert brought["busy"] == pytest.approx(Work(600, 60), rel=0.02)
     assert brought["new"] == pytest.approx(Work(30, 0.6))
+    assert others == (0, 0)
+    assert inflow.within(3.0, "busy").by_client.keys() == {"new"}
     now[0] += 60.0
-    assert inflow.within(3.0) == {}
+    assert inflow.within(3.0, "third") == ({}, (0, 0))
 
 
-def test_inflow_remembers_a_bounded_number_of_clients():
+def test_inflow_of_many_clients_is_that_of_the_heaviest_and_the_sum_of_all_others(monkeypatch):
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
     inflow = Inflow()
     for number in range(3000):
-        inflow.record(number, Work(10_000, 1))
-    assert sorted(inflow.within(1.0)) == list(range(1976, 3000))
+        inflow.record(number, Work(10 + number, 1))
+    brought, others = inflow.within(5.0, "another")
+    assert sorted(brought) == list(range(2936, 3000))
+    assert others == pytest.approx(Work(sum(10 + number for number in range(1976, 2936)), 960))
+    assert inflow.within(5.0, 1976).others == pytest.approx(others.plus(-1986, -1))
+    assert inflow.within(5.0, 5).others == others  # forgotten, as 1,024 came later

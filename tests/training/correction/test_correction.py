@@ -1,5 +1,4 @@
-"""Networks that rewrite the first hypothesis: probabilities, search, texts, learning, held-out scores, "
-"commands."""
+"""Networks that rewrite the first hypothesis: probabilities, search, learning, held-out scores, commands."""
 
 from __future__ import annotations
 
@@ -328,3 +327,13 @@ def test_commands_train_score_and_add(tmp_path, monkeypatch, capsys):
     assert all(len(nbest.hypotheses) == 2 for nbest in read_lists(tmp_path / "out.jsonl"))
     assert call(*arguments) == 2
     assert "already has a network" in capsys.readouterr().err
+    with writer(tmp_path / "few.jsonl") as write:  # with two references, so that a fold leaves half of them
+        for number, nbest in enumerate(make_lists(30)):
+            write(replace(nbest, reference=f"the sea {number % 2}"))
+    arguments = ["train", tmp_path / "few.jsonl", "-o", tmp_path / "other", *options]
+    assert call(*arguments, "--held-out", tmp_path / "other.jsonl") == 2
+    assert "15 lists with references are left to train on; expected at least 20" in capsys.readouterr().err
+    assert not (tmp_path / "other" / "config.json").exists()
+    assert call("apply", tmp_path / "other", tmp_path / "lists.jsonl", "-o", tmp_path / "out.jsonl") == 2
+    message = f"rescorer-train: {tmp_path / 'other' / 'config.json'}: is missing"
+    assert capsys.readouterr().err.splitlines()[-1] == message

@@ -222,7 +222,7 @@ def test_taggers_and_classifiers_are_told_apart(folder, tmp_path, monkeypatch, c
 @pytest.mark.parametrize(
     ("text", "share", "error", "message"),
     [
-        ("a/N b/N\nc/N\n", 0.1, FormatError, "the only tag is 'N'; expected two or more"),
+        ("a/N b/N\nc/N\n", 0.1, FormatError, "the only tag is 'N'; expected 2 to 10,000"),
         ("a/N b/Y\n", 0.1, FormatError, "the text has a single sentence"),
         ("a/N b/Y\na/N\n", 1.0, ConfigError, "validation share is 1.0"),
     ],
@@ -232,6 +232,21 @@ def test_refuses_text_that_nothing_can_be_learnt_from(tmp_path, text, share, err
     inputs = TagInputs(tmp_path, [tmp_path / "text"], [], Normaliser(), validation_share=share)
     with pytest.raises(error, match=message):
         prepare_text(inputs)
+
+
+def test_a_text_with_words_as_tags_is_refused_at_once(tmp_path):
+    """Counting 20,000 tags took minutes before they were refused."""
+    (tmp_path / "text").write_text("".join(f"N\tword{number}\n\n" for number in range(20_000)))
+    with pytest.raises(FormatError, match="20,000 different tags; expected 2 to 10,000"):
+        prepare_text(TagInputs(tmp_path, [tmp_path / "text"], [], Normaliser()))
+    with pytest.raises(ConfigError, match="vocabulary size is 0; expected at least 1"):
+        prepare_text(TagInputs(tmp_path, [tmp_path / "text"], [], Normaliser(), vocabulary_size=0))
+
+
+def test_a_run_is_not_compared_with_itself(folder, monkeypatch, capsys):
+    run = folder / "run"
+    assert call(monkeypatch, "evaluate", run, folder / "test.txt", "--against", f"{run}/.") == 2
+    assert "expected other runs" in capsys.readouterr().err
 
 
 def test_known_tags_are_counted():

@@ -85,6 +85,8 @@ def train_command(
     read = read_files(files, reference, lists, rejected)
     rejected.report()
     chosen, began = choose_normaliser(normaliser), time.monotonic()
+    if held_out.held_out is not None:  # so that nothing is trained in vain
+        correction.divide(read, held_out.folds, share_references=held_out.share_references)
     corrector = correction.train(read, chosen, options)
     facts = {"lists": len(read), "options": asdict(options), "seconds": round(time.monotonic() - began, 1)}
     corrector.save(output_folder, facts)

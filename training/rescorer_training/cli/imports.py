@@ -57,7 +57,7 @@ class ChoosingText:
         """Read the words of the first sentences: canonical ones, or without a normaliser as they are written.
 
         Raises:
-            ConfigError: there is no text, or there are two.
+            ConfigError: there is no text, there are two, or it has no words.
         """
         from rescorer.units.importing import CHOSEN_BY, first_best_sentences, split_words  # imports torch
 
@@ -65,7 +65,12 @@ class ChoosingText:
             lists = ListInputOptions(**asdict(self.list_format)).read(self.lists)
             return first_best_sentences(lists, normaliser.normalise if normaliser else split_words)
         if self.validation is not None and self.lists is None:
-            return list(islice(read_texts(self.validation, normaliser), CHOSEN_BY))
+            sentences = list(islice(read_texts(self.validation, normaliser), CHOSEN_BY))
+            if not sentences:
+                raise ConfigError(
+                    f"--validation {self.validation} has no words; expected one sentence per line"
+                )
+            return sentences
         raise ConfigError(
             "start and end are chosen by a text: give either --validation TEXT or --lists LISTS"
         )

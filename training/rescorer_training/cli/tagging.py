@@ -123,6 +123,8 @@ def evaluate_command(
     """
     sentences = [sentence for path in texts for sentence in read_tagged(path, layout)]
     runs = [run, *(against or [])]
+    if len({folder.resolve() for folder in runs}) < len(runs):
+        raise ConfigError("--against names a run twice, or the run that is measured; expected other runs")
     common = choose_normaliser(normaliser, map(resolve_model_folder, runs))  # for the same words
     systems: dict[str, TagAccuracy] = {}
     for folder in runs:
