@@ -31,8 +31,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Rewrite links to these files as links to their pages."""
-    return with_links_to_pages(markdown)
+    """Rewrite links to these files as links to their pages, and escapes in tables."""
+    lines = markdown.split("\n")
+    rows = (CODE_OR_ESCAPE.sub(_unescape, line) if line.startswith("|") else line for line in lines)
+    return with_links_to_pages("\n".join(rows))
+
+
+CODE_OR_ESCAPE = re.compile(r"`[^`]*`|\\<")
+
+
+def _unescape(found: re.Match[str]) -> str:
+    r"""Undo what GitHub needs in a table, and Python-Markdown would show: ``\|`` in code, and ``\<``."""
+    return "&lt;" if found[0] == "\\<" else found[0].replace("\\|", "|")
 
 
 def with_links_to_pages(markdown: str) -> str:
