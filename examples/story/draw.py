@@ -1,9 +1,9 @@
 """Draw the pictures of docs/story.md from the files that its commands write; needs matplotlib.
 
-python examples/story/draw.py list rescored.jsonl u004 -o list.svg
+python examples/story/draw.py list rescored.jsonl u117 -o list.svg
 python examples/story/draw.py vectors lbl-vectors.txt -o vectors.svg
 python examples/story/draw.py agreements agreements.json -o agreements.svg
-python examples/story/draw.py models "The made-up world=evaluation.json" -o models.svg
+python examples/story/draw.py models "A made-up world=evaluation.json" -o models.svg
 python examples/story/draw.py scale docs/results/networks.md -o scale.svg
 """
 
