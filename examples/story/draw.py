@@ -42,8 +42,8 @@ def draw_list(figure: Figure, rescored: str, name: str) -> None:
     shown = [one for one in hypotheses if one["original_rank"] <= 6 or one["rank"] == 1]
     axes, left = figure.subplots(), np.zeros(len(shown))
     for part, label in (("acoustic", "in sound"), ("mixture", "in language")):
-        values = np.array([one["components"][part] for one in shown])
-        behind = values.max() - values
+        best = max(one["components"][part] for one in hypotheses)
+        behind = best - np.array([one["components"][part] for one in shown])
         axes.barh(range(len(shown)), behind, left=left, label=label, height=0.42)
         left = left + behind
     for place, one in enumerate(shown):
