@@ -138,7 +138,7 @@ def main(
     workers: Annotated[str, typer.Option(help="Numbers of processes that feed the models.")] = "1,2",
     batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = 65_536,
     repetitions: Annotated[
-        int, typer.Option(help="Number of passes; the first one more is not counted.")
+        int, typer.Option(help="Number of measured passes, after one that is not counted.")
     ] = 3,
     map_: Annotated[list[str] | None, typer.Option("--map")] = None,
     stream: Annotated[list[str] | None, typer.Option("--stream")] = None,

@@ -1,9 +1,9 @@
 """Draw the pictures of docs/story.md from the files that its commands write; needs matplotlib.
 
-python examples/story/draw.py list rescored.jsonl u004 -o list.svg
+python examples/story/draw.py list rescored.jsonl u117 -o list.svg
 python examples/story/draw.py vectors lbl-vectors.txt -o vectors.svg
 python examples/story/draw.py agreements agreements.json -o agreements.svg
-python examples/story/draw.py models "The made-up world=evaluation.json" -o models.svg
+python examples/story/draw.py models "A made-up world=evaluation.json" -o models.svg
 python examples/story/draw.py scale docs/results/networks.md -o scale.svg
 """
 
@@ -42,8 +42,8 @@ def draw_list(figure: Figure, rescored: str, name: str) -> None:
     shown = [one for one in hypotheses if one["original_rank"] <= 6 or one["rank"] == 1]
     axes, left = figure.subplots(), np.zeros(len(shown))
     for part, label in (("acoustic", "in sound"), ("mixture", "in language")):
-        values = np.array([one["components"][part] for one in shown])
-        behind = values.max() - values
+        best = max(one["components"][part] for one in hypotheses)
+        behind = best - np.array([one["components"][part] for one in shown])
         axes.barh(range(len(shown)), behind, left=left, label=label, height=0.42)
         left = left + behind
     for place, one in enumerate(shown):

@@ -3,7 +3,7 @@
 # Run it in a checkout: examples/story/full_size.sh TEXT [FOLDER], TEXT being the folder that has books/; a quarter
 # of an hour of one core. It continues where it was interrupted.
 set -eu
-text=$1
+text=${1:?expected TEXT, the folder that has books/}
 folder=${2:-story}
 [ -e "$folder/report.md" ] || rescorer-train run story --data "$text" -o "$folder"
 [ -d "$folder/lists/1" ] || rescorer-train bundle "$folder/lists/1" --validation "$text/books/valid.txt.gz" \

@@ -120,10 +120,10 @@ class ErrorStats:
 
     @property
     def worse_than_random_t(self) -> float:
-        """How many more errors first hypotheses have than those drawn at random, in standard deviations.
+        """Errors that first hypotheses have beyond the expected number at random, in standard deviations.
 
-        If lists had no order at all, this would be about normally distributed; it is 0 if all hypotheses of
-        each list have as many errors.
+        If lists had no order at all, this would be about normally distributed; it is 0 if the hypotheses of
+        each list all have the same number of errors.
         """
         more = self.totals.system.errors - self.random_errors
         return more / self.random_deviation if self.random_deviation else 0.0

@@ -246,11 +246,13 @@ def name_systems(inputs: Sequence[str]) -> dict[str, str]:
     """Return the name of each system by its file: the one that the user gave, or the short name of the file.
 
     Raises:
-        ConfigError: two systems have the same name, or a system has two.
+        ConfigError: two systems have the same name, or a file has two.
     """
     named: dict[str, str] = {}
     for name, file in map(split_name, inputs):
         if named.setdefault(file, name) != name:
+            if not (name and named[file]):
+                raise ConfigError(f"{file}: given twice, once as {name or named[file]!r}; expected it once")
             raise ConfigError(f"{file}: one file with two names, {named[file]!r} and {name!r}; expected one")
     short = dict(zip(named, shorten_names(list(named)), strict=True))
     names = {file: name or short[file] for file, name in named.items()}

@@ -138,6 +138,8 @@ def test_names_of_systems(run, systems, tmp_path):
     assert (code, "two systems are named 'a'" in err) == (2, True)
     code, _, err = run("evaluate", f"a={odd}", f"b={odd}")
     assert (code, "one file with two names, 'a' and 'b'; expected one" in err) == (2, True)
+    code, _, err = run("evaluate", odd, f"b={odd}")
+    assert (code, "given twice, once as 'b'; expected it once" in err) == (2, True)
     code, _, err = run("evaluate", f"a={odd}", "--export", odd)
     assert (code, "expected a name that ends in" in err) == (2, True)
     table = (tmp_path / "in.csv").write_bytes(second.read_bytes())

@@ -555,10 +555,12 @@ def divide(
         training = np.flatnonzero(is_training).tolist()
         n_known = sum(lists[i].reference is not None for i in training)
         if n_known < MIN_LISTS:
+            others, cure = "", "more --folds"
+            if not share_references:
+                others, cure = " and lists that share its references", "more --folds, or --share-references"
             raise FormatError(
-                f"without fold {fold + 1}, and lists that share its references, {n_known} lists with "
-                f"references are left to train on; expected at least {MIN_LISTS}: give more lists, more "
-                "--folds, or --share-references"
+                f"without fold {fold + 1}{others}, {n_known} lists with references are left to train on; "
+                f"expected at least {MIN_LISTS}: give more lists, {cure}"
             )
         parts.append((training, np.flatnonzero(is_held_out).tolist()))
     return parts

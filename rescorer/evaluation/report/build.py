@@ -70,9 +70,9 @@ def describe_confidence(
         return ()
     claims = []
     for item in advance_over(scored, "judging confidences", "lists"):
-        ranks, best = totals(item.components, weights), order_by_weights(item, weights)[0]
+        sums, best = totals(item.components, weights), order_by_weights(item, weights)[0]
         readings = [normalise(" ".join(words)) for words in item.readings]
-        claims.append(judge_utterance(item.words, ranks, best, readings))
+        claims.append(judge_utterance(item.words, sums, best, readings))
     folds = make_folds(ids, groups, [item.reference for item in scored], N_FOLDS)
     judgement = judge_calibration(collect_outcomes(claims), folds, groups)
     if judgement is None:

@@ -332,7 +332,13 @@ def test_commands_train_score_and_add(tmp_path, monkeypatch, capsys):
             write(replace(nbest, reference=f"the sea {number % 2}"))
     arguments = ["train", tmp_path / "few.jsonl", "-o", tmp_path / "other", *options]
     assert call(*arguments, "--held-out", tmp_path / "other.jsonl") == 2
-    assert "15 lists with references are left to train on; expected at least 20" in capsys.readouterr().err
+    left = (
+        "15 lists with references are left to train on; expected at least 20: give more lists, more --folds"
+    )
+    err = capsys.readouterr().err
+    assert f"without fold 1 and lists that share its references, {left}, or --share-references" in err
+    assert call(*arguments, "--share-references", "--held-out", tmp_path / "other.jsonl") == 2
+    assert f"without fold 1, {left}\n" in capsys.readouterr().err
     assert not (tmp_path / "other" / "config.json").exists()
     assert call("apply", tmp_path / "other", tmp_path / "lists.jsonl", "-o", tmp_path / "out.jsonl") == 2
     message = f"rescorer-train: {tmp_path / 'other' / 'config.json'}: is missing"
