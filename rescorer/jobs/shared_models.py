@@ -23,9 +23,6 @@ from multiprocessing.resource_tracker import ensure_running
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import Any
-
-import numpy as np
 
 from rescorer.errors import RescorerError, ScoringError
 from rescorer.frames import (
@@ -57,7 +54,7 @@ LoadScorer = Callable[[], TrieScorer]
 
 
 class ModelProcess:
-    """The process that holds the models, as its parent sees it; a context manager that ends it.
+    """The process that holds the models, as its parent sees it. It runs until ``close`` is called.
 
     Args:
         load: loads the models.
@@ -147,6 +144,8 @@ def _hold_models(news: Connection, listening: socket.socket, load: LoadScorer, t
     try:
         scorer = load()
     except Exception as error:
+        if not isinstance(error, RescorerError):
+            error.add_note(traceback.format_exc())
         news.send(error)
         return
     scoring = ThreadPoolExecutor(1, "scoring")
@@ -166,15 +165,14 @@ def _answer(connection: socket.socket, scorer: TrieScorer, scoring: ThreadPoolEx
     with connection, suppress(ConnectionError):
         while True:
             frame = receive(connection)
-            header, arrays = dict[str, Any](), dict[str, np.ndarray]()
             try:
                 job = ScoreJob.unpack(frame)
-                arrays = dict(pack_scores(scoring.submit(_score, scorer, job).result()))
+                reply = pack({}, pack_scores(scoring.submit(_score, scorer, job).result()))
             except Exception as error:
-                header = error_header(error)
+                reply = pack(error_header(error))
                 if not isinstance(error, RescorerError):
                     traceback.print_exc()
-            connection.sendall(pack(header, arrays))
+            connection.sendall(reply)
 
 
 def _score(scorer: TrieScorer, job: ScoreJob) -> Mapping[str, EdgeScores]:
