@@ -74,12 +74,18 @@ class ModelProcess:
         try:
             self._listening.bind(self.address)
             self._listening.listen(socket.SOMAXCONN)
-            self.news = self._start()
-            """Can be read when the process has failed or ended; then call ``heed``."""
         except OSError as error:
             self._remove_socket()
             reason = f"{error.strerror or error}; check TMPDIR"
-            raise ScoringError(f"cannot start the process that holds the models: {reason}") from None
+            raise ScoringError(
+                f"cannot make the socket of the process that holds the models: {reason}"
+            ) from None
+        try:
+            self.news = self._start()
+            """Can be read when the process has failed or ended; then call ``heed``."""
+        except ScoringError:
+            self._remove_socket()
+            raise
 
     @property
     def pid(self) -> int | None:
@@ -91,7 +97,7 @@ class ModelProcess:
 
         Raises:
             RescorerError: the models could not be loaded, for this reason.
-            ScoringError: the process has ended too often.
+            ScoringError: the process has ended too often, or cannot be replaced.
         """
         try:
             error = self.news.recv()
@@ -116,12 +122,17 @@ class ModelProcess:
         self._remove_socket()
 
     def _start(self) -> Connection:
-        ours, theirs = self._context.Pipe()
-        arguments = theirs, self._listening, self._load, self._threads
-        self._process = self._context.Process(target=_hold_models, args=arguments, daemon=True)
-        ensure_running()  # as in ``ProcessPool``
-        with hold_stops(), shield_children(), theirs:
-            self._process.start()
+        try:
+            ours, theirs = self._context.Pipe()
+            arguments = theirs, self._listening, self._load, self._threads
+            process = self._context.Process(target=_hold_models, args=arguments, daemon=True)
+            ensure_running()  # as in ``ProcessPool``
+            with hold_stops(), shield_children(), theirs:
+                process.start()
+        except OSError as error:
+            reason = error.strerror or error
+            raise ScoringError(f"cannot start the process that holds the models: {reason}") from None
+        self._process = process
         return ours
 
     def _end(self) -> None:
