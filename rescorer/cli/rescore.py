@@ -486,10 +486,10 @@ def describe_options(run: Run) -> dict[str, Any]:
         "generate": answers.candidates.generate,
         "dictionary": _hash_if_file(answers.candidates.dictionary),
     }
+    if load.best_only:  # otherwise left out, as in plans of versions without this option
+        data["best_only"] = True
     # The normaliser by which answers compare texts, if they do; left out if it is that of the models, as it
     # always was in plans of versions before 0.2.
-    if load.best_only:  # as in the plans of versions without this option
-        data["best_only"] = True
     settings = answers.text.make_normaliser(bundle).settings
     is_default = answers.selection == SelectionOptions() and decision.kind == "maximum"
     if (not is_default or weights.calibration is not None) and settings != bundle.normaliser.settings:

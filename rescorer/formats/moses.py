@@ -207,7 +207,7 @@ def moses_writer(target: str | Path, *, missing: float | None = None) -> ListWri
     return line_writer(target, format_lines, once=False)
 
 
-def is_next(feature: str, parts: Sequence[str], name: str) -> bool:
+def _is_next(feature: str, parts: Sequence[str], name: str) -> bool:
     """Whether a stream is the next value of a feature, whose first is ``FEATURE.0``."""
     return parts[0] == f"{feature}.0" and name == f"{feature}.{len(parts)}"
 
@@ -225,7 +225,7 @@ def _format_features(nbest: NBestList) -> list[str]:
         feature, _, index = name.rpartition(".")
         if index == "0" and feature not in alone:
             groups.append((feature, [name]))
-        elif groups and is_next(*groups[-1], name):
+        elif groups and _is_next(*groups[-1], name):
             groups[-1][1].append(name)
         else:
             groups.append((name, [name]))

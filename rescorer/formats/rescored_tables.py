@@ -98,6 +98,7 @@ def writer(target: str | Path) -> Iterator[Callable[[RescoredRow], None]]:
             nonlocal n_bytes
             rows.append(row)
             n_bytes += sum(map(len, row.texts)) + VALUE_BYTES * row.scores.size
+            n_bytes += len(orjson.dumps((row.record, row.others)))  # previous utterances may be most of it
             if len(rows) == GROUP_ROWS or n_bytes >= GROUP_BYTES:
                 flush()
 

@@ -362,7 +362,8 @@ def rescore_batches(
                 continue
             counts.append(FileSummary(rejected=1))
             if items is None:  # read again, because few lists are rejected
-                items = batch.read() if isinstance(batch, LineBlock) else batch
+                assert isinstance(batch, LineBlock)
+                items = batch.read()
             reject(format_reject(result, items[index]) + "\n")
         summary = FileSummary.total(counts)
         on_batch(len(results), summary)

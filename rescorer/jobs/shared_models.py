@@ -23,9 +23,6 @@ from multiprocessing.resource_tracker import ensure_running
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import Any
-
-import numpy as np
 
 from rescorer.errors import RescorerError, ScoringError
 from rescorer.frames import (
@@ -57,7 +54,7 @@ LoadScorer = Callable[[], TrieScorer]
 
 
 class ModelProcess:
-    """The process that holds the models, as its parent sees it; a context manager that ends it.
+    """The process that holds the models, as its parent sees it. It runs until ``close`` is called.
 
     Args:
         load: loads the models.
@@ -77,12 +74,18 @@ class ModelProcess:
         try:
             self._listening.bind(self.address)
             self._listening.listen(socket.SOMAXCONN)
-            self.news = self._start()
-            """Can be read when the process has failed or ended; then call ``heed``."""
         except OSError as error:
             self._remove_socket()
             reason = f"{error.strerror or error}; check TMPDIR"
-            raise ScoringError(f"cannot start the process that holds the models: {reason}") from None
+            raise ScoringError(
+                f"cannot make the socket of the process that holds the models: {reason}"
+            ) from None
+        try:
+            self.news = self._start()
+            """Can be read when the process has failed or ended; then call ``heed``."""
+        except ScoringError:
+            self._remove_socket()
+            raise
 
     @property
     def pid(self) -> int | None:
@@ -94,7 +97,7 @@ class ModelProcess:
 
         Raises:
             RescorerError: the models could not be loaded, for this reason.
-            ScoringError: the process has ended too often.
+            ScoringError: the process has ended too often, or cannot be replaced.
         """
         try:
             error = self.news.recv()
@@ -119,12 +122,17 @@ class ModelProcess:
         self._remove_socket()
 
     def _start(self) -> Connection:
-        ours, theirs = self._context.Pipe()
-        arguments = theirs, self._listening, self._load, self._threads
-        self._process = self._context.Process(target=_hold_models, args=arguments, daemon=True)
-        ensure_running()  # as in ``ProcessPool``
-        with hold_stops(), shield_children(), theirs:
-            self._process.start()
+        try:
+            ours, theirs = self._context.Pipe()
+            arguments = theirs, self._listening, self._load, self._threads
+            process = self._context.Process(target=_hold_models, args=arguments, daemon=True)
+            ensure_running()  # as in ``ProcessPool``
+            with hold_stops(), shield_children(), theirs:
+                process.start()
+        except OSError as error:
+            reason = error.strerror or error
+            raise ScoringError(f"cannot start the process that holds the models: {reason}") from None
+        self._process = process
         return ours
 
     def _end(self) -> None:
@@ -147,6 +155,8 @@ def _hold_models(news: Connection, listening: socket.socket, load: LoadScorer, t
     try:
         scorer = load()
     except Exception as error:
+        if not isinstance(error, RescorerError):
+            error.add_note(traceback.format_exc())
         news.send(error)
         return
     scoring = ThreadPoolExecutor(1, "scoring")
@@ -166,15 +176,14 @@ def _answer(connection: socket.socket, scorer: TrieScorer, scoring: ThreadPoolEx
     with connection, suppress(ConnectionError):
         while True:
             frame = receive(connection)
-            header, arrays = dict[str, Any](), dict[str, np.ndarray]()
             try:
                 job = ScoreJob.unpack(frame)
-                arrays = dict(pack_scores(scoring.submit(_score, scorer, job).result()))
+                reply = pack({}, pack_scores(scoring.submit(_score, scorer, job).result()))
             except Exception as error:
-                header = error_header(error)
+                reply = pack(error_header(error))
                 if not isinstance(error, RescorerError):
                     traceback.print_exc()
-            connection.sendall(pack(header, arrays))
+            connection.sendall(reply)
 
 
 def _score(scorer: TrieScorer, job: ScoreJob) -> Mapping[str, EdgeScores]:

@@ -309,8 +309,8 @@ def load_weights(model: SequenceModel, files: Folder) -> None:
 class AddedInputs:
     """Vectors of I values that topics or tags add to the inputs of a recurrent network."""
 
-    at_level: Callable[[slice], Tensor]
-    """Function that returns the vector for each node of a level of the trie, (n, I)."""
+    at_nodes: Callable[[slice], Tensor]
+    """Function that returns the vector for each of these nodes of the trie, (n, I)."""
     in_contexts: Sequence[Tensor]
     """For each root, the vector for each block of its context, (blocks, I). A block has ``block`` words."""
     block: int
@@ -446,7 +446,7 @@ def read_recurrently(
             nodes = slice(level.start + block.start, level.start + block.stop)
             gates = inputs.index_select(0, word[block])  # many times as fast as inputs[...]
             if added is not None:
-                gates += added.at_level(nodes)
+                gates += added.at_nodes(nodes)
             vectors[nodes], after_block = network.step(
                 gates, tuple(part.index_select(0, rows[block]) for part in state)
             )
@@ -618,7 +618,7 @@ class NeuralLanguageModel:
             vectors = network.context_vectors(words, windows, network.topic_inputs(features))
         else:
             added = [network.topic_inputs(part) for part in in_contexts]
-            by_tags = AddedInputs(lambda level: network.topic_inputs(features[level]), added, block=1)
+            by_tags = AddedInputs(lambda nodes: network.topic_inputs(features[nodes]), added, block=1)
             vectors = self._recurrent_vectors(trie, ids, by_tags)
         return vectors + self.model.topic_output(features)
 
@@ -666,7 +666,7 @@ class NeuralLanguageModel:
             in_contexts = [row.expand(count, -1) for row, count in zip(added, counts, strict=True)]
             at_start = added
         return AddedInputs(
-            lambda level: added.index_select(0, root[level]), in_contexts, CONTEXT_BLOCK, at_start
+            lambda nodes: added.index_select(0, root[nodes]), in_contexts, CONTEXT_BLOCK, at_start
         )
 
     def _recurrent_vectors(self, trie: HypothesisTrie, ids: np.ndarray, added: AddedInputs | None) -> Tensor:

@@ -232,8 +232,8 @@ class ListRanker:
     def normalise_texts(self, texts: Sequence[str], max_words: int = MAX_WORDS) -> Sequence[Words]:
         """Return the canonical words of each text; equal texts share their words.
 
-        Of a text with more than ``max_words`` words, only the first ones are returned, and one more, unless
-        all tokens are known.
+        Of a text with more than ``max_words`` words, only the first ones are returned, and one more. But if
+        few of the tokens are new, all words are returned.
         """
         known, n_new = self.bundle.normaliser.known, count()
 

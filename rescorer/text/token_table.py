@@ -8,6 +8,7 @@ have its number. Tokens that are found in neither slot are looked up one by one,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 
 import numpy as np
 
@@ -36,13 +37,13 @@ class TokenTable:
 
     def __init__(self, slot_bits: int = SLOT_BITS) -> None:
         self._shift = np.uint64(64 - slot_bits)
-        self._rows = np.zeros(
-            1 << slot_bits, dtype=np.int32
-        )  # the row of each slot; 0 is that of empty tokens
-        size = MAX_TOKENS + 8  # threads that add tokens at once may go past the limit
+        self._rows = np.zeros(1 << slot_bits, dtype=np.int32)
+        """The row of each slot; 0 is that of empty tokens."""
+        size = MAX_TOKENS + 1
         self._first, self._second = np.zeros(size, dtype=np.uint64), np.zeros(size, dtype=np.uint64)
         self._numbers = np.full(size, -1, dtype=np.int64)
         self._row_of: dict[str, int] = {}
+        self._next_row = count(1)  # so that threads that add different tokens at once use different rows
 
     def find(
         self, texts: Sequence[str], number_of: Callable[[str], int]
@@ -114,7 +115,9 @@ class TokenTable:
     def _add(self, token: str, first: np.uint64, second: np.uint64, number: int) -> None:
         """Give a token a row, and the first of its slots that is free, or else the second one. Slot 0 is that
         of empty tokens."""
-        row = self._row_of.setdefault(token, len(self._row_of) + 1)
+        row = self._row_of.get(token) or self._row_of.setdefault(token, next(self._next_row))
+        if row >= len(self._numbers):  # other threads have added the last ones meanwhile
+            return
         self._first[row], self._second[row], self._numbers[row] = first, second, number
         mixed = mix(np.array([first]), np.array([second]))
         slot = int(self._first_slot(mixed)[0])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rescorer.formats import rescored_tables
 from rescorer.formats.jsonlines import encode_ranking
 from rescorer.formats.rescored import get_renderer, rescored_writer
 from rescorer.types import Weights
@@ -46,6 +48,19 @@ def test_a_table_has_the_records_of_json_lines(tmp_path_factory, lists, best_onl
     for row in rows:
         row["weights"] = json.loads(row["weights"])
     assert rows == expected
+
+
+@given(ranked=rankings(with_fields=False))
+@settings(max_examples=5)
+def test_long_contexts_end_a_row_group(tmp_path_factory, ranked):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path_factory.getbasetemp() / "contexts.parquet"
+    long = replace(ranked, nbest=replace(ranked.nbest, context="a" * (1 << 18)))
+    with pytest.MonkeyPatch.context() as patch, rescored_writer("parquet", path) as write:
+        patch.setattr(rescored_tables, "GROUP_BYTES", 1 << 18)
+        for one in (long, long, ranked):
+            write(get_renderer("parquet")(one, WEIGHTS, "demo/3"))
+    assert parquet.ParquetFile(path).num_row_groups == 3
 
 
 @given(rankings())

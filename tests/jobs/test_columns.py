@@ -117,6 +117,23 @@ def test_numbers_of_tokens_are_those_of_their_words(texts, settings):
         assert text_lengths(numbered).tolist() == [*map(len, words)]
 
 
+def test_tokens_that_threads_add_at_once_keep_their_numbers():
+    table, numbers = TokenTable(), {"first": 1, "second": 2}
+
+    class Interrupted(dict):
+        """Adds another token just before the first one gets its row, as another thread may."""
+
+        def setdefault(self, token, row):
+            if token == "first" and not self:
+                table.find(["second"], numbers.__getitem__)
+            return super().setdefault(token, row)
+
+    table._row_of = Interrupted()
+    table.find(["first"], numbers.__getitem__)
+    found, _ = table.find(["second first"], {}.__getitem__)  # both are in the table
+    assert found.tolist() == [2, 1]
+
+
 @given(st.lists(st.lists(TEXTS, min_size=1, max_size=4), min_size=1, max_size=4), st.booleans())
 def test_a_trie_of_numbers_is_that_of_words(library, lists, is_mixed):
     ranker = library.ranker

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
 import signal
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,7 @@ from rescorer.errors import BundleError, FormatError, ScoringError
 from rescorer.formats.io.text_io import CHUNK_BYTES, MAX_LINE_VARIABLE
 from rescorer.jobs.files import LineBlock, LocalRescorer, RescorerLoader, cut_lines, rescore_batches
 from rescorer.jobs.processes import ProcessPoolRescorer, open_shared_rescorer
+from rescorer.jobs.shared_models import ModelProcess
 from rescorer.pipeline import TrieScorer
 from rescorer.scoring.options import RescoreOptions
 from rescorer.terminal.list_options import ListInputOptions
@@ -208,6 +212,23 @@ def test_models_that_always_end_their_process_end_the_job(ngram_bundle, lists):
         pytest.raises(ScoringError, match="process that holds the models ended unexpectedly 3 times"),
     ):
         rescore(rescorer, lists)
+
+
+def test_a_process_that_cannot_be_started_is_an_error(monkeypatch):
+    def refuse(process):
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    message = "^cannot start the process that holds the models: Resource temporarily unavailable$"
+    models = ModelProcess(partial(os._exit, 1), 1)
+    folder = Path(models.address).parent
+    wait([models.news])
+    monkeypatch.setattr(BaseProcess, "start", refuse)
+    with pytest.raises(ScoringError, match=message):
+        models.heed()
+    models.close()
+    assert not folder.exists()
+    with pytest.raises(ScoringError, match=message):
+        ModelProcess(partial(os._exit, 1), 1)
 
 
 def test_models_that_cannot_be_loaded_end_the_job(ngram_bundle, lists, tmp_path):

@@ -274,6 +274,8 @@ class Inflow:
     def __init__(self) -> None:
         self._sums: dict[Hashable, tuple[float, Work]] = {}  # by client: time and sum; latest client last
         self._average, self._averaged_at = Brought({}, NO_WORK), -math.inf
+        self._light: Mapping[Hashable, Work] = {}
+        """The parts of ``others`` in the average, by client."""
 
     def record(self, client: Hashable, work: Work) -> None:
         """Record the work of an admitted call."""
@@ -287,17 +289,17 @@ class Inflow:
         """Predict the work that clients other than this one will bring within some seconds."""
         now = time.monotonic()
         if now - self._averaged_at > AVERAGE_S:
-            self._average, self._averaged_at = self._compute(now), now
+            self._compute(now)
         by_client, others = self._average
         if client in by_client:
             by_client = {other: work for other, work in by_client.items() if other != client}
-        elif client in self._sums:
-            cost, items = self._sums[client][1]
+        elif client in self._light:
+            cost, items = self._light[client]
             others = Work(max(0.0, others.cost - cost), max(0.0, others.items - items))
         return Brought(by_client, others).times(max(0.0, seconds) / INFLOW_S)
 
-    def _compute(self, now: float) -> Brought:
-        """Return the averages at a time, and forget clients with almost none."""
+    def _compute(self, now: float) -> None:
+        """Compute the averages at a time, and forget clients with almost none."""
         sums = {
             client: total.times(math.exp((at - now) / INFLOW_S)) for client, (at, total) in self._sums.items()
         }
@@ -305,7 +307,8 @@ class Inflow:
             del self._sums[client], sums[client]
         heaviest = nlargest(HEAVIEST, sums, key=lambda client: sums[client].cost)
         by_client = {client: sums.pop(client) for client in heaviest}
-        return Brought(by_client, Work(*map(sum, zip(*sums.values(), strict=True))) if sums else NO_WORK)
+        others = Work(*map(sum, zip(*sums.values(), strict=True))) if sums else NO_WORK
+        self._average, self._averaged_at, self._light = Brought(by_client, others), now, sums
 
 
 CostsBefore = Callable[[Hashable, Work, Mapping[Hashable, Work]], Mapping[Hashable, float]]

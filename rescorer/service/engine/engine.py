@@ -309,7 +309,7 @@ class Batcher:
                 return items
 
     async def _next_overtaking(self) -> list[WorkItem]:
-        """Wait until it is the turn of short items of a light client that may overtake a batch; take them.
+        """Wait until short items of light clients may overtake a batch, and their turn is near; take them.
 
         Other lanes take them too. But when one batch of a heavy client is being scored, the other lane has
         another, which waits for its end.

@@ -26,7 +26,7 @@ ROUNDING = 1e-9
 
 
 class Work(NamedTuple):
-    """The cost of some items, and their number, which are not whole numbers if they are predicted."""
+    """The cost of some items, and their number. Predictions need not be whole numbers."""
 
     cost: float = 0
     items: float = 0
@@ -181,7 +181,8 @@ class FairQueue(Generic[Item]):
             lead: how far a client's tag may be above the smallest one.
 
         Returns:
-            One item of at most the size ``budget``, of the client with the smallest tag, or none.
+            One item of at most the size ``budget``, or none: that of the client with the smallest tag among
+            those looked at.
         """
         firsts = self._first_flows()
         limit = min((flow.tag for flow in firsts.values()), default=0) + lead
@@ -197,11 +198,6 @@ class FairQueue(Generic[Item]):
         while flow.entries[kind][0].number != number:
             self._pop(flow, kind)
         return [self._serve(flow, kind)]
-
-    def next_client(self) -> Hashable:
-        """Return the client of the next item; None if nothing is waiting."""
-        flow = self._first_flow(self.next_kind())
-        return flow.client if flow else None
 
     def next_kind(self) -> Hashable:
         """Return the kind of the next item; None if nothing is waiting."""
@@ -380,10 +376,6 @@ class TwoLevelQueue(Generic[Item]):
     def next_kind(self) -> Any:
         """Return the kind of the next item; None if nothing is waiting."""
         return self._next_level().next_kind()
-
-    def next_client(self) -> Hashable:
-        """Return the client of the next item; None if nothing is waiting."""
-        return self._next_level().next_client()
 
     def take(self, budget: int, accepts: Callable[[Hashable], bool] = anyone) -> list[Item]:
         """Remove and return the next items, all of one kind and level; see ``FairQueue.take``."""

@@ -253,4 +253,8 @@ def test_inflow_of_many_clients_is_that_of_the_heaviest_and_the_sum_of_all_other
     assert sorted(brought) == list(range(2936, 3000))
     assert others == pytest.approx(Work(sum(10 + number for number in range(1976, 2936)), 960))
     assert inflow.within(5.0, 1976).others == pytest.approx(others.plus(-1986, -1))
+    for client in (1976, "another"):  # work that is not in the average yet takes nothing from others' work
+        inflow.record(client, Work(5000, 1))
+    assert inflow.within(5.0, "another").others == others
+    assert inflow.within(5.0, 1976).others == pytest.approx(others.plus(-1986, -1))
     assert inflow.within(5.0, 5).others == others  # forgotten, as 1,024 came later
