@@ -185,10 +185,10 @@ class FairQueue(Generic[Item]):
             those looked at.
         """
         firsts = self._first_flows()
-        limit = min((flow.tag for flow in firsts.values()), default=0) + lead
+        least = min((flow.tag for flow in firsts.values()), default=0)
         found: list[tuple[int, int, Flow[Item], Hashable]] = []
         for kind in firsts:
-            for flow in itertools.islice(self._find_due(kind, limit), MAX_EARLY):
+            for flow in itertools.islice(self._find_due(kind, least + lead), MAX_EARLY):
                 entry = next((one for one in flow.entries[kind] if not self._is_finished(one.item)), None)
                 if entry and entry.size <= budget and accepts(flow.client, kind):
                     found.append((flow.tag, entry.number, flow, kind))
@@ -197,7 +197,10 @@ class FairQueue(Generic[Item]):
         _, number, flow, kind = min(found, key=lambda one: one[:2])
         while flow.entries[kind][0].number != number:
             self._pop(flow, kind)
-        return [self._serve(flow, kind)]
+        before = self._virtual_time
+        item = self._serve(flow, kind)
+        self._virtual_time = min(self._virtual_time, max(before, least))  # else newcomers would come later
+        return [item]
 
     def next_kind(self) -> Hashable:
         """Return the kind of the next item; None if nothing is waiting."""

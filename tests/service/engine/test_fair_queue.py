@@ -117,6 +117,17 @@ def test_an_early_item_is_taken_only_if_it_fits_and_is_not_finished():
     assert (queue.take(9), len(queue)) == (["other"], 0)
 
 
+def test_newcomers_do_not_come_later_because_somebody_came_early():
+    queue: FairQueue[str] = FairQueue()
+    for number in range(3):
+        queue.put(f"heavy {number}", 5, client="heavy")
+        queue.put(f"light {number}", 9, client="light")
+    for _ in range(3):
+        queue.take_early(9, lambda client, kind: client == "light", 99)
+    queue.put("new", 1, client="new")
+    assert [*queue.take(1), *queue.take(1)] == ["heavy 0", "new"]
+
+
 def test_predicts_by_turn_and_not_by_all_that_waits():
     queue: FairQueue[str] = FairQueue()
     for _ in range(200):
