@@ -144,14 +144,15 @@ def read_documents(
         prefers_lines: whether lines count as documents even if the first line is neither a document nor the
             start of one. In such files, errors are yielded instead of raised, and objects may have duplicate
             keys.
-        first_line: number of the first line; above 1 for a later part of a file with a document per line.
+        first_line: number of the first line; not 1 for a later part of a file with a document per line, and 0
+            if it is not known.
 
     Raises:
         FormatError: the file cannot be opened, its first line is not valid text, or the last document that
             can be read is broken.
     """
     lines = NumberedLines(read_lines(source, first=first_line))
-    if first_line > 1:
+    if first_line != 1:
         yield from _read_lines(lines, file, read, None if prefers_lines else build_object)
         return
     texts = (item for item in lines if isinstance(item[1], FormatError) or item[1].strip())

@@ -554,7 +554,7 @@ def read_lists(
     """
     file = source_name(source)
     reader = _Reader(file, names, group_of, is_first=first_line == 1)
-    if header and first_line > 1:
+    if header and first_line != 1:
         reader.declared = parse_header(parse_object(header, file, 1), names, file, 1)
     return read_documents(source, file, reader.read_document, prefers_lines=True, first_line=first_line)
 

@@ -24,6 +24,7 @@ LOG_INTERVAL_S = 60.0
 """Seconds between lines about a task if standard error is not a terminal. Shorter tasks print none."""
 
 SHORT_TASK_S = 0.5
+"""Time after which a task gets a bar: shorter ones would only flicker."""
 
 
 class LogLines(tqdm):

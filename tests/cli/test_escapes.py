@@ -55,7 +55,8 @@ def dumb_terminal():
 
 @pytest.fixture
 def show(monkeypatch) -> Callable[..., Shown]:
-    """Run a command in this process on a terminal, or on other streams."""
+    """Run a command in this process on a terminal, or on other streams, with bars for short tasks, too."""
+    monkeypatch.setattr("rescorer.terminal.progress.SHORT_TASK_S", 0.0)
 
     def call(*arguments, command=rescorer, stream=Terminal) -> Shown:
         out, err, code = stream(), stream(), 0

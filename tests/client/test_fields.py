@@ -196,7 +196,7 @@ def test_rejects_other_output_formats(run, source, tmp_path):
     code, err = run(source, "-o", tmp_path / "out", "--to", "srilm")
     assert (
         code,
-        "cannot write rescored lists as srilm; choose jsonl, icefall, kaldi-text, lines, trn, ctm, stm"
+        "cannot write rescored lists as srilm; choose jsonl, parquet, icefall, kaldi-text, lines, trn, ctm"
         in err,
     ) == (2, True)
     assert not (tmp_path / "out").exists()

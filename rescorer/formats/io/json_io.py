@@ -15,8 +15,6 @@ from functools import wraps
 from itertools import chain, islice
 from typing import Any, NoReturn, ParamSpec, TypeGuard
 
-import orjson
-
 from rescorer.errors import FormatError, InputError
 from rescorer.formats.io.text_io import MAX_LINE_VARIABLE, max_line_bytes, max_values
 from rescorer.types import NBestList
@@ -91,6 +89,8 @@ def parse_usual(text: str) -> Any:
     orjson rejects NaN, unpaired surrogates and numbers beyond float64, and ``json`` deep nesting. In integers
     of many digits, orjson keeps only the first ones.
     """
+    import orjson  # not with the module: clients import it, and parse nothing
+
     try:
         data = text.encode()
         value = orjson.loads(data)

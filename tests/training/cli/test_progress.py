@@ -44,6 +44,7 @@ def test_reports_go_to_the_installed_display(text, monkeypatch):
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_bars_are_drawn_on_terminals_only(terminal, monkeypatch, capsys):
+    monkeypatch.setattr("rescorer.terminal.progress.SHORT_TASK_S", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     with show_bar("clustering", "sweeps", 2) as task:
         task.set_note("0.5 nats")
