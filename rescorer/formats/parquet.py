@@ -636,27 +636,48 @@ def writer(target: str | Path) -> Iterator[Write]:
         FormatError: the file cannot be written.
         ConfigError: pyarrow is missing.
     """
-    parquet = import_parquet(str(target))
+    import_parquet(str(target))
     import pyarrow as pa
 
-    schema, rows, n_bytes = _make_schema(), list[dict[str, Any]](), 0
-    with open_binary_output(target) as stream, parquet.ParquetWriter(stream, schema) as table:
+    schema = _make_schema()
+    with write_groups(target, schema, partial(pa.Table.from_pylist, schema=schema)) as add:
+        yield lambda nbest: add(_make_row(nbest), _count_list_bytes(nbest))
+
+
+@contextmanager
+def write_groups(
+    target: str | Path, schema: pa.Schema, make_table: Callable[[list[Any]], pa.Table], **style: Any
+) -> Iterator[Callable[[Any, int], None]]:
+    """Open a table; yield the function that adds a row of a certain size in bytes.
+
+    Args:
+        make_table: makes a table of rows: those of one row group, which alone are in memory.
+        style: arguments of ``pyarrow.parquet.ParquetWriter``.
+
+    Raises:
+        FormatError: the file cannot be written.
+        ConfigError: pyarrow is missing.
+    """
+    parquet = import_parquet(str(target))
+    rows, n_bytes = list[Any](), 0
+    with open_binary_output(target) as stream, parquet.ParquetWriter(stream, schema, **style) as table:
 
         def flush() -> None:
             nonlocal n_bytes
-            table.write_table(pa.Table.from_pylist(rows, schema))
+            table.write_table(make_table(rows))
             rows.clear()
             n_bytes = 0
 
-        def write(nbest: NBestList) -> None:
+        def add(row: Any, size: int) -> None:
             nonlocal n_bytes
-            rows.append(_make_row(nbest))
-            n_bytes += _count_list_bytes(nbest)
+            rows.append(row)
+            n_bytes += size
             if len(rows) == GROUP_ROWS or n_bytes >= GROUP_BYTES:
                 flush()
 
-        yield write
-        flush()
+        yield add
+        if rows:
+            flush()
 
 
 def _count_list_bytes(nbest: NBestList) -> int:

@@ -16,9 +16,8 @@ import numpy as np
 import orjson
 
 from rescorer.formats.fields import as_objects
-from rescorer.formats.io.text_io import open_binary_output
 from rescorer.formats.jsonlines import describe_ranking, has_only_scores, hypothesis_records, scores_in_order
-from rescorer.formats.parquet import GROUP_BYTES, GROUP_ROWS, VALUE_BYTES, about_list_types, import_parquet
+from rescorer.formats.parquet import VALUE_BYTES, about_list_types, import_parquet, write_groups
 from rescorer.ranking import Ranking
 from rescorer.types import Weights
 
@@ -81,30 +80,20 @@ def writer(target: str | Path) -> Iterator[Callable[[RescoredRow], None]]:
         FormatError: the file cannot be written.
         ConfigError: pyarrow is missing.
     """
-    parquet = import_parquet(str(target))
-    rows, n_bytes, schema = list[RescoredRow](), 0, _make_schema()
-    with (
-        open_binary_output(target) as stream,
-        parquet.ParquetWriter(stream, schema, use_dictionary=[*REPEATED_COLUMNS]) as table,
-    ):
+    import_parquet(str(target))
+    schema = _make_schema()
 
-        def flush() -> None:
-            nonlocal n_bytes
-            table.write_table(_make_table(rows, schema))
-            rows.clear()
-            n_bytes = 0
+    def make_table(rows: list[RescoredRow]) -> pa.Table:
+        return _make_table(rows, schema)
+
+    with write_groups(target, schema, make_table, use_dictionary=[*REPEATED_COLUMNS]) as add:
 
         def write(row: RescoredRow) -> None:
-            nonlocal n_bytes
-            rows.append(row)
-            n_bytes += sum(map(len, row.texts)) + VALUE_BYTES * row.scores.size
-            n_bytes += len(orjson.dumps((row.record, row.others)))  # previous utterances may be most of it
-            if len(rows) == GROUP_ROWS or n_bytes >= GROUP_BYTES:
-                flush()
+            size = sum(map(len, row.texts)) + VALUE_BYTES * row.scores.size
+            size += len(orjson.dumps((row.record, row.others)))  # previous utterances may be most of it
+            add(row, size)
 
         yield write
-        if rows:
-            flush()
 
 
 def _other_types() -> dict[str, pa.DataType]:

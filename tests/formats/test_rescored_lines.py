@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer.formats import rescored_tables
 from rescorer.formats.jsonlines import encode_ranking
 from rescorer.formats.rescored import get_renderer, rescored_writer
 from rescorer.types import Weights
@@ -57,7 +56,7 @@ def test_long_contexts_end_a_row_group(tmp_path_factory, ranked):
     path = tmp_path_factory.getbasetemp() / "contexts.parquet"
     long = replace(ranked, nbest=replace(ranked.nbest, context="a" * (1 << 18)))
     with pytest.MonkeyPatch.context() as patch, rescored_writer("parquet", path) as write:
-        patch.setattr(rescored_tables, "GROUP_BYTES", 1 << 18)
+        patch.setattr("rescorer.formats.parquet.GROUP_BYTES", 1 << 18)
         for one in (long, long, ranked):
             write(get_renderer("parquet")(one, WEIGHTS, "demo/3"))
     assert parquet.ParquetFile(path).num_row_groups == 3
