@@ -297,7 +297,7 @@ def test_dockerfile_is_valid_and_copies_existing_files():
 ACCEPTED_FINDINGS = {
     "CKV_DOCKER_7": "the base image is an argument of the build",
     "CKV_K8S_11": "a limit of processor time makes calls late; requests share the cores",
-    "CKV_K8S_14": "whoever builds the image gives it a tag, as kustomization.yaml does",
+    "CKV_K8S_14": "the tag is that of kustomization.yaml, or of the image that you build",
     "CKV_K8S_21": "the namespace is that of kustomization.yaml, or of `kubectl apply -n`",
     "CKV_K8S_43": "a digest needs a registry",
     "CKV2_K8S_6": "a training has no network policy, since its data may be anywhere",
