@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,12 @@ class TrieScorer:
         return model.score(trie, projections)
 
 
+def _last_batch(scored: tuple[PreparedList, list[ScoredPart] | InvalidList]) -> Batch | None:
+    """The batch that completed the scores of a list; None if it has none."""
+    _, parts = scored
+    return None if isinstance(parts, InvalidList) or not parts else parts[-1].batch
+
+
 def find_encoders(bundle: Bundle) -> dict[str, WordEncoder]:
     """Return the encoders of words of those rerankers of a bundle that have one, by the reranker's name."""
     rerankers = bundle.rerankers.items()
@@ -332,14 +339,15 @@ class Rescorer:
                 places.append(i)
             except InvalidList as error:
                 answers[i] = error
-        for i, (prepared, parts) in zip(places, self._score_apart(valid), strict=True):
-            try:
-                if isinstance(parts, InvalidList):
-                    raise parts
-                with phase(Phase.RANK):
-                    answers[i] = self.ranker.rank(prepared, parts)
-            except InvalidList as error:
-                answers[i] = error
+        ranked = list[Ranking | InvalidList]()
+        for _, of_batch in groupby(self._score_apart(valid), key=_last_batch):
+            scored = [*of_batch]
+            complete = [(each, parts) for each, parts in scored if not isinstance(parts, InvalidList)]
+            with phase(Phase.RANK):
+                found = iter(self.ranker.rank_each(complete))
+            ranked += [parts if isinstance(parts, InvalidList) else next(found) for _, parts in scored]
+        for i, answer in zip(places, ranked, strict=True):
+            answers[i] = answer
         return answers  # type: ignore[return-value]
 
     def score_text(

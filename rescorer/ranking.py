@@ -236,3 +236,28 @@ def ranking(
     order, total, members = select_and_order(total, merge_by, dropped, keep_order=keep_order)
     rule = None if keep_order else MAXIMUM
     return Ranking(nbest, order, total, log_posteriors(total), components, members, dropped, decision=rule)
+
+
+def rank_together(
+    lists: Sequence[NBestList], components: Mapping[str, np.ndarray], totals: np.ndarray
+) -> list[Ranking]:
+    """Rank many lists as ``ranking`` does each by itself, without merging and dropping.
+
+    Args:
+        components: (N,) float64 by name, for the hypotheses of all lists one after another.
+        totals: (N,) float64, at most ``MAX_TOTAL``.
+    """
+    counts = np.array([len(nbest.hypotheses) for nbest in lists])
+    ends = np.cumsum(counts)
+    starts = ends - counts
+    by_list = np.repeat(np.arange(len(lists)), counts)
+    order = np.lexsort((-np.round(totals, TIE_DECIMALS), by_list)) - starts[by_list]
+    relative = totals - np.maximum.reduceat(totals, starts)[by_list]
+    posteriors = relative - np.logaddexp.reduceat(relative, starts)[by_list]
+    positions, rankings = order.tolist(), list[Ranking]()
+    for nbest, begin, end in zip(lists, starts.tolist(), ends.tolist(), strict=True):
+        rows = slice(begin, end)
+        columns = {name: column[rows] for name, column in components.items()}
+        members: list[tuple[int, ...]] = [()] * (end - begin)
+        rankings.append(Ranking(nbest, positions[rows], totals[rows], posteriors[rows], columns, members))
+    return rankings

@@ -195,6 +195,22 @@ The margin is many times the rounding error of the scaled value.
 """
 
 
+def round_scaled(values: np.ndarray, decimals: int) -> tuple[np.ndarray, np.ndarray]:
+    """Multiply values by a power of ten and round them to integers; tell where that may be wrong.
+
+    Returns:
+        The integers, float64, and bool for each: whether it lies so close to a half that the multiplication
+        may have changed its rounding, is too large, or is NaN.
+    """
+    import numpy as np  # only writers need it; clients do not
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = values * 10.0**decimals
+        nearest = np.rint(scaled)
+        unsure = ~((0.5 - np.abs(scaled - nearest) > MARGIN) & (np.abs(scaled) < MAX_SCALED))  # or NaN
+    return nearest, unsure
+
+
 def round_all(values: np.ndarray, decimals: int) -> np.ndarray:
     """Round each value exactly as Python's ``round(value, decimals)`` does: correctly, with halves to even.
 
@@ -206,14 +222,8 @@ def round_all(values: np.ndarray, decimals: int) -> np.ndarray:
         values: float64 of any shape; infinite values and NaN stay as they are.
         decimals: at most 22, because larger powers of ten are not exact in float64.
     """
-    import numpy as np  # only writers need it; clients do not
-
-    scale = 10.0**decimals
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled = values * scale
-        nearest = np.rint(scaled)
-        unsure = ~((0.5 - np.abs(scaled - nearest) > MARGIN) & (np.abs(scaled) < MAX_SCALED))  # or NaN
-    rounded = nearest / scale
+    nearest, unsure = round_scaled(values, decimals)
+    rounded = nearest / 10.0**decimals
     rounded[unsure] = [round(value, decimals) for value in values[unsure].tolist()]
     return rounded
 

@@ -16,8 +16,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
-from itertools import repeat
+from itertools import chain, repeat
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -61,6 +60,7 @@ from rescorer.formats.io.folders import Lists, Sample
 from rescorer.formats.io.json_io import describe_type, parse_object
 from rescorer.formats.io.text_io import Source, read_lines, source_name
 from rescorer.formats.json_documents import Document, UnusableFile, read_documents
+from rescorer.formats.score_rows import SCORE_DECIMALS, encode_rows
 from rescorer.ranking import Ranking
 from rescorer.types import MAXIMUM, Hypothesis, NBestList, PlainHypotheses, Weights
 from rescorer.weights import weights_to_dict
@@ -104,7 +104,8 @@ def _parse_list(record: dict[str, Any], names: FieldMap, parser: RecordParser, n
     if isinstance(items, PlainColumns):
         hypotheses, columns = PlainHypotheses(items.texts), items.streams
     elif isinstance(items, list) and items:
-        hypotheses, columns = _parse_columns(items, names) or _parse_rows(items, names, list_id)
+        usual = _parse_columns(items, names) or _parse_score_objects(items, names)
+        hypotheses, columns = usual or _parse_rows(items, names, list_id)
     else:
         message = f"expected a non-empty array, got {describe_type(items)}"
         raise InvalidList(message, list_id=list_id, field=names.hypotheses)
@@ -155,6 +156,23 @@ def _parse_columns(items: list[Any], names: FieldMap) -> tuple[Sequence[Hypothes
         rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
         columns = {name: columns[name] for name in stream_names(rows)}
     return tuple(map(Hypothesis, texts, items)), columns
+
+
+def _parse_score_objects(items: list[Any], names: FieldMap) -> tuple[Sequence[Hypothesis], Columns] | None:
+    """Parse hypotheses fast if each has nothing but a text and an object with the same scores; return None
+    otherwise. The result is the same as that of ``_parse_rows``."""
+    if names.streams or not names.scores or set(map(type, items)) != {dict} or set(map(len, items)) != {2}:
+        return None
+    with suppress(KeyError):
+        texts, objects = zip(*map(itemgetter(names.text, names.scores), items), strict=True)
+        if set(map(type, texts)) != {str} or set(map(type, objects)) != {dict}:
+            return None
+        streams = [*objects[0]]
+        if streams and set(map(len, objects)) == {len(streams)}:
+            columns = {name: [*map(itemgetter(name), objects)] for name in streams}
+            if not any(None in column for column in columns.values()):
+                return PlainHypotheses(texts), columns
+    return None
 
 
 def _parse_rows(items: list[Any], names: FieldMap, list_id: str) -> tuple[tuple[Hypothesis, ...], Columns]:
@@ -314,8 +332,6 @@ def parse_header(record: dict[str, Any], names: FieldMap, file: str, line: int |
     return declared
 
 
-SCORE_DECIMALS = 6
-"""Number of decimals of written scores: a hundred times finer than 1e-4, to which rankings are exact."""
 CONFIDENCE_DECIMALS = 4
 UNREPEATED_WEIGHTS = ("tuned_on", "tuned_with", "held_out", "calibration")
 """Parts of the weights that are not repeated in each rescored list, because they are as long as a list."""
@@ -335,77 +351,131 @@ def encode_list(nbest: NBestList) -> str:
 
 
 def encode_ranking(ranking: Ranking, weights: Weights, model: str) -> str:
-    """Return a re-ranked list as one line without line end.
+    """Return a re-ranked list as one line; see ``encode_rankings``."""
+    return encode_rankings([ranking], weights, model)[0]
+
+
+def encode_rankings(rankings: Sequence[Ranking], weights: Weights, model: str) -> list[str]:
+    """Return each re-ranked list as one line without line end.
 
     Ranks count from 1; scores are rounded to ``SCORE_DECIMALS`` decimals.
 
     Args:
-        weights: the weights by which the list was ranked.
-        model: label of the bundle that scored the list.
+        weights: the weights by which the lists were ranked.
+        model: label of the bundle that scored the lists.
     """
-    record = _add_client_fields(describe_ranking(ranking, weights, model), ranking.nbest.fields)
-    encoded = _encode_hypotheses(ranking)
-    line = _encode(record | {"hypotheses": orjson.Fragment(encoded)}) if encoded else b""
-    if line:
-        return line.decode()
-    fields = (ranking.nbest.hypotheses[i].fields for i in ranking.order)
-    return _dump(record | {"hypotheses": [*map(_add_client_fields, hypothesis_records(ranking), fields)]})
+    describe = describer(weights, model)
+    lines = []
+    for ranking, hypotheses in zip(rankings, _encode_hypotheses(rankings), strict=True):
+        record = _add_client_fields(describe(ranking), ranking.nbest.fields)
+        line = _encode(record | {"hypotheses": ""}) if hypotheses else b""
+        if line:
+            before, key, after = line.decode().partition(NO_HYPOTHESES)
+            lines.append(f"{before}{key[:-2]}{hypotheses}{after}")
+        else:
+            fields = (ranking.nbest.hypotheses[i].fields for i in ranking.order)
+            records = [*map(_add_client_fields, hypothesis_records(ranking), fields)]
+            lines.append(_dump(record | {"hypotheses": records}))
+    return lines
 
 
-def describe_ranking(ranking: Ranking, weights: Weights, model: str) -> dict[str, Any]:
-    """Return the record of a re-ranked list, without the client's fields, and with None for its hypotheses.
+def describer(weights: Weights, model: str) -> Callable[[Ranking], dict[str, Any]]:
+    """Return the function that makes the record of a re-ranked list, without the client's fields, and with
+    None for its hypotheses.
 
-    Arguments are those of ``encode_ranking``.
+    Arguments are those of ``encode_rankings``.
     """
-    nbest = ranking.nbest
-    weights_record = weights_to_dict(weights)
-    for key in UNREPEATED_WEIGHTS:
-        weights_record.pop(key, None)
-    record: dict[str, Any] = {"id": nbest.id, "model": model, "weights": weights_record, "hypotheses": None}
-    if ranking.decision is not None and ranking.decision != MAXIMUM:
-        record["decision"] = asdict(ranking.decision)
-        record |= _consensus_record(ranking)
-    if ranking.dropped:
-        record["dropped_ranks"] = [rank + 1 for rank in ranking.dropped]
-    if ranking.degradation:
-        record["degradation"] = ranking.degradation
-    if ranking.previous_unread_by:
-        record["previous_unread_by"] = list(ranking.previous_unread_by)
-    return record | _about_list(nbest)
+    about_all = {"model": model, "weights": repeated_weights(weights), "hypotheses": None}
+
+    def describe(ranking: Ranking) -> dict[str, Any]:
+        record: dict[str, Any] = {"id": ranking.nbest.id, **about_all}
+        if ranking.decision is not None and ranking.decision != MAXIMUM:
+            record["decision"] = asdict(ranking.decision)
+            record |= _consensus_record(ranking)
+        if ranking.dropped:
+            record["dropped_ranks"] = [rank + 1 for rank in ranking.dropped]
+        if ranking.degradation:
+            record["degradation"] = ranking.degradation
+        if ranking.previous_unread_by:
+            record["previous_unread_by"] = list(ranking.previous_unread_by)
+        return record | _about_list(ranking.nbest)
+
+    return describe
 
 
-def _encode_hypotheses(ranking: Ranking) -> bytes:
-    """Encode ``hypothesis_records`` in a third of the time; empty if hypotheses have more than texts and
-    scores, or texts have quotes.
+def repeated_weights(weights: Weights) -> dict[str, Any]:
+    """Return the parts of the weights that are repeated in each rescored list."""
+    record = weights_to_dict(weights)
+    for name in UNREPEATED_WEIGHTS:
+        record.pop(name, None)
+    return record
 
-    Columns are encoded as a whole, divided at their commas, and joined with the keys between them.
+
+NO_HYPOTHESES = '"hypotheses":""'
+FIRST_KEY = '{"text":"'
+ROW_END = "}},"
+ESCAPED = '"', "\\"
+"""Characters that JSON escapes, besides those before the blank."""
+
+
+def _encode_hypotheses(rankings: Sequence[Ranking]) -> list[str]:
+    """Encode ``hypothesis_records`` of many rankings at once; empty where hypotheses have more than texts and
+    scores, or cannot be encoded in this way."""
+    encoded, alike = [""] * len(rankings), dict[tuple[str, ...], list[int]]()
+    for i, ranking in enumerate(rankings):
+        nbest = ranking.nbest
+        has_fields = not nbest.is_plain and any(hypothesis.fields for hypothesis in nbest.hypotheses)
+        if ranking.components and not has_fields and has_only_scores(ranking):
+            alike.setdefault(tuple(ranking.components), []).append(i)
+    for names, places in alike.items():
+        found = _encode_alike([rankings[i] for i in places], names)
+        if not found:  # one of them has odd numbers or texts
+            found = [*chain.from_iterable(_encode_alike([rankings[i]], names) or [""] for i in places)]
+        for i, one in zip(places, found, strict=True):
+            encoded[i] = one
+    return encoded
+
+
+def _encode_alike(rankings: Sequence[Ranking], names: Sequence[str]) -> list[str]:
+    """Encode the hypotheses of rankings with the same components; empty if that fails for one of them."""
+    try:
+        texts = _encode_texts(
+            [*chain.from_iterable(map(one.nbest.texts.__getitem__, one.order) for one in rankings)]
+        )
+    except (TypeError, UnicodeEncodeError):  # a text is not valid Unicode
+        return []
+    counts = [len(ranking.order) for ranking in rankings]
+    ranks = np.concatenate([np.arange(1, count + 1) for count in counts])
+    original_ranks = np.concatenate([np.array(ranking.order) for ranking in rankings]) + 1
+    keys = ['","rank":', ',"original_rank":', ',"total":', ',"log_posterior":']
+    first_name, *others = (orjson.dumps(name).decode() for name in names)
+    keys += [f',"components":{{{first_name}:', *(f",{name}:" for name in others)]
+    scores = np.concatenate([*map(scores_in_order, rankings)], axis=1)
+    rows = encode_rows(keys, [ranks, original_ranks], scores, ROW_END + FIRST_KEY)
+    if rows is None:
+        return []
+    pieces = [""] * (2 * len(rows))
+    pieces[::2], pieces[1::2] = texts, rows
+    encoded, begin = list[str](), 0
+    for count in counts:
+        end = begin + 2 * count
+        pieces[end - 1] = pieces[end - 1].removesuffix("," + FIRST_KEY)
+        encoded.append(f"[{FIRST_KEY}{''.join(pieces[begin:end])}]")
+        begin = end
+    return encoded
+
+
+def _encode_texts(texts: Sequence[str]) -> Sequence[str]:
+    """Encode texts as JSON without quotes around them; those without special characters stay as they are.
+
+    Raises:
+        TypeError, UnicodeEncodeError: a text is not valid Unicode.
     """
-    order, nbest, texts = list(ranking.order), ranking.nbest, ranking.nbest.texts
-    if not has_only_scores(ranking) or not ranking.components:
-        return b""
-    if not nbest.is_plain and any(hypothesis.fields for hypothesis in nbest.hypotheses):
-        return b""
-    encoded = orjson.dumps([*map(texts.__getitem__, order)])
-    if b'\\"' in encoded:  # a text could be divided
-        return b""
-    numbers = orjson.dumps(scores_in_order(ranking).ravel(), option=orjson.OPT_SERIALIZE_NUMPY)
-    values, n = numbers[1:-1].split(b","), len(order)
-    ranks = _encode_ranks(1 << len(texts).bit_length())
-    columns: list[Sequence[bytes]] = [
-        encoded[2:-2].split(b'","'),
-        ranks[:n],
-        [*map(ranks.__getitem__, order)],
-    ]
-    columns += [values[first : first + n] for first in range(0, len(values), n)]
-    first_name, *names = map(orjson.dumps, ranking.components)
-    keys = [b'}},{"text":"', b'","rank":', b',"original_rank":', b',"total":', b',"log_posterior":']
-    keys += [b',"components":{%b:' % first_name, *(b",%b:" % name for name in names)]
-    pieces = [b""] * (2 * n * len(keys))
-    for place, (key, column) in enumerate(zip(keys, columns, strict=True)):
-        pieces[2 * place :: 2 * len(keys)] = [key] * n
-        pieces[2 * place + 1 :: 2 * len(keys)] = column
-    pieces[0] = b'[{"text":"'
-    return b"".join(pieces) + b"}}]"
+    joined = "".join(texts)
+    smallest = np.frombuffer(joined.encode(), dtype=np.uint8).min(initial=ord(" "))
+    if smallest < ord(" ") or any(character in joined for character in ESCAPED):
+        return [orjson.dumps(text)[1:-1].decode() for text in texts]
+    return texts
 
 
 def has_only_scores(ranking: Ranking) -> bool:
@@ -417,17 +487,11 @@ def has_only_scores(ranking: Ranking) -> bool:
     return is_ranked_only and (is_plain or not any(one.generated for one in ranking.nbest.hypotheses))
 
 
-@cache
-def _encode_ranks(n: int) -> tuple[bytes, ...]:
-    """Return the numbers from 1 to n, a power of two, as JSON."""
-    return tuple(b"%d" % rank for rank in range(1, n + 1))
-
-
 def hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
     """Return one JSON object per hypothesis, best first, without the client's fields."""
     order, names = list(ranking.order), list(ranking.components)
     hypotheses = [ranking.nbest.hypotheses[i] for i in order]
-    totals, log_posteriors, *components = scores_in_order(ranking).tolist()
+    totals, log_posteriors, *components = round_scores(scores_in_order(ranking)).tolist()
     components_of_each = map(dict, map(zip, repeat(names), zip(*components, strict=True)))
     columns = hypotheses, order, totals, log_posteriors, components_of_each
     records: list[dict[str, Any]] = [
@@ -464,12 +528,11 @@ def hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
 
 
 def scores_in_order(ranking: Ranking) -> np.ndarray:
-    """Return rounded totals, log-posteriors and components, (2 + K, H), best hypothesis first."""
+    """Return totals, log-posteriors and components, (2 + K, H), best hypothesis first."""
     columns = ranking.totals, ranking.log_posteriors, *ranking.components.values()
     if len(ranking.order) == 1:  # a single hypothesis, which takes less time without arrays
-        numbers = [float(column[ranking.order[0]]) for column in columns]
-        return np.array([[round(number, SCORE_DECIMALS) + 0.0] for number in numbers])
-    return round_scores(np.array(columns).take(ranking.order, axis=1))
+        return np.array([[float(column[ranking.order[0]])] for column in columns])
+    return np.array(columns).take(ranking.order, axis=1)
 
 
 def round_scores(values: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from rescorer.formats import nemo, rescored_tables
 from rescorer.formats.common import Write
 from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD
 from rescorer.formats.io.text_io import open_output
-from rescorer.formats.jsonlines import CONFIDENCE_DECIMALS, encode_ranking
+from rescorer.formats.jsonlines import CONFIDENCE_DECIMALS, encode_rankings
 from rescorer.formats.registry import FORMATS, choose
 from rescorer.ranking import Ranking
 from rescorer.types import Hypothesis, NBestList, RescoredHypothesis, RescoredList, Weights
@@ -42,12 +42,13 @@ class OneBestList(NamedTuple):
     """0-based index of the hypothesis in the original list."""
 
 
-Renderer = Callable[[Ranking, Weights, str], Any]
-"""Converts a ranked list, its weights and the label of its bundle to what a writer of results takes."""
+Renderer = Callable[[Sequence[Ranking], Weights, str], Sequence[Any]]
+"""Converts ranked lists, their weights and the label of their bundle to what a writer of results takes for
+each of them. Many lists at once take less time."""
 
 
 def get_renderer(name: str, *, best_only: bool = False) -> Renderer:
-    """Return the function that converts a ranked list to what the writer of this format takes.
+    """Return the function that converts ranked lists to what the writer of this format takes.
 
     Args:
         name: the format, as for ``rescored_writer``.
@@ -61,18 +62,20 @@ def get_renderer(name: str, *, best_only: bool = False) -> Renderer:
     if name not in WHOLE_LISTS:
         known = ", ".join((*WHOLE_LISTS, *ONE_BEST, f"{FILLED_MANIFEST}FILE"))
         raise ConfigError(f"cannot write rescored lists as {name}; choose {known}")
-    render: Renderer = encode_ranking if name == JSON_LINES else rescored_tables.render
+    render: Renderer = encode_rankings if name == JSON_LINES else rescored_tables.render
     return partial(_render_first, render) if best_only else render
 
 
-def _render_first(render: Renderer, ranking: Ranking, weights: Weights, model: str) -> Any:
-    """Render a list with its best hypothesis alone, whose posterior is still that among all hypotheses."""
-    return render(replace(ranking, order=ranking.order[:1]), weights, model)
+def _render_first(
+    render: Renderer, rankings: Sequence[Ranking], weights: Weights, model: str
+) -> Sequence[Any]:
+    """Render lists with their best hypotheses alone; posteriors are still those among all hypotheses."""
+    return render([replace(one, order=one.order[:1]) for one in rankings], weights, model)
 
 
-def render_best(ranking: Ranking, weights: Weights, model: str) -> OneBestList:
-    """Return the decision of a ranked list; see ``extract_best``."""
-    return extract_best(ranking.to_rescored_list(weights, model))
+def render_best(rankings: Sequence[Ranking], weights: Weights, model: str) -> list[OneBestList]:
+    """Return the decision of each ranked list; see ``extract_best``."""
+    return [extract_best(one.to_rescored_list(weights, model)) for one in rankings]
 
 
 def extract_best(rescored: RescoredList) -> OneBestList:

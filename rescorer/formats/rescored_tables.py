@@ -16,7 +16,14 @@ import numpy as np
 import orjson
 
 from rescorer.formats.fields import as_objects
-from rescorer.formats.jsonlines import describe_ranking, has_only_scores, hypothesis_records, scores_in_order
+from rescorer.formats.jsonlines import (
+    describer,
+    has_only_scores,
+    hypothesis_records,
+    repeated_weights,
+    round_scores,
+    scores_in_order,
+)
 from rescorer.formats.parquet import VALUE_BYTES, about_list_types, import_parquet, write_groups
 from rescorer.ranking import Ranking
 from rescorer.types import Weights
@@ -50,26 +57,38 @@ class RescoredRow(NamedTuple):
     """What only some hypotheses have, by the name of the field: a value or None for each hypothesis."""
 
 
-def render(ranking: Ranking, weights: Weights, model: str) -> RescoredRow:
-    """Convert a ranked list to a row. Arguments are those of ``jsonlines.encode_ranking``."""
-    record = describe_ranking(ranking, weights, model)
-    record["weights"] = orjson.dumps(record["weights"]).decode()
-    for name in ("previous", "phrases"):
-        if name in record:
-            record[name] = as_objects(record[name])
-    others: dict[str, list[Any]] = {}
-    if not has_only_scores(ranking):
-        records = hypothesis_records(ranking)
-        for one in records:
-            if "generated" in one:
-                one["generated"] = orjson.dumps(one["generated"]).decode()
-        names = set().union(*records) & _other_types().keys()
-        others = {name: [one.get(name) for one in records] for name in names}
-    order, texts = np.array(ranking.order), ranking.nbest.texts
-    scores = scores_in_order(ranking)
-    return RescoredRow(
-        record, [*map(texts.__getitem__, ranking.order)], order + 1, tuple(ranking.components), scores, others
-    )
+def render(rankings: Sequence[Ranking], weights: Weights, model: str) -> list[RescoredRow]:
+    """Convert ranked lists to rows. Arguments are those of ``jsonlines.encode_rankings``."""
+    describe, rows = describer(weights, model), list[RescoredRow]()
+    weights_text = orjson.dumps(repeated_weights(weights)).decode()
+    for ranking, scores in zip(rankings, _round_together([*map(scores_in_order, rankings)]), strict=True):
+        record = describe(ranking) | {"weights": weights_text}
+        for name in ("previous", "phrases"):
+            if name in record:
+                record[name] = as_objects(record[name])
+        others = {} if has_only_scores(ranking) else _other_columns(ranking)
+        texts = [*map(ranking.nbest.texts.__getitem__, ranking.order)]
+        names = tuple(ranking.components)
+        rows.append(RescoredRow(record, texts, np.array(ranking.order) + 1, names, scores, others))
+    return rows
+
+
+def _round_together(arrays: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+    """Yield each array rounded; all are rounded at once."""
+    rounded, begin = round_scores(np.concatenate([*map(np.ravel, arrays)] or [np.zeros(0)])), 0
+    for array in arrays:
+        yield rounded[begin : begin + array.size].reshape(array.shape)
+        begin += array.size
+
+
+def _other_columns(ranking: Ranking) -> dict[str, list[Any]]:
+    """Return what only some hypotheses have, by the name of the field."""
+    records = hypothesis_records(ranking)
+    for one in records:
+        if "generated" in one:
+            one["generated"] = orjson.dumps(one["generated"]).decode()
+    names = set().union(*records) & _other_types().keys()
+    return {name: [one.get(name) for one in records] for name in names}
 
 
 @contextmanager

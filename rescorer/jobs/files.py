@@ -29,7 +29,7 @@ from rescorer.formats.io.text_io import (
     read_byte_chunks,
     remove_file,
 )
-from rescorer.formats.jsonlines import encode_list, encode_ranking
+from rescorer.formats.jsonlines import encode_list, encode_rankings
 from rescorer.formats.rescored import Renderer, get_renderer
 from rescorer.jobs.shared_models import RemoteScorer
 from rescorer.list_checks import CUT_STEP, MAX_PREVIOUS_WORDS
@@ -40,7 +40,7 @@ from rescorer.ranking import Ranking, decided_text
 from rescorer.runtime import Phase, phase, time_items
 from rescorer.scoring.options import RescoreOptions
 from rescorer.scoring.ranker import ListRanker
-from rescorer.types import LENGTH, NBestList, Utterance, Weights
+from rescorer.types import LENGTH, NBestList, Utterance
 from rescorer.weights import WORDS
 
 MIN_LISTS_TO_JUDGE = 10
@@ -202,12 +202,12 @@ class LocalRescorer:
     """Rescores batches of lists in this process.
 
     Args:
-        render: converts a ranked list to the form that the output's writer expects.
+        render: converts ranked lists to the form that the output's writer expects.
     """
 
     rescorer: Rescorer
     options: RescoreOptions = field(default_factory=RescoreOptions)
-    render: Renderer = encode_ranking
+    render: Renderer = encode_rankings
 
     @property
     def batch_words(self) -> int:
@@ -244,29 +244,32 @@ class LocalRescorer:
         """
         bound = self.rescorer.ranker.bind(self.options)
         results = self.rescorer.rank_each(lists, bound)
+        ranked = [result for result in results if isinstance(result, Ranking)]
         with phase(Phase.WRITE):
+            contents = iter(self.render(ranked, bound.weights, self.rescorer.bundle.label))
             return [
-                result if isinstance(result, InvalidList) else self._render(result, bound.weights)
+                result if isinstance(result, InvalidList) else _describe(result, next(contents))
                 for result in results
             ]
 
-    def _render(self, ranking: Ranking, weights: Weights) -> RenderedList:
-        order = list(ranking.order)
-        best = ranking.members[order[0]] or (order[0],)
-        is_whole = len(order) == len(ranking.members)  # none was dropped or merged into another
-        last = len(order) - 1 if is_whole else max(chain(order, *ranking.members))
-        words = ranking.components[WORDS]
-        counts = FileSummary(
-            lists=1,
-            hypotheses=len(order),
-            words=int((words if is_whole else words[order]).sum()),
-            changed=int(0 not in best),
-            from_lower_half=int(2 * min(best) > last),
-            too_long=int(ranking.degradation == LENGTH),
-        )
-        confidence = 1.0 if ranking.confidence is None else ranking.confidence
-        content = self.render(ranking, weights, self.rescorer.bundle.label)
-        return RenderedList(content, counts, decided_text(ranking), confidence)
+
+def _describe(ranking: Ranking, content: Any) -> RenderedList:
+    """Join a rendered list with the facts that the summary counts."""
+    order = list(ranking.order)
+    best = ranking.members[order[0]] or (order[0],)
+    is_whole = len(order) == len(ranking.members)  # none was dropped or merged into another
+    last = len(order) - 1 if is_whole else max(chain(order, *ranking.members))
+    words = ranking.components[WORDS]
+    counts = FileSummary(
+        lists=1,
+        hypotheses=len(order),
+        words=int((words if is_whole else words[order]).sum()),
+        changed=int(0 not in best),
+        from_lower_half=int(2 * min(best) > last),
+        too_long=int(ranking.degradation == LENGTH),
+    )
+    confidence = 1.0 if ranking.confidence is None else ranking.confidence
+    return RenderedList(content, counts, decided_text(ranking), confidence)
 
 
 @dataclass(frozen=True)

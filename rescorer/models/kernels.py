@@ -264,7 +264,27 @@ def reorder_weight(weight: nn.Parameter) -> Tensor:
     return copy
 
 
-def cast_matrices_to_bfloat16(parameters: Iterable[nn.Parameter]) -> None:
+_halves: MutableMapping[Tensor, tuple[int, tuple[nn.Parameter, nn.Parameter]]] = WeakIdKeyDictionary()
+
+
+def split_weight(weight: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Divide a matrix after n rows into parts that ``linear`` multiplies as fast as whole parameters.
+
+    The parts are copies, kept until the parameter changes, unless it requires gradients; see
+    ``reorder_weight``.
+    """
+    if weight.requires_grad:
+        return weight[:n], weight[n:]
+    version, halves = _halves.get(weight, (-1, None))
+    if halves is None or version != weight._version or halves[0].device != weight.device:
+        with torch.inference_mode(False):  # for their own versions
+            first, second = (nn.Parameter(part.clone(), False) for part in (weight[:n], weight[n:]))
+        halves = first, second
+        _halves[weight] = weight._version, halves
+    return halves
+
+
+def cast_matrices_to_bfloat16(parameters: Iterable[Tensor]) -> None:
     """Cast every matrix to bfloat16, for ``linear``. Biases keep their type: in bfloat16, ln P of a rare word
     would be accurate to only one decimal place.
     """

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional
 
-from rescorer.models.kernels import linear
+from rescorer.models.kernels import linear, split_weight
 from rescorer.models.network_files import NetworkConfig
 
 State = tuple[Tensor, ...]
@@ -531,6 +531,10 @@ class RecurrentLayers(nn.Module):
         """Run one layer over all positions: (T, B, I) → (T, B, H), and the state after the last one."""
         raise NotImplementedError
 
+    def step_matrices(self, layer: int) -> tuple[Tensor, ...]:
+        """The recurrent matrices that ``step`` multiplies."""
+        return (self.parameter("weight_hh", layer),)
+
     def step(self, layer: int, gates: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Compute a layer's state after one word, from its input gates, (N, G·H), and its previous state.
 
@@ -611,10 +615,14 @@ class GruLayers(RecurrentLayers):
         new = tanh_(recurrent[:, both:].mul_(reset).add_(gates[:, both:]))
         return (torch.lerp(new, hidden, update),)
 
+    def step_matrices(self, layer: int) -> tuple[Tensor, ...]:
+        weight = self.parameter("weight_hh", layer)
+        return split_weight(weight, 2 * self.hidden_size) if self.resets_first else (weight,)
+
     def _step_reset_first(self, layer: int, gates: Tensor, hidden: Tensor) -> tuple[Tensor]:
-        weight, both = self.parameter("weight_hh", layer), 2 * self.hidden_size
-        reset, update = linear(hidden, weight[:both]).add_(gates[:, :both]).sigmoid_().chunk(2, dim=1)
-        new = tanh_(linear(reset.mul_(hidden), weight[both:]).add_(gates[:, both:]))
+        (both_weight, new_weight), both = self.step_matrices(layer), 2 * self.hidden_size
+        reset, update = linear(hidden, both_weight).add_(gates[:, :both]).sigmoid_().chunk(2, dim=1)
+        new = tanh_(linear(reset.mul_(hidden), new_weight).add_(gates[:, both:]))
         return (torch.lerp(new, hidden, update),)
 
 
@@ -734,9 +742,10 @@ class RecurrentNetwork(nn.Module):
 
     def step_matrices(self) -> list[Tensor]:
         """The matrices that ``step`` multiplies: all except the first input projection."""
-        first = self.layers.parameter("weight_ih", 0)
-        parameters: list[Tensor] = [*self.layers.parameters(), *self.projection.parameters()]
-        return [parameter for parameter in parameters if parameter.dim() > 1 and parameter is not first]
+        layers = self.layers
+        inputs = [layers.parameter("weight_ih", layer) for layer in range(1, layers.n_layers)]
+        recurrent = [matrix for layer in range(layers.n_layers) for matrix in layers.step_matrices(layer)]
+        return [*inputs, *recurrent, *self.projection.parameters()]
 
     def inputs(self, words: Tensor) -> Tensor:
         weight = self.layers.parameter("weight_ih", 0)

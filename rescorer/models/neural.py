@@ -468,7 +468,7 @@ def set_precision(model: NeuralModel, dtype: str, device: torch.device) -> None:
     if isinstance(network, (RecurrentNetwork, TransformerNetwork)):
         if dtype == "int8":
             multiply_in_int8(network.step_matrices())
-        cast_matrices_to_bfloat16(network.parameters())
+        cast_matrices_to_bfloat16([*network.parameters(), *network.step_matrices()])
     if not isinstance(output, TreeSoftmax):
         cast_matrices_to_bfloat16(output.parameters())
 

@@ -191,7 +191,7 @@ class ScoredList(NamedTuple):
                     columns[name] = values[part.rows].copy()
                 else:
                     column = columns.setdefault(name, np.empty((n, *values.shape[1:])))
-                    column[list(part.indices)] = values[part.rows]
+                    column[np.array(part.indices)] = values[part.rows]
         return columns
 
 
@@ -214,6 +214,9 @@ class Component:
     """Names that its columns can have. Streams of lists must not have these names."""
     always: bool = False
     """Whether all lists have the component."""
+    joins_lists: ClassVar[bool] = False
+    """Whether it makes the columns of many lists at once, joined to one, as it would make them of each list:
+    from the scores of a hypothesis, its words and its streams alone."""
     needs_scores: ClassVar[bool] = False
     """Whether its columns need scores of models. If so, lists that were not scored are ranked without it."""
 
@@ -358,6 +361,7 @@ class Streams(Component):
     name = "streams"
     asked_by = AskedBy()
     always = True
+    joins_lists = True
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
         streams = scored.prepared.nbest.streams.items()
@@ -374,6 +378,7 @@ class LanguageModels(Component):
     name = "models"
     asked_by = AskedBy()
     always = True
+    joins_lists = True
     needs_scores = True
 
     def __init__(self, bundle: Bundle, normalise: Callable[[str], Words]) -> None:
@@ -450,6 +455,7 @@ class Mixture(Component):
     name = MIXTURE
     asked_by = AskedBy()
     always = True
+    joins_lists = True
     needs_scores = True
     columns = (MIXTURE,)
 
@@ -527,6 +533,7 @@ class UnknownWords(Component):
     name = OOV
     asked_by = AskedBy()
     always = True
+    joins_lists = True
     needs_scores = True
     columns = (OOV,)
 
@@ -545,6 +552,7 @@ class WordCount(Component):
     name = WORDS
     asked_by = AskedBy()
     always = True
+    joins_lists = True
     columns = (WORDS, EMPTY)
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:

@@ -7,7 +7,7 @@ starts quickly and stays small.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import chain, count
@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from rescorer.decision import apply_rule, estimate_confidence
-from rescorer.errors import ConfigError, did_you_mean, quote
+from rescorer.errors import ConfigError, InvalidList, did_you_mean, quote
 from rescorer.list_checks import (
     MAX_WORDS,
     SpokenWords,
@@ -27,7 +27,7 @@ from rescorer.list_checks import (
     normalise_previous,
 )
 from rescorer.models.bundle import Bundle
-from rescorer.ranking import Ranking, find_empty, ranking
+from rescorer.ranking import MAX_TOTAL, Ranking, find_empty, rank_together, ranking
 from rescorer.runtime import Phase, pause, phase
 from rescorer.scoring.batch import ScoredPart
 from rescorer.scoring.components import (
@@ -344,6 +344,43 @@ class ListRanker:
             calibration = None
         return ranked if calibration is None else self._add_confidence(ranked, words, total, calibration)
 
+    def rank_each(
+        self, scored: Sequence[tuple[PreparedList, Sequence[ScoredPart]]]
+    ) -> list[Ranking | InvalidList]:
+        """Rank lists as ``rank`` does each of them, with an error in place of a list that cannot be ranked.
+
+        Lists of one batch that have the same components and streams are ranked together, which is faster.
+        """
+        answers: list[Ranking | InvalidList | None] = [None] * len(scored)
+        alike: dict[Hashable, list[int]] = {}
+        for i, (prepared, parts) in enumerate(scored):
+            if _can_join(prepared, parts):
+                streams = tuple(prepared.nbest.streams)
+                key = parts[0].batch, prepared.options, prepared.components, streams
+                alike.setdefault(key, []).append(i)
+        for places in alike.values():
+            for i, ranked in zip(places, self._rank_together([scored[i] for i in places]), strict=False):
+                answers[i] = ranked
+        for i, (prepared, parts) in enumerate(scored):
+            if answers[i] is None:
+                try:
+                    answers[i] = self.rank(prepared, parts)
+                except InvalidList as error:
+                    answers[i] = error
+        return answers  # type: ignore[return-value]
+
+    def _rank_together(self, scored: Sequence[tuple[PreparedList, Sequence[ScoredPart]]]) -> list[Ranking]:
+        """Rank lists for which ``_can_join`` holds; return nothing if the total of one is too large."""
+        if len(scored) < 2:
+            return []
+        lists = [prepared for prepared, _ in scored]
+        joined, options = _join(lists), lists[0].options
+        columns = self.columns(joined, _join_parts([part for _, (part,) in scored]), options)
+        total = totals(columns, options.weights)
+        if not np.abs(total).max() <= MAX_TOTAL:  # or NaN
+            return []
+        return rank_together([prepared.nbest for prepared in lists], columns, total)
+
     def _add_confidence(
         self, ranked: Ranking, compared: Sequence[Words], total: np.ndarray, calibration: Calibration
     ) -> Ranking:
@@ -390,3 +427,38 @@ class ListRanker:
             components=tuple(one for one in options.components if not one.needs_scores),
             keep_order=True,
         )
+
+
+def _can_join(prepared: PreparedList, parts: Sequence[ScoredPart]) -> bool:
+    """Whether the ranking of a list follows from its totals alone, so that it can be ranked with others."""
+    options = prepared.options
+    return (
+        len(parts) == 1
+        and len(parts[0].indices) == len(prepared.words)
+        and not (options.compares_texts or options.keep_order or prepared.unread or prepared.nbest.previous)
+        and all(component.joins_lists for component in prepared.components)
+    )
+
+
+def _join(lists: Sequence[PreparedList]) -> PreparedList:
+    """Return the hypotheses of all lists, with their words and streams alone, as one list."""
+    streams = {
+        name: tuple(chain.from_iterable(one.nbest.streams[name] for one in lists))
+        for name in lists[0].nbest.streams
+    }
+    first, words = lists[0], join_texts([one.words for one in lists])
+    return PreparedList(NBestList("", (), streams), words, (), first.options, first.components)
+
+
+def _join_parts(parts: Sequence[ScoredPart]) -> list[ScoredPart]:
+    """Return parts of a batch with the rows of all these parts, as those of one list."""
+    joined, n = list[ScoredPart](), 0
+    for part in parts:
+        indices = range(n, n + len(part.indices))
+        n = indices.stop
+        if joined and joined[-1].rows.stop == part.rows.start:
+            before = joined.pop()
+            part = ScoredPart(part.batch, slice(before.rows.start, part.rows.stop), part.indices)
+            indices = range(before.indices[0], n)
+        joined.append(part._replace(indices=indices))
+    return joined

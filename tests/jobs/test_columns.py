@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.formats.fields import parse_field_map
-from rescorer.formats.jsonlines import _parse_columns, _parse_rows, read_lists
+from rescorer.formats.fields import FieldMap, parse_field_map
+from rescorer.formats.jsonlines import _parse_columns, _parse_rows, _parse_score_objects, read_lists
 from rescorer.jobs.files import LocalRescorer, rescore_lists
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser, NormaliserSettings
@@ -93,6 +93,29 @@ def test_plain_hypotheses_are_those_that_rows_give(items):
         hypotheses, columns = _parse_rows(copy.deepcopy(items), NAMES, "u1")
         assert found[0] == hypotheses
         assert {name: [*values] for name, values in found[1].items()} == columns
+
+
+SCORED = st.fixed_dictionaries({"text": TEXTS, "scores": st.fixed_dictionaries({"am": SCORES, "lm": SCORES})})
+ODD_SCORES = st.sampled_from(
+    [
+        *({"am": 1.5}, {"lm": 1, "am": 2}, {"am": None, "lm": 1}, {"am": "x", "lm": 1}, {}, None, [1, 2]),
+        {"am": 1, "lm": 2, "x": 3},
+    ]
+).map(lambda scores: {"text": "a", "scores": copy.deepcopy(scores)})
+
+
+@given(st.lists(SCORED, min_size=1, max_size=4))
+def test_objects_of_the_same_scores_are_read_fast(items):
+    assert _parse_score_objects(items, FieldMap()) is not None
+
+
+@given(st.lists(SCORED | ODD_SCORES | ODD, min_size=1, max_size=4))
+def test_objects_of_scores_are_read_as_row_by_row(items):
+    found = _parse_score_objects(copy.deepcopy(items), FieldMap())
+    if found is not None:
+        hypotheses, columns = _parse_rows(copy.deepcopy(items), FieldMap(), "u1")
+        assert found[0] == hypotheses
+        assert [*found[1].items()] == [*columns.items()]
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=6), st.sampled_from(SETTINGS))

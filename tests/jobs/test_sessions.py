@@ -38,7 +38,9 @@ def make_list(number: int, session: str, scores=(-1.0, -1.1, -1.2, -5.0), **part
 
 
 def rescore(rescorer, lists, text="chosen", **options):
-    local = LocalRescorer(rescorer, RescoreOptions(**options), render=lambda ranking, weights, model: ranking)
+    local = LocalRescorer(
+        rescorer, RescoreOptions(**options), render=lambda rankings, weights, model: rankings
+    )
     ((_, results),) = SessionRescorer(local, "call", text).rescore_batches([list(lists)])
     return results
 
@@ -65,7 +67,7 @@ def test_equals_one_list_at_a_time(rescorer, items):
 
 def test_goes_on_from_batch_to_batch(rescorer):
     lists = [make_list(i, "a") for i in range(4)]
-    local = LocalRescorer(rescorer, render=lambda ranking, weights, model: ranking)
+    local = LocalRescorer(rescorer, render=lambda rankings, weights, model: rankings)
     batches = SessionRescorer(local, "call").rescore_batches([lists[:1], lists[1:2], lists[2:]])
     found = [result.content.nbest.previous for _, results in batches for result in results]
     assert [len(previous) for previous in found] == [0, 1, 2, 3]
@@ -89,7 +91,7 @@ def test_consensus_is_what_was_said(rescorer):
     rule = DecisionRule("confusion_network")
     first, second = rescore(rescorer, [make_list(0, "a"), make_list(1, "a")], decision=rule)
     assert second.content.nbest.previous == (Utterance(first.text),)
-    rendered = get_renderer("trn")(first.content, rescorer.bundle.weights["default"], "tiny/1")
+    (rendered,) = get_renderer("trn")([first.content], rescorer.bundle.weights["default"], "tiny/1")
     assert first.text == rendered.nbest.hypotheses[0].text
 
 
@@ -112,7 +114,7 @@ def test_lists_that_cannot_take_part_are_named(rescorer):
 
 def test_groups_are_conversations(rescorer):
     lists = [make_list(i, "x", group=group) for i, group in enumerate("aba")]
-    local = LocalRescorer(rescorer, render=lambda ranking, weights, model: ranking)
+    local = LocalRescorer(rescorer, render=lambda rankings, weights, model: rankings)
     ((_, results),) = SessionRescorer(local, "group").rescore_batches([lists])
     assert [len(result.content.nbest.previous) for result in results] == [0, 0, 1]
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer.models.kernels import is_int8_exact
+from rescorer.models.kernels import is_int8_exact, is_multiplied_in_int8
 from rescorer.models.language_model import mix_scores
 from rescorer.models.neural import NeuralLanguageModel
 from rescorer.models.ngram_files import read_ngram
@@ -87,6 +87,7 @@ def test_a_gru_in_8_bits_is_close_wherever_its_reset_gate_stands(reset, layers):
             for weight in model.network.parameters():
                 weight.div_(3)  # of the size that training starts with
         found.append(NeuralLanguageModel(model, vocabulary, dtype=dtype).score(trie).log_probs)
+    assert all(map(is_multiplied_in_int8, model.network.step_matrices()))
     assert 0 < np.abs(found[1] - found[0]).mean() < 0.05
     assert np.abs(found[1] - found[0]).max() < 0.2
 

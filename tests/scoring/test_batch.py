@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import Hypothesis, NBestList, Phrase, RescoreOptions, Utterance, Weights
+from rescorer.errors import InvalidList
 from rescorer.pipeline import Rescorer
+from rescorer.ranking import Ranking
 from rescorer.scoring.batch import Batch, plan, split
 from rescorer.scoring.components import PreparedList
 
@@ -106,6 +109,46 @@ def test_a_plan_has_every_hypothesis_once_and_lists_in_order(rescorer, made, max
     for parts in batches:
         cost = sum(part.cost for part in parts)
         assert cost <= max_words or (len(parts) == 1 and len(parts[0].indices) == 1)
+
+
+ODD = st.sampled_from([0.0, -0.0, 1e-5, -1e301, 1e300])
+
+
+@given(lists(), st.lists(st.sampled_from([*OPTIONS, RescoreOptions(merge=True)])), st.data())
+def test_lists_are_ranked_together_as_each_alone(rescorer, made, options, data):
+    """Some lists are odd: with previous utterances, phrases, other streams, or totals that are too large."""
+    bound, prepared = (
+        [rescorer.ranker.bind(one) for one in (*options, RescoreOptions())],
+        list[PreparedList](),
+    )
+    for nbest in made:
+        streams = dict(nbest.streams)
+        if data.draw(st.booleans()):
+            streams["acoustic"] = tuple(data.draw(ODD) for _ in nbest.hypotheses)
+        streams |= {"b": nbest.streams["acoustic"]} if data.draw(st.booleans()) else {}
+        previous = nbest.previous if data.draw(st.booleans()) else ()
+        changed = replace(nbest, streams=streams, previous=previous)
+        prepared.append(rescorer.ranker.prepare(changed, data.draw(st.sampled_from(bound))))
+    batch = run(rescorer, Batch([part for each in prepared for part in split(each, 1_000_000)]))
+    scored = [(each, [batch.part(index)]) for index, each in enumerate(prepared)]
+    for one, found in zip(scored, rescorer.ranker.rank_each(scored), strict=True):
+        assert describe(found) == describe(rank_alone(rescorer, *one))
+
+
+def rank_alone(rescorer, prepared, parts) -> Ranking | InvalidList:
+    try:
+        return rescorer.ranker.rank(prepared, parts)
+    except InvalidList as error:
+        return error
+
+
+def describe(answer: Ranking | InvalidList) -> tuple[object, ...]:
+    """An answer, with its numbers as bytes."""
+    if isinstance(answer, InvalidList):
+        return (str(answer),)
+    columns = {"total": answer.totals, "log_posterior": answer.log_posteriors, **answer.components}
+    numbers = [(name, values.tobytes()) for name, values in columns.items()]
+    return answer.nbest, answer.order, answer.members, answer.decision, numbers
 
 
 def test_mixtures_are_those_of_rescoring(rescorer):

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from rescorer.formats.jsonlines import CONFIDENCE_DECIMALS, SCORE_DECIMALS, UNREPEATED_WEIGHTS
+from rescorer.formats.jsonlines import CONFIDENCE_DECIMALS, UNREPEATED_WEIGHTS
+from rescorer.formats.score_rows import SCORE_DECIMALS
 from rescorer.ranking import Ranking, find_empty, ranking
 from rescorer.types import (
     MAXIMUM,
@@ -33,7 +34,7 @@ def rankings(draw: st.DrawFn, *, with_fields: bool = True) -> Ranking:
     """Rankings by any rule, with ties, merged and dropped hypotheses, and fields that clash with records'."""
     texts = draw(
         st.lists(
-            st.sampled_from(["", "a", "a b", "b ü", "null", "%s", '","', 'a",', "\\\\"]),
+            st.sampled_from(["", "a", "a b", "b ü", "null", "%s", '","', 'a",', "\\\\", "a\tb", "a\x00"]),
             min_size=1,
             max_size=6,
         )

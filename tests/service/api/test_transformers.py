@@ -11,7 +11,7 @@ import pytest
 from rescorer import Rescorer
 from rescorer.client import Client
 from rescorer.extensions import used_rerankers
-from rescorer.formats.jsonlines import SCORE_DECIMALS
+from rescorer.formats.score_rows import SCORE_DECIMALS
 from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.reranking.reranker import replace_by_base
