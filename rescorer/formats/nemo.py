@@ -95,8 +95,8 @@ def find_beam(source: Source) -> int:
         return 0  # what can be read only once
     lines = [str(text).rpartition("\t") for _, text in islice(read_lines(source), MAX_SAMPLED_LINES + 1)]
     is_whole = len(lines) <= MAX_SAMPLED_LINES
-    scores = [parse_number(score) for _, _, score in lines]
-    if not all(isinstance(score, float) for score in scores):
+    scores = [score for *_, text in lines if isinstance(score := parse_number(text), float)]
+    if len(scores) < len(lines):
         return 0  # which is reported with its line if a beam size is given
     rises = [i for i, (last, score) in enumerate(pairwise(scores), start=1) if score > last]
     beam = math.gcd(*rises)
