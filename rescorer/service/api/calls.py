@@ -27,6 +27,7 @@ from rescorer.service.access import Authenticator, Role
 from rescorer.service.engine.census import count_reading
 from rescorer.service.engine.client_limits import CallMemory, RefusalPacer, StreamSlot, current_memory
 from rescorer.service.engine.engine import ItemScores
+from rescorer.service.engine.offloader import Turns
 from rescorer.service.listener import mark_served, on_call_done
 from rescorer.service.metrics import Metrics
 from rescorer.service.tracing import (
@@ -298,7 +299,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._count_bytes = count_bytes
         self._authenticator, self._roles, self._response_bytes = authenticator, roles, response_bytes
         self._drain, self._telemetry, self._memory = drain, telemetry, memory
-        self._pacer = RefusalPacer()
+        self._pacer, self._turns = RefusalPacer(), Turns()
 
     async def intercept_service(
         self,
@@ -318,6 +319,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async def answer(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
             call = await self._begin_call(path, context, role)
             async with guard(context, call, self._pacer):
+                await self._turns.take(client_of(context))
                 memory = await self._memory.open(client_of(context))
                 self._count_message(path, data, call)
                 await memory.hold(call.held_bytes + response_bytes)

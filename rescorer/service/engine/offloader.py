@@ -14,13 +14,16 @@ from typing import Any, TypeVar
 
 from rescorer.errors import Unavailable
 from rescorer.runtime import pausing
-from rescorer.service.engine.fair_queue import TwoLevelQueue
+from rescorer.service.engine.fair_queue import FairQueue, TwoLevelQueue
 from rescorer.service.tracing import PhaseTiming, run_timed
 
 Result = TypeVar("Result")
 
 SMALL_TOKENS = 4096
 """Largest job that runs in the event loop, in tokens. It takes one to three milliseconds."""
+SMALLER = 8
+"""How many times as large a running job must be for another one to run beside it. So small jobs need not wait
+for large ones, and the event loop seldom competes with more than one thread for the interpreter lock."""
 
 
 @dataclass(eq=False, slots=True)
@@ -28,6 +31,7 @@ class LargeJob:
     """A job for a thread, and the future that receives its result and timings."""
 
     function: Callable[[], Any]
+    tokens: int
     result: asyncio.Future[tuple[Any, list[PhaseTiming]]]
 
     def run(self) -> tuple[Any, list[PhaseTiming]]:
@@ -39,21 +43,61 @@ class LargeJob:
             raise Unavailable("the caller has gone")
 
 
+class Turns:
+    """Give the event loop's turns to those who wait for them, fairly to the clients.
+
+    The loop serves what is ready in the order of arrival, so that a call that comes after fifty calls of
+    another client would wait until each of them has been read, or answered. With turns it waits for one.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue(lambda turn: turn.done())
+        self._is_giving = False
+
+    async def take(self, client: Hashable, cost: int = 1) -> None:
+        """Wait for a turn: the caller goes on, and others do so when it has returned to the event loop.
+
+        Args:
+            cost: what the client's share is charged for the turn, in units of the caller's choice.
+        """
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        leave_queue = self._waiting.put(turn, cost, client=client)
+        if not self._is_giving:
+            self._is_giving = True
+            self._give(loop)
+        try:
+            await turn
+        finally:
+            leave_queue()
+
+    def _give(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give one turn now, and the next one when the loop has run what is ready."""
+        turns = self._waiting.take(0)
+        self._is_giving = bool(turns)
+        for turn in turns:
+            turn.set_result(None)
+            loop.call_soon(self._give, loop)
+
+
 class Offloader:
     """Run the jobs of calls and batches without blocking the event loop for long.
 
     A large job whose call was cancelled, or is past its deadline, ends at its next ``pause``.
 
     Large jobs wait in a fair queue, so that a client with many of them does not delay other clients' jobs.
+    They run one by one, but urgent ones, and far smaller ones, beside another one.
 
     Args:
         threads: executor for large jobs.
-        n_threads: number of large jobs that run at the same time.
+        n_threads: largest number of large jobs that run at the same time.
         small_tokens: largest job that runs in the event loop, in tokens.
     """
 
     def __init__(self, threads: Executor, n_threads: int = 1, small_tokens: int = SMALL_TOKENS) -> None:
-        self._threads, self._n_idle, self._small_tokens = threads, n_threads, small_tokens
+        self._threads, self._n_threads, self._small_tokens = threads, n_threads, small_tokens
+        self._turns = Turns()
+        self._running: set[LargeJob] = set()
         self._queue: TwoLevelQueue[LargeJob] = TwoLevelQueue(lambda job: job.result.done())
 
     async def run(
@@ -67,9 +111,12 @@ class Offloader:
             urgent: run the job before waiting jobs that are not urgent, for up to half of the time.
         """
         if tokens <= self._small_tokens:
+            if not urgent:
+                await self._turns.take(client, max(tokens, 1))
             return run_timed(job)
-        large_job = LargeJob(job, asyncio.get_running_loop().create_future())
-        leave_queue = self._queue.put(large_job, tokens, client=client, urgent=urgent)
+        large_job = LargeJob(job, tokens, asyncio.get_running_loop().create_future())
+        size = 0 if urgent else tokens  # urgent jobs fit beside any other
+        leave_queue = self._queue.put(large_job, tokens, client=client, size=size, urgent=urgent)
         self._start_jobs()
         try:
             return await large_job.result
@@ -77,15 +124,24 @@ class Offloader:
             leave_queue()  # if the call was cancelled: its request must not stay in memory
 
     def _start_jobs(self) -> None:
-        """Start waiting jobs while threads are idle; those of cancelled calls are skipped."""
-        while self._n_idle and (jobs := self._queue.take(0)):
+        """Start waiting jobs while they may run; those of cancelled calls are skipped."""
+        while jobs := self._take():
             (job,) = jobs
-            self._n_idle -= 1
+            self._running.add(job)
             running = asyncio.get_running_loop().run_in_executor(self._threads, job.run)
             running.add_done_callback(lambda done, job=job: self._finish(job, done))  # type: ignore[misc]
 
+    def _take(self) -> list[LargeJob]:
+        """Take the next job if it may run now."""
+        if not self._running:
+            return self._queue.take(0)
+        if len(self._running) == self._n_threads:
+            return []
+        smallest = min(job.tokens for job in self._running)
+        return self._queue.take_early(smallest // SMALLER, lambda client, kind: True)
+
     def _finish(self, job: LargeJob, done: asyncio.Future[tuple[Any, list[PhaseTiming]]]) -> None:
-        self._n_idle += 1
+        self._running.discard(job)
         error = None if done.cancelled() else done.exception()  # asyncio logs one that is not asked for
         if job.result.done() or done.cancelled():  # the call was cancelled, or the server stops
             job.result.cancel()

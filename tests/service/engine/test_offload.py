@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rescorer.runtime import Phase, pause, phase
-from rescorer.service.engine.offloader import SMALL_TOKENS, Offloader
+from rescorer.service.engine.offloader import SMALL_TOKENS, SMALLER, Offloader, Turns
 from rescorer.service.server import NICENESS, niceness_of, threads_of
 from rescorer.service.settings import load_settings
 
@@ -107,3 +107,84 @@ def test_a_large_job_ends_at_its_next_pause_after_its_call_is_cancelled():
             assert result == "next"
 
     asyncio.run(cancel_a_running_job())
+
+
+def test_a_newcomer_waits_for_one_turn_of_a_client_with_many():
+    async def take_turns() -> list[str]:
+        turns, order = Turns(), list[str]()
+
+        async def take(client: str) -> None:
+            await turns.take(client)
+            order.append(client)
+
+        flood = [asyncio.create_task(take("flood")) for _ in range(50)]
+        while len(order) < 5:
+            await asyncio.sleep(0)
+        await take("newcomer")
+        await asyncio.gather(*flood)
+        return order
+
+    order = asyncio.run(take_turns())
+    assert len(order) == 51
+    assert order.index("newcomer") <= 7
+
+
+def test_each_turn_returns_to_the_event_loop_before_the_next():
+    async def take_turns() -> list[int]:
+        turns, turns_of_pass, n_passes = Turns(), [0], 0
+
+        async def take() -> None:
+            await turns.take("")
+            turns_of_pass[-1] += 1
+
+        waiting = [asyncio.create_task(take()) for _ in range(20)]
+        while not all(task.done() for task in waiting):
+            await asyncio.sleep(0)
+            turns_of_pass.append(0)
+            n_passes += 1
+        assert n_passes < 200
+        return turns_of_pass
+
+    taken = asyncio.run(take_turns())
+    assert sum(taken) == 20
+    assert max(taken) == 1
+
+
+def test_cancelled_turns_go_to_others():
+    async def cancel_every_second() -> int:
+        turns = Turns()
+        waiting = [asyncio.create_task(turns.take("")) for _ in range(10)]
+        await asyncio.sleep(0)
+        for task in waiting[::2]:
+            task.cancel()
+        await asyncio.wait(waiting, timeout=10)
+        await asyncio.wait_for(turns.take(""), 10)  # and so do later ones
+        return sum(not task.cancelled() for task in waiting if task.done())
+
+    assert asyncio.run(cancel_every_second()) >= 5
+
+
+@pytest.mark.parametrize(
+    ("tokens", "urgent", "runs"),
+    [
+        (SMALL_TOKENS + 1, False, True),
+        (2 * SMALL_TOKENS, False, False),
+        (9 * SMALL_TOKENS, False, False),
+        (9 * SMALL_TOKENS, True, True),
+    ],
+)
+def test_far_smaller_and_urgent_jobs_run_beside_a_large_one(tokens, urgent, runs):
+    async def runs_beside() -> bool:
+        finish, begun = threading.Event(), threading.Event()
+        with ThreadPoolExecutor(2) as threads:
+            offloader = Offloader(threads, 2)
+            large = asyncio.create_task(offloader.run(finish.wait, SMALLER * (SMALL_TOKENS + 1)))
+            await asyncio.sleep(0)
+            other = asyncio.create_task(offloader.run(begun.set, tokens, "other", urgent=urgent))
+            await asyncio.to_thread(begun.wait, 10 if runs else 0.05)
+            has_begun = begun.is_set()
+            finish.set()
+            await asyncio.gather(large, other)
+            return has_begun
+
+    assert asyncio.run(runs_beside()) == runs
