@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -79,11 +80,10 @@ def from_transformers(
     texts = decoder.batch_decode(parts[0], skip_special_tokens=True)
     if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
         _refuse("the result of decoder.batch_decode", texts, "a list of texts")
-    if type(num_return_sequences) is not int:
-        _refuse("num_return_sequences", num_return_sequences, "an integer")
-    if num_return_sequences < 1 or len(texts) % num_return_sequences:
+    size = _integer(num_return_sequences, "num_return_sequences")
+    if size < 1 or len(texts) % size:
         raise TypeError(
-            f"output has {len(texts):,} sequences, and num_return_sequences is {num_return_sequences}; "
+            f"output has {len(texts):,} sequences, and num_return_sequences is {size}; "
             "expected the number that generate() was given"
         )
     scores = _column(parts[1], len(texts), "output.sequences_scores")
@@ -95,8 +95,8 @@ def from_transformers(
         rows.append(
             Row(text.strip(), {STREAM: _undo_penalty(_number(score, "a sequence score"), n_tokens, power)})
         )
-    starts = range(0, len(rows), num_return_sequences)
-    return _make_lists([rows[start : start + num_return_sequences] for start in starts], ids)
+    starts = range(0, len(rows), size)
+    return _make_lists([rows[start : start + size] for start in starts], ids)
 
 
 def _column(values: Any, length: int | None, name: str) -> list[Any]:
@@ -390,6 +390,20 @@ def _number(value: Any, name: str) -> float:
         _refuse(name, value, "a single number")
     except OverflowError:
         return math.inf  # which is refused with the place of the score
+
+
+def _integer(value: Any, name: str) -> int:
+    """Return an integer of Python, or of an array or tensor."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ):  # of NumPy and torch, for other numbers and several elements
+        pass
+    _refuse(name, value, "an integer")
 
 
 def _refuse(name: str, value: Any, expected: str) -> NoReturn:

@@ -37,7 +37,6 @@ from rescorer.evaluation.list_errors import (
 from rescorer.evaluation.rate_tables import Signature, tabulate_pairs
 from rescorer.evaluation.report.build import MAX_UTTERANCES, ReportSettings, build_report_data, collect_files
 from rescorer.evaluation.report.data import ReportData
-from rescorer.evaluation.report.pages import render_html, render_markdown
 from rescorer.evaluation.significance import (
     ComparedPair,
     Difference,
@@ -284,12 +283,17 @@ def parse_tests(tests: str) -> tuple[RankTestName, ...]:
     return tuple(name for name in known if name in names)
 
 
-WRITERS: Mapping[str, Callable[[ReportData], str]] = {
-    ".html": render_html,
-    ".md": render_markdown,
-    ".json": lambda data: json.dumps(data.to_dict(), ensure_ascii=False, allow_nan=False) + "\n",
-}
-"""Functions that write a report, by the extension of the file's name."""
+REPORT_SUFFIXES = (".html", ".md", ".json")
+"""Extensions of files of reports."""
+
+
+def render_report(data: ReportData, suffix: str) -> str:
+    """Write a report in the format of an extension, one of ``REPORT_SUFFIXES``."""
+    from rescorer.evaluation.report.pages import render_html, render_markdown  # imports Jinja2
+
+    if suffix == ".json":
+        return json.dumps(data.to_dict(), ensure_ascii=False, allow_nan=False) + "\n"
+    return render_html(data) if suffix == ".html" else render_markdown(data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,7 +356,7 @@ def report(
     """
     check_bundle_options(options, models.imports)
     for path in output:
-        check_output_path("-o", path, WRITERS)
+        check_output_path("-o", path, REPORT_SUFFIXES)
     has_models = options.bundle or models.imports.lm
     inputs = name_systems(files)
     rescorer = models.load(options.bundle, list(inputs), options) if has_models else None
@@ -384,7 +388,7 @@ def report(
     reported = collect_files(evaluation, names, rescorer, weights, n_rejected=len(rejected))
     data = build_report_data(reported, evaluation.normaliser.normalise, settings)
     for path in output:
-        text = WRITERS[path.suffix.lower()](data)
+        text = render_report(data, path.suffix.lower())
         write_text(path, text)
         size_kb = len(text.encode()) / 1e3
         print_out(f"{path}: {data.lists:,} utterances, {len(data.systems)} rows, {size_kb:,.0f} kB")

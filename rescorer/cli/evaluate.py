@@ -64,7 +64,6 @@ from rescorer.terminal.language_models import (
 from rescorer.terminal.options import (
     CandidateOptions,
     PhraseOptions,
-    WeightOptions,
     argument,
     check_streams,
     expand_options,
@@ -383,7 +382,7 @@ def check_bundle_options(options: EvaluationOptions, imports: ImportOptions) -> 
         raise ConfigError("--generate makes hypotheses that a --bundle scores: give one")
     if options.tune:
         raise ConfigError("--tune compares language models: give --bundle")
-    if options.weights.weight or options.weights.weights != WeightOptions().weights:
+    if options.weights.are_given:
         raise ConfigError(
             "--weights and -w choose the weights of a --bundle: give one, or name the weights that the "
             "recogniser ranked by with --first-pass"

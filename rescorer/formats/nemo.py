@@ -2,6 +2,7 @@
 
 A file of beams has lines ``text<TAB>score`` without ids, and as many lines per utterance as the beam size
 says. The scores are natural log-probabilities. The id of a list is its position in the file, counted from 1.
+If no beam size is given, it is found from the order of the scores and from the words that hypotheses share.
 
 A manifest is a list of recordings in JSON lines. It may also contain the beams, or the text, that a model has
 recognised:
@@ -26,8 +27,9 @@ the line.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -62,12 +64,48 @@ def read_nemo(source: Source, *, beam: int = 0) -> Lists:
     truncated.
 
     Raises:
-        ConfigError: no beam size is given.
+        ConfigError: no beam size is given, and ``find_beam`` finds none.
         FormatError: the source cannot be opened.
     """
+    beam = beam or find_beam(source)
     if beam < 1:
-        raise ConfigError("NeMo files do not state the beam size; give beam=N, as in --format nemo:beam=10")
+        raise ConfigError(
+            "NeMo files do not state the beam size, and the order of the scores does not tell it; give "
+            "beam=N, as in --format nemo:beam=10"
+        )
     return _read_lists(source, beam)
+
+
+MAX_SAMPLED_LINES = 100_000
+"""Number of lines from which the beam size is found."""
+MIN_RISES = 10
+"""Number of lists that must begin with a higher score than the list before ends with."""
+MIN_SIMILAR = 0.8
+"""Share of the hypotheses that must have half of their words in common with the first one of their list."""
+
+
+def find_beam(source: Source) -> int:
+    """Find the beam size of a file whose lists are ordered from best to worst; 0 if it is not certain.
+
+    Where a score is higher than the one before, a list begins. So the beam size divides the positions of all
+    these lines. Their greatest common divisor is the beam size, unless some lists never begin so; then the
+    groups of lines have texts of several utterances, which share few words.
+    """
+    if not isinstance(source, (str, Path)) or not Path(source).is_file():
+        return 0  # what can be read only once
+    lines = [str(text).rpartition("\t") for _, text in islice(read_lines(source), MAX_SAMPLED_LINES + 1)]
+    is_whole = len(lines) <= MAX_SAMPLED_LINES
+    scores = [score for *_, text in lines if isinstance(score := parse_number(text), float)]
+    if len(scores) < len(lines):
+        return 0  # which is reported with its line if a beam size is given
+    rises = [i for i, (last, score) in enumerate(pairwise(scores), start=1) if score > last]
+    beam = math.gcd(*rises)
+    if len(rises) < MIN_RISES or beam < 2 or (is_whole and len(lines) % beam):
+        return 0
+    words = [{*text.split()} for text, _, _ in lines]
+    pairs = [(words[i], words[i - i % beam]) for i in range(len(words)) if i % beam]
+    similar = sum(2 * len(one & first) >= max(len(one), len(first)) for one, first in pairs)
+    return beam if similar >= MIN_SIMILAR * len(pairs) else 0
 
 
 def _read_lists(source: Source, beam: int) -> Lists:

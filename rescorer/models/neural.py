@@ -67,6 +67,7 @@ from rescorer.models.precision import check_precision
 from rescorer.models.transformer import TransformerNetwork
 from rescorer.models.tree_attention import build_prefix_tree, tree_vectors
 from rescorer.models.tree_softmax import TreeSoftmax
+from rescorer.progress import track
 from rescorer.runtime import Phase, count_context_words, pause, phase
 from rescorer.safe_input import Folder, descriptor_path
 from rescorer.trie import SENTENCE_END, EdgeScores, HypothesisTrie, Words, sort_by_length
@@ -438,20 +439,22 @@ def read_recurrently(
     sizes = np.diff(trie.level_bounds).tolist()
     rows_above = to_device(trie.parent_in_level, device).split(sizes)
     words = to_device(place[trie.node_word], device).split(sizes)
-    for rows, word, level in zip(rows_above[1:], words[1:], trie.levels(), strict=True):
-        blocks, n = [], level.stop - level.start
-        for begin in range(0, n, STEP_ROWS[device.type]):
-            pause()
-            block = slice(begin, min(begin + STEP_ROWS[device.type], n))
-            nodes = slice(level.start + block.start, level.start + block.stop)
-            gates = inputs.index_select(0, word[block])  # many times as fast as inputs[...]
-            if added is not None:
-                gates += added.at_nodes(nodes)
-            vectors[nodes], after_block = network.step(
-                gates, tuple(part.index_select(0, rows[block]) for part in state)
-            )
-            blocks.append(after_block)
-        state = blocks[0] if len(blocks) == 1 else tuple(map(torch.cat, zip(*blocks, strict=True)))
+    with track("reading a batch", "words", trie.n_nodes - trie.n_roots) as task:
+        for rows, word, level in zip(rows_above[1:], words[1:], trie.levels(), strict=True):
+            blocks, n = [], level.stop - level.start
+            for begin in range(0, n, STEP_ROWS[device.type]):
+                pause()
+                block = slice(begin, min(begin + STEP_ROWS[device.type], n))
+                nodes = slice(level.start + block.start, level.start + block.stop)
+                gates = inputs.index_select(0, word[block])  # many times as fast as inputs[...]
+                if added is not None:
+                    gates += added.at_nodes(nodes)
+                vectors[nodes], after_block = network.step(
+                    gates, tuple(part.index_select(0, rows[block]) for part in state)
+                )
+                blocks.append(after_block)
+                task.advance(block.stop - block.start)
+            state = blocks[0] if len(blocks) == 1 else tuple(map(torch.cat, zip(*blocks, strict=True)))
     return vectors
 
 

@@ -216,12 +216,12 @@ def complete_weights(
     names = [name for name in bundle.imported if name not in weights.lm]
     if not weights.streams:
         if first_pass is None and streams:
-            own, share = find_own_score(lists, sorted(streams))
-            first_pass = Weights(streams={own: 1.0})
-            if share < 1.0:
+            own = find_own_score(lists, sorted(streams))
+            first_pass = Weights(streams={own.stream: 1.0})
+            if own.share < 1.0:
                 from rescorer.evaluation.tuning import explain_order  # imports much
 
-                first_pass = explain_order(lists, own, bundle.normaliser.normalise)
+                first_pass = explain_order(lists, own.stream, bundle.normaliser.normalise)
         if first_pass:
             weights = replace(weights, streams=first_pass.streams, word=first_pass.word)
     value = 0.0 if any(weights.streams.values()) or any(weights.lm.values()) else 1.0

@@ -7,12 +7,13 @@ recogniser has a language model inside, untuned weights of further language mode
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, NamedTuple
 
 import typer
 
@@ -447,9 +448,12 @@ def advise_start(given: Input, weights: Weights, missing: str) -> str:
 
 def advise_own_score(given: Input, weights: Weights) -> str:
     """Name the options that rank by one stream alone: the one that best explains the order of the lists."""
-    own, _ = find_own_score(given.lists, given.streams)
-    which = "the only score" if len(given.streams) == 1 else f"the score {own!r}"
-    return f"`{rank_by(weights, own)}` ranks by {which} alone"
+    own = find_own_score(given.lists, given.streams)
+    which = "the only score" if len(given.streams) == 1 else f"the score {own.stream!r}"
+    doubt = (
+        "" if own.is_explained else "; the recogniser did not rank by it, so let `rescorer inspect` check it"
+    )
+    return f"`{rank_by(weights, own.stream)}` ranks by {which} alone{doubt}"
 
 
 def advise_field(given: Input, stream: str) -> str:
@@ -499,25 +503,42 @@ def _changes_to_rank_by(weights: Weights, stream: str) -> Iterator[str]:
 def rank_by_own_score(given: Input, weights: Weights) -> list[str]:
     """Return the changes of weights, such as ``lm:mixture=0``, that make the lists' own score alone decide.
 
-    Empty if the lists have no score, or one that the weights use.
+    Empty if the lists have no score, or one that the weights use, and if no score explains their order.
     """
     used = {name for name, weight in weights.streams.items() if weight}
     if not given.streams or not used or used & {*given.streams} or any(map(is_rescored, given.lists)):
         return []
-    own, _ = find_own_score(given.lists, given.streams)
-    return list(_changes_to_rank_by(weights, own))
+    own = find_own_score(given.lists, given.streams)
+    return list(_changes_to_rank_by(weights, own.stream)) if own.is_explained else []
 
 
-def find_own_score(lists: Sequence[NBestList], streams: Sequence[str]) -> tuple[str, float]:
-    """Find the stream by which the first hypothesis is most often the best, as by a recogniser's total; also
-    return the share of lists in which it is."""
+class OwnScore(NamedTuple):
+    """The stream that best explains the order of lists, as a recogniser's total does."""
 
-    def agreement(stream: str) -> int:
-        scores = [nbest.streams[stream] for nbest in lists if stream in nbest.streams]
-        return sum(values[0] == max(values) for values in scores)
+    stream: str
+    share: float
+    """Share of the lists whose first hypothesis is the best by the stream. Lists in which all hypotheses have
+    the same score do not count; without any others, this is 1."""
+    chance: float
+    """The share that lists in random order would have; 0 if no lists count."""
 
-    own = max(streams, key=agreement)
-    return own, agreement(own) / len(lists)
+    @property
+    def is_explained(self) -> bool:
+        """Whether the stream explains the order better than chance; one of the wrong sign does not."""
+        return self.share > self.chance
+
+
+def find_own_score(lists: Sequence[NBestList], streams: Sequence[str]) -> OwnScore:
+    """Find the stream by which the first hypothesis is most often the best."""
+
+    def measure(stream: str) -> tuple[int, OwnScore]:
+        columns = [nbest.streams[stream] for nbest in lists if stream in nbest.streams]
+        told = [values for values in columns if len({*values}) > 1]
+        n_best = sum(values[0] == max(values) for values in told)
+        chance = math.fsum(1 / len(values) for values in told)
+        return n_best, OwnScore(stream, n_best / len(told) if told else 1.0, chance / max(1, len(told)))
+
+    return max(map(measure, streams), key=lambda found: found[0])[1]
 
 
 def _option(stream: str, field: UnreadField) -> str:

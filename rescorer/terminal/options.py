@@ -371,7 +371,9 @@ DEFAULT = "default"
 class WeightOptions:
     """The weights to use, by name or file, and changes to single weights."""
 
-    weights: str = option(DEFAULT, "Name of a weights set of the bundle, or a JSON file of weights.")
+    weights: str | None = option(
+        None, f"Name of a weights set of the bundle, or a JSON file of weights. Default: {DEFAULT}."
+    )
     weight: list[str] | None = option(
         None,
         "Change one weight: acoustic=1 (a stream), lm:mixture=9.5, mix:neural=0.5, word=-0.6, oov=-3, "
@@ -385,7 +387,7 @@ class WeightOptions:
     @property
     def are_given(self) -> bool:
         """Whether weights were chosen or changed."""
-        return bool(self.weight) or self.weights != DEFAULT
+        return bool(self.weight) or self.weights is not None
 
     def resolve(self, known: Mapping[str, Weights]) -> Weights:
         """Find the weights by name or in a file, and apply the changes.
@@ -409,7 +411,7 @@ class WeightOptions:
 
     def find(self, known: Mapping[str, Weights]) -> Weights:
         """Find the weights by name or in a file, without changes; see ``resolve``."""
-        name = self.weights
+        name = DEFAULT if self.weights is None else self.weights
         if name in known:
             return known[name]
         if Path(name).is_file():

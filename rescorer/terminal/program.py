@@ -421,7 +421,11 @@ def run(app: typer.Typer, program: str, exit_code: Callable[[RescorerError], int
     replace_closed_streams()
     install_display(_show_bar)
     with guard_terminals():
-        _run(app, program, exit_code)
+        try:
+            _run(app, program, exit_code)
+        finally:
+            if text_io := sys.modules.get("rescorer.formats.io.text_io"):  # else it has made no folders
+                text_io.remove_empty_folders()
 
 
 def _show_bar(description: str, unit: str, total: int | None) -> AbstractContextManager[ProgressTask]:

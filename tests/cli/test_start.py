@@ -48,6 +48,28 @@ def test_help_imports_no_command(package):
     assert not modules & {*NUMERIC, *SERVICE, "rich", "jinja2", "rescorer.types", "rescorer.cli.rescore"}
 
 
+HELP_OF_ALL = """
+import sys
+from rescorer.cli import main
+for name in {names}:
+    sys.argv = ["rescorer", name, "--help"]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code
+print(*sys.modules, file=sys.stderr)
+"""
+
+
+def test_the_help_of_commands_imports_no_models():
+    program = HELP_OF_ALL.format(names=list(Commands.lazy))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    modules = {*done.stderr.split()}
+    assert "rescorer.cli.tune" in modules
+    assert not modules & {"torch", "scipy", "kenlm", "pyarrow", "jinja2", "matplotlib", "sklearn", "ray"}
+
+
 @pytest.mark.parametrize("group", [Commands, TrainingCommands])
 def test_the_help_of_a_program_has_the_summaries_of_its_commands(group: type[LazyGroup]):
     commands = group(name="program").commands

@@ -53,7 +53,7 @@ def test_advice_keeps_the_order_of_the_recogniser(run, ngram_bundle, tmp_path, f
 
 
 def test_tuning_starts_from_the_score_that_the_lists_have(run, ngram_bundle, tmp_path):
-    lines = make_lines(*({"scores": {"z": s, "total": -s}} for s in (1, 2, 3)))
+    lines = make_lines(*({"scores": {"always": 0, "z": s, "total": -s}} for s in (1, 2, 3)))
     source = write(
         tmp_path / "in.jsonl",
         *(json.dumps({**json.loads(line), "reference": f"the cat {i}"}) for i, line in enumerate(lines)),
@@ -66,8 +66,18 @@ def test_tuning_starts_from_the_score_that_the_lists_have(run, ngram_bundle, tmp
     found = (tmp_path / "w.json").read_text()
     code, _, err = run(*command, *options)
     assert (code, "note:" in err, (tmp_path / "w.json").read_text()) == (0, False, found)
-    code, _, err = run(*command, "-w", "word=-1")
-    assert (code, "need the stream 'acoustic'" in err) == (2, True)
+    for chosen in (("-w", "word=-1"), ("--weights", "default")):
+        code, _, err = run(*command, *chosen)
+        assert (code, "need the stream 'acoustic'" in err) == (2, True)
+
+
+def test_tuning_does_not_start_from_a_score_of_the_wrong_sign(run, ngram_bundle, tmp_path):
+    lines = make_lines(*({"scores": {"cost": s}} for s in (1, 2, 3)))
+    source = write(
+        tmp_path / "in.jsonl", *(json.dumps({**json.loads(line), "reference": "the cat"}) for line in lines)
+    )
+    code, _, err = run("tune", source, "--bundle", ngram_bundle, "-o", tmp_path / "w.json", "--no-cache")
+    assert (code, "the recogniser did not rank by it, so let `rescorer inspect` check it" in err) == (2, True)
 
 
 def test_advice_for_services_names_the_option_of_their_format(run, ngram_bundle, tmp_path):

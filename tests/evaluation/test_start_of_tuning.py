@@ -32,7 +32,7 @@ def draw_lists(scale, per_word, n_lists=60):
 def test_explains_the_order_of_lists(scale, per_word):
     endless = NBestList("x", (Hypothesis("a"),), {"acoustic": (-np.inf,), "lm": (0.0,)})
     lists = [endless, *draw_lists(scale, per_word)]
-    _, share = find_own_score(lists, ["acoustic", "lm"])
+    share = find_own_score(lists, ["acoustic", "lm"]).share
     found = explain_order(lists, "acoustic", lambda text: tuple(text.split()))
     assert share < 1.0
     assert found.streams["acoustic"] == 1.0

@@ -238,7 +238,7 @@ def decoder(texts) -> SimpleNamespace:
 
 
 def test_sequences_of_transformers_by_their_shape():
-    (nbest,) = from_transformers(generated(), decoder(["a ", "b"]), num_return_sequences=2)
+    (nbest,) = from_transformers(generated(), decoder(["a ", "b"]), num_return_sequences=np.int64(2))
     assert (nbest.texts, nbest.streams) == (["a", "b"], {"first_pass": (-2.0, -2.0)})
 
 
@@ -251,6 +251,13 @@ def test_sequences_of_transformers_by_their_shape():
         (generated(), ["a", None], {}, "decoder.batch_decode is of type list; expected a list of texts"),
         (generated(), "ab", {}, "decoder.batch_decode is of type str"),
         (generated(), ["a", "b"], {"num_return_sequences": "2"}, "num_return_sequences is of type str"),
+        (generated(), ["a", "b"], {"num_return_sequences": True}, "num_return_sequences is of type bool"),
+        (
+            generated(),
+            ["a", "b"],
+            {"num_return_sequences": np.ones(2)},
+            "is of type ndarray; expected an int",
+        ),
         (generated(), ["a", "b"], {"length_penalty": "1"}, "length_penalty is of type str"),
         (generated(), ["a", "b"], {"ids": 3}, "ids is of type int; expected a text, or a text for each list"),
     ],

@@ -8,6 +8,7 @@ import math
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,10 @@ MIKOLOV = "u1 yeah well\nu1\nu2 -1.5 a\n"
 
 def read(reader, text: str | bytes, **options) -> list:
     return list(reader(io.BytesIO(text.encode() if isinstance(text, str) else text), **options))
+
+
+def read_file(reader, path: Path, **options) -> list:
+    return list(reader(path, **options))
 
 
 def round_trip(lists, writer, reader, **options) -> list:
@@ -76,8 +81,48 @@ def test_yields_error_with_place_for_invalid_nemo_list(text, message):
     assert message in str(error)
 
 
+def write_beams(path, beam, *, n_lists=40, order=-1, extra=0):
+    """Write beams of random sentences: each hypothesis lacks one word of the first one."""
+    draw = Random(f"{beam} {n_lists}")
+    lines = []
+    for _ in range(n_lists):
+        words = [f"w{draw.randrange(1000)}" for _ in range(10)]
+        scores = sorted((-draw.uniform(1, 30) for _ in range(beam)), key=lambda score: order * score)
+        texts = [" ".join(words[:i] + words[i + 1 :] if i else words) for i in range(beam)]
+        lines += [f"{text}\t{score!r}\n" for text, score in zip(texts, scores, strict=True)]
+    path.write_text("".join(lines + lines[:extra]))
+    return path
+
+
+@pytest.mark.parametrize("beam", [2, 4, 9])
+def test_nemo_beam_size_follows_from_the_order_of_scores(tmp_path, beam):
+    path = write_beams(tmp_path / "beams.tsv", beam)
+    assert read_file(nemo.read_nemo, path) == read_file(nemo.read_nemo, path, beam=beam)
+
+
+@pytest.mark.parametrize(
+    ("beam", "change"),
+    [
+        (1, {}),
+        (4, {"n_lists": 5}),  # too few lists to be certain
+        (4, {"order": 1}),  # the best comes last
+        (4, {"extra": 1}),  # the last list is not whole
+    ],
+)
+def test_nemo_beam_size_is_not_guessed(tmp_path, beam, change):
+    path = write_beams(tmp_path / "beams.tsv", beam, **change)
+    with pytest.raises(ConfigError, match="give beam=N"):
+        read_file(nemo.read_nemo, path)
+
+
+def test_nemo_lists_of_two_utterances_are_no_beams(tmp_path):
+    lines = [(f"a{i} b{i} c{i}", f"{s - 20 * (i % 2)}") for i in range(60) for s in (-1, -2, -3)]
+    (tmp_path / "beams.tsv").write_text("".join("\t".join(line) + "\n" for line in lines))
+    assert nemo.find_beam(tmp_path / "beams.tsv") == 0
+
+
 def test_nemo_requires_beam_size(tmp_path):
-    with pytest.raises(ConfigError, match="do not state the beam size; give beam=N"):
+    with pytest.raises(ConfigError, match=r"do not state the beam size, .* give beam=N"):
         read(nemo.read_nemo, NEMO)
     with pytest.raises(ConfigError, match="give beam=N"), nemo.nemo_writer(tmp_path / "out"):
         pass

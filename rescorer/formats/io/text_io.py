@@ -299,12 +299,13 @@ def write_error(target: str | Path, error: OSError) -> FormatError:
 
 
 def make_folder(target: str | Path) -> Path:
-    """Create the folder to write to, unless it exists.
+    """Create the folder to write to, unless it exists; see ``remove_empty_folders``.
 
     Raises:
         FormatError: the folder cannot be created, or the path is something else than a folder.
     """
-    path = Path(target)
+    path = Path(target).absolute()
+    _made.extend(one for one in (path, *path.parents) if not one.exists())
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
@@ -312,7 +313,19 @@ def make_folder(target: str | Path) -> Path:
         raise FormatError(message, file=str(target)) from None
     except OSError as error:
         raise FormatError(f"cannot create the folder: {error.strerror}", file=str(target)) from None
-    return path
+    return Path(target)
+
+
+_made: list[Path] = []
+"""Folders that ``make_folder`` has created since ``remove_empty_folders`` was last called."""
+
+
+def remove_empty_folders() -> None:
+    """Remove those folders that ``make_folder`` created and that are empty, such as a refused command's."""
+    for path in sorted({*_made}, key=lambda path: len(path.parts), reverse=True):
+        with suppress(OSError):  # it has files, or is gone already
+            path.rmdir()
+    _made.clear()
 
 
 def check_not_input(

@@ -51,6 +51,31 @@ def test_a_folder_in_which_a_process_trains_is_refused(
     assert [*folder.iterdir()] == []
 
 
+REFUSED = (
+    "neural MISSING --validation TEXT -o new/run",
+    "neural TEXT --validation EMPTY -o new/run",
+    "neural TEXT --validation TEXT --classes 1000 -o new/run",
+    "classify train a=TEXT b=EMPTY -o new/run",
+    "vectors train EMPTY -o new/vectors.txt --run new/run",
+    "vectors glove MISSING -o new/vectors.txt --run new/run",
+    "tag train EMPTY -o new/run",
+    "correct train MISSING -o new/run",
+    "ngram EMPTY -o new/model.arpa",
+    "bundle new/model/1 --ngram EMPTY --validation TEXT",
+    "finetune MISSING --bundle EMPTY -o new/model/1",
+    "run small --data MISSING -o new/run",
+)
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_nothing_is_left_of_a_refused_command(
+    call: Callable[[str], int], tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    (tmp_path / "EMPTY").touch()
+    assert call(line) in (2, 3, 4)
+    assert {path.name for path in tmp_path.iterdir()} == {"TEXT", "OTHER", "EMPTY"}, capsys.readouterr().err
+
+
 def test_the_lock_ends_with_the_context(tmp_path: Path) -> None:
     for _ in range(2):
         with lock_folder(tmp_path), pytest.raises(ConfigError), lock_folder(tmp_path):

@@ -139,12 +139,12 @@ def test_outputs_are_checked_before_inputs_are_read(tmp_path, command):
     folder.mkdir()
     file.write_text("")
     for output, problem in (
-        (folder, "Is a directory"),
-        (file / "v.html", "Not a directory|File exists"),
-        (Path("/proc/v.html"), "No such file or directory|Permission denied|Read-only file system"),
+        (folder, f"{folder}: cannot be written: Is a directory"),
+        (file / "v.html", f"{file}: is not a folder"),
+        (Path("/proc/v.html"), "/proc/v.html: cannot be written: (No such file|Permission|Read-only file)"),
     ):
         target = [output] if command == "convert" else ["-o", output]
-        with pytest.raises(FormatError, match=rf"{output}: cannot be written: ({problem})"):
+        with pytest.raises(FormatError, match=problem):
             run(command, *inputs, *target, *options)
     assert {path.name for path in tmp_path.iterdir()} == {"folder.html", "file"}
 

@@ -176,7 +176,7 @@ def test_rejects_what_cannot_be_learnt_from(change, options, message, run, ngram
         ("m/1", ("--seed", "-1"), "greater than or equal to 0"),
         ("m/\u0663", (), "must be a version number"),
         ("m\nx/1", (), "expected 1 to 100 printable characters"),
-        ("file/1", (), "cannot be made"),
+        ("file/1", (), "is not a folder"),
         ("page/1", (), "cannot be written"),
     ],
 )

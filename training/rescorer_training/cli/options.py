@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from rescorer.errors import ConfigError, FormatError
+from rescorer.errors import ConfigError, FormatError, InputError
 from rescorer.evaluation.statistics import PairedTest
 from rescorer.formats.io.text_io import is_stream, make_folder
 from rescorer.terminal.program import check_not_an_input
@@ -107,7 +108,7 @@ def check_run_output(option: str, folder: Path, files: Iterable[str]) -> None:
 @contextmanager
 def train_in(folder: Path, state: str, *, resume: bool) -> Iterator[None]:
     """Let no other process train in the folder of a run within the context. If a signal stops the training,
-    say that it can be resumed.
+    say that it can be resumed. If a new run is refused, nothing is left of it.
 
     Args:
         state: name of the file from which a run is resumed.
@@ -119,6 +120,7 @@ def train_in(folder: Path, state: str, *, resume: bool) -> Iterator[None]:
     """
     from rescorer_training.state_files import lock_folder  # imports torch, which only such commands need
 
+    is_new = not folder.exists()
     if not resume:
         make_folder(folder)
     elif not folder.is_dir():
@@ -129,6 +131,10 @@ def train_in(folder: Path, state: str, *, resume: bool) -> Iterator[None]:
         except (KeyboardInterrupt, SystemExit):
             if (folder / state).exists():
                 typer.echo(f"stopped; {folder} is saved: repeat the command with --resume", err=True)
+            raise
+        except (ConfigError, InputError):
+            if is_new and not (state and (folder / state).exists()):
+                shutil.rmtree(folder, ignore_errors=True)
             raise
 
 

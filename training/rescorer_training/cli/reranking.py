@@ -17,7 +17,7 @@ from rescorer.evaluation import list_errors
 from rescorer.evaluation.error_rate import CountingSettings
 from rescorer.evaluation.list_errors import Selection
 from rescorer.evaluation.scored_lists import score_lists
-from rescorer.formats.io.text_io import is_stream, write_text
+from rescorer.formats.io.text_io import is_stream, make_folder, write_text
 from rescorer.formats.jsonlines import writer
 from rescorer.pipeline import Rescorer
 from rescorer.progress import track
@@ -239,9 +239,9 @@ def reranker_command(
 
 def _make_folder(folder: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"-o: the folder {folder} cannot be made: {error.strerror}") from None
+        make_folder(folder)
+    except FormatError as error:
+        raise ConfigError(f"-o: {error}") from None
 
 
 def read_files(

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from rescorer.errors import ConfigError, FormatError, pluralise
+from rescorer.errors import ConfigError, pluralise
 from rescorer.formats.io import text_io
 from rescorer.formats.io.folders import list_files
-from rescorer.formats.io.text_io import check_not_input, check_target, is_stream
+from rescorer.formats.io.text_io import check_not_input, check_target, is_stream, make_folder
 from rescorer.models.bundle import TEXT, read_bundle
 from rescorer.runtime import count_cpus
 from rescorer.safe_input import Folder
@@ -53,10 +53,7 @@ def prepare_output(output: Path, option: str = "-o") -> None:
     check_not_an_input(option, output)
     if str(output) == "-":
         return
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FormatError(f"cannot be written: {error.strerror}", file=str(output)) from None
+    make_folder(output.parent)
     check_target(output)
 
 

@@ -223,7 +223,7 @@ def atomic_output(output: Path) -> Iterator[Path]:
     if is_binary:
         find_tool("build_binary")
     with text_io.explain_write_errors(output):
-        output.parent.mkdir(parents=True, exist_ok=True)
+        text_io.make_folder(output.parent)
         with text_io.replace_file(output) as complete:
             arpa = complete.with_name(f"{complete.name}.arpa") if is_binary else complete
             arpa.touch()  # fail now, rather than after the work, if the folder is not writable
