@@ -30,11 +30,12 @@ Its arguments are those of ``track``: a description, the name of a unit of work,
 """
 
 
-def _show_nothing(description: str, unit: str, total: int | None) -> AbstractContextManager[ProgressTask]:
+def show_nothing(description: str, unit: str, total: int | None) -> AbstractContextManager[ProgressTask]:
+    """The display of programs that install none, or that are asked to be quiet."""
     return nullcontext(ProgressTask())
 
 
-_display: Display = _show_nothing
+_display: Display = show_nothing
 
 
 def install_display(display: Display) -> None:
@@ -50,7 +51,7 @@ def track(description: str, unit: str, total: int | None = None) -> AbstractCont
         unit: name of the units that ``advance`` counts, in the plural: ``"lines"``.
         total: number of units in the whole task; None if it is unknown.
     """
-    display = _display if description else _show_nothing
+    display = _display if description else show_nothing
     return display(description, unit, total)
 
 

@@ -45,6 +45,7 @@ from rescorer.jobs.store import PLAN, Store, open_store
 from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.models.bundle import Bundle, read_bundle
 from rescorer.pipeline import MAX_BATCH_WORDS
+from rescorer.progress import install_display, show_nothing
 from rescorer.runtime import Phase, count_cpus, time_items
 from rescorer.scoring.options import RescoreOptions
 from rescorer.scoring.ranker import ListRanker
@@ -639,6 +640,8 @@ def rescore(
     lists gives a warning and exit code 0, for pipelines whose recogniser heard nothing. Models of --lm need
     weights of `rescorer tune` with the same --lm.
     """
+    if display.quiet:
+        install_display(show_nothing)
     sources, output, to = list(map(as_local, sources)), as_local(written.output), written.to
     source = imports.compose(bundle, sources, answers)
     ranker = make_ranker(read_bundle(source))

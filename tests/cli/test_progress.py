@@ -118,3 +118,10 @@ def test_short_tasks_have_no_bar(monkeypatch):
     with bars.show_bar("scoring", "lists", 10) as task:
         task.advance(10)
     assert "scoring" in terminal.getvalue()
+
+
+@pytest.mark.parametrize("options", [(), ("--quiet",)])
+def test_quiet_rescoring_shows_no_progress_of_its_networks_either(options, shown, run, bundle, lists, tmp_path):
+    code, _, _ = run("rescore", lists, "-b", bundle, "-o", tmp_path / "out.jsonl", *options)
+    assert code == 0
+    assert ("reading a batch" in shown) == (not options)
