@@ -121,7 +121,9 @@ def test_short_tasks_have_no_bar(monkeypatch):
 
 
 @pytest.mark.parametrize("options", [(), ("--quiet",)])
-def test_quiet_rescoring_shows_no_progress_of_its_networks_either(options, shown, run, bundle, lists, tmp_path):
+def test_quiet_rescoring_shows_no_progress_of_its_networks_either(
+    options, shown, run, bundle, lists, tmp_path
+):
     code, _, _ = run("rescore", lists, "-b", bundle, "-o", tmp_path / "out.jsonl", *options)
     assert code == 0
     assert ("reading a batch" in shown) == (not options)
