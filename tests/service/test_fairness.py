@@ -113,7 +113,7 @@ def test_large_message_of_a_stream_is_answered_beside_many_small_calls(folder):
 
 
 def test_fallbacks_of_a_flooding_client_do_not_keep_others_from_being_served(folder):
-    """Fallbacks take the machine's time, not that of a scorer with a given speed: the deadline allows for it."""
+    """Fallbacks take the machine's time, not that of a scorer with a given speed; hence the long deadline."""
     with run_slow_server(folder) as server, flood(server.target, 1, 128, 8, fallback=pb.FALLBACK_NGRAM):
         wait_until_flooded(server)
         assert count_answered(server.target, NO_RETRY, deadline_s=4 * DEADLINE_S) >= 0.95 * CALLS
