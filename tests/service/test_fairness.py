@@ -50,18 +50,18 @@ def run_slow_server(folder, **settings):
     return run_server(folder, load_scorer=SlowScorer.load, **limits, **settings)
 
 
-def count_answered(target: str, retry: Retry, token: str = "") -> int:
+def count_answered(target: str, retry: Retry, token: str = "", deadline_s: float = DEADLINE_S) -> int:
     """Make calls at a steady rate, each with its own deadline, over one connection."""
 
     def call(client: Client) -> bool:
         try:
-            client.rescore([NBEST], timeout_s=DEADLINE_S)
+            client.rescore([NBEST], timeout_s=deadline_s)
         except RescorerError as error:
             print(error)
             return False
         return True
 
-    with Client(target, retry=retry, token=token) as client, ThreadPoolExecutor(16) as threads:
+    with Client(target, retry=retry, token=token) as client, ThreadPoolExecutor(CALLS) as threads:
         client.wait_ready(20)
         calls = []
         for _ in range(CALLS):
@@ -113,6 +113,7 @@ def test_large_message_of_a_stream_is_answered_beside_many_small_calls(folder):
 
 
 def test_fallbacks_of_a_flooding_client_do_not_keep_others_from_being_served(folder):
+    """Fallbacks take the machine's time, not that of a scorer with a given speed; hence the long deadline."""
     with run_slow_server(folder) as server, flood(server.target, 1, 128, 8, fallback=pb.FALLBACK_NGRAM):
         wait_until_flooded(server)
-        assert count_answered(server.target, NO_RETRY) >= 0.95 * CALLS
+        assert count_answered(server.target, NO_RETRY, deadline_s=4 * DEADLINE_S) >= 0.95 * CALLS

@@ -409,6 +409,11 @@ class TwoLevelQueue(Generic[Item]):
         """Remove and return an item of the next level; see ``FairQueue.take_early``."""
         return self._take_by(lambda level: level.take_early(budget, accepts, lead))
 
+    def take_early_urgent(self, budget: int, accepts: Callable[[Hashable, Any], bool]) -> list[Item]:
+        """Remove and return an urgent item for service that no normal item can use, so that it counts for
+        nothing between the levels; see ``FairQueue.take_early``."""
+        return self._urgent.take_early(budget, accepts)
+
     def _take_by(self, take: Callable[[FairQueue[Item]], list[Item]]) -> list[Item]:
         level = self._next_level()
         both_wait = all(level.next_kind() is not None for level in (self._urgent, self._normal))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable
 from concurrent.futures import Executor
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -32,6 +33,7 @@ class LargeJob:
 
     function: Callable[[], Any]
     tokens: int
+    urgent: bool
     result: asyncio.Future[tuple[Any, list[PhaseTiming]]]
 
     def run(self) -> tuple[Any, list[PhaseTiming]]:
@@ -77,7 +79,8 @@ class Turns:
         self._is_giving = bool(turns)
         for turn in turns:
             turn.set_result(None)
-            loop.call_soon(self._give, loop)
+            # In an empty context: that of the first call would stay in memory while others wait.
+            loop.call_soon(self._give, loop, context=Context())
 
 
 class Offloader:
@@ -114,7 +117,7 @@ class Offloader:
             if not urgent:
                 await self._turns.take(client, max(tokens, 1))
             return run_timed(job)
-        large_job = LargeJob(job, tokens, asyncio.get_running_loop().create_future())
+        large_job = LargeJob(job, tokens, urgent, asyncio.get_running_loop().create_future())
         size = 0 if urgent else tokens  # urgent jobs fit beside any other
         leave_queue = self._queue.put(large_job, tokens, client=client, size=size, urgent=urgent)
         self._start_jobs()
@@ -134,11 +137,15 @@ class Offloader:
     def _take(self) -> list[LargeJob]:
         """Take the next job if it may run now."""
         if not self._running:
-            return self._queue.take(0)
+            return self._queue.take(-1)  # a single one, although urgent ones have no size
         if len(self._running) == self._n_threads:
             return []
         smallest = min(job.tokens for job in self._running)
-        return self._queue.take_early(smallest // SMALLER, lambda client, kind: True)
+        jobs = self._queue.take_early(smallest // SMALLER, lambda client, kind: True)
+        if not jobs and not all(job.urgent for job in self._running):
+            # It is the turn of a normal job, which does not fit; beside urgent ones, it would never start.
+            jobs = self._queue.take_early_urgent(0, lambda client, kind: True)
+        return jobs
 
     def _finish(self, job: LargeJob, done: asyncio.Future[tuple[Any, list[PhaseTiming]]]) -> None:
         self._running.discard(job)

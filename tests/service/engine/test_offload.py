@@ -6,7 +6,9 @@ import asyncio
 import gc
 import threading
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 
 import pytest
 
@@ -188,3 +190,126 @@ def test_far_smaller_and_urgent_jobs_run_beside_a_large_one(tokens, urgent, runs
             return has_begun
 
     assert asyncio.run(runs_beside()) == runs
+
+
+LARGE_TOKENS = SMALLER * (SMALL_TOKENS + 1)
+
+
+class Jobs:
+    """Jobs of an offloader, each of which runs until the test ends it."""
+
+    def __init__(self, offloader: Offloader) -> None:
+        self._offloader, self._tasks = offloader, dict[str, asyncio.Task]()
+        self._ends = dict[str, threading.Event]()
+        self.begun: list[str] = []
+
+    async def add(self, name: str, tokens: int = LARGE_TOKENS, *, urgent: bool = False) -> None:
+        end = self._ends[name] = threading.Event()
+
+        def job() -> None:
+            self.begun.append(name)
+            end.wait(20)
+
+        self._tasks[name] = asyncio.create_task(self._offloader.run(job, tokens, name, urgent=urgent))
+        await asyncio.sleep(0)
+
+    async def cancel(self, name: str) -> None:
+        self._tasks[name].cancel()
+        await asyncio.wait([self._tasks[name]])
+
+    async def end(self, *names: str) -> None:
+        for name in names:
+            self._ends[name].set()
+        await asyncio.wait_for(asyncio.gather(*(self._tasks[name] for name in names)), 20)
+
+
+def run_jobs(n_threads: int, story: Callable) -> list[str]:
+    """Return the names of the jobs in the order in which they began."""
+
+    async def run() -> list[str]:
+        with ThreadPoolExecutor(n_threads) as threads:
+            jobs = Jobs(Offloader(threads, n_threads))
+            await story(jobs)
+            return jobs.begun
+
+    return asyncio.run(run())
+
+
+def test_urgent_jobs_that_wait_for_one_thread_are_done_one_by_one():
+    async def story(jobs: Jobs) -> None:
+        await jobs.add("large")
+        for name in "abc":
+            await jobs.add(name, urgent=True)
+        await jobs.end("large", "a", "b", "c")
+
+    assert run_jobs(1, story) == ["large", "a", "b", "c"]
+
+
+def test_urgent_jobs_are_done_beside_a_large_one_although_it_is_the_turn_of_another():
+    async def story(jobs: Jobs) -> None:
+        await jobs.add("large")
+        await jobs.add("next")
+        for name in ("a", "b", "c"):
+            await jobs.add(name, urgent=True)
+            await jobs.end(name)
+        await jobs.end("large", "next")
+
+    assert run_jobs(2, story) == ["large", "a", "b", "c", "next"]
+
+
+def test_a_large_job_gets_its_turn_although_urgent_ones_never_end():
+    async def story(jobs: Jobs) -> None:
+        await jobs.add("0", urgent=True)
+        await jobs.add("1", urgent=True)
+        await jobs.add("large")
+        for number in range(2, 8):  # one always runs, and one waits
+            await jobs.add(str(number), urgent=True)
+            await jobs.end(str(number - 2))
+            if "large" in jobs.begun:
+                break
+        await jobs.end("large", str(number - 1), str(number))
+
+    assert "large" in run_jobs(2, story)
+
+
+def test_jobs_of_cancelled_calls_leave_the_others_to_be_done():
+    """Two urgent jobs wait, because it is the turn of a normal one; then that one's call is cancelled."""
+
+    async def story(jobs: Jobs) -> None:
+        await jobs.add("large")
+        await jobs.add("next")
+        await jobs.add("small", SMALL_TOKENS + 1)
+        await jobs.add("a", urgent=True)
+        await jobs.add("b", urgent=True)
+        await jobs.cancel("next")
+        await jobs.end("large", "small", "a", "b")
+
+    assert sorted(run_jobs(2, story)) == ["a", "b", "large", "small"]
+
+
+def test_turns_keep_nothing_of_a_call_that_had_one():
+    class Request:
+        pass
+
+    request_of_call: ContextVar[Request] = ContextVar("request")
+
+    async def take_turns() -> None:
+        turns = Turns()
+
+        async def call() -> weakref.ref[Request]:
+            request_of_call.set(request := Request())
+            await turns.take("first")
+            return weakref.ref(request)
+
+        first = asyncio.create_task(call())
+        await asyncio.sleep(0)
+        others = [asyncio.create_task(turns.take("others")) for _ in range(20)]
+        request = await first
+        del first
+        await asyncio.sleep(0)
+        gc.collect()
+        assert not all(other.done() for other in others)
+        assert request() is None
+        await asyncio.gather(*others)
+
+    asyncio.run(take_turns())

@@ -1,7 +1,12 @@
-"""Answers that clients do not read: their memory counts as in flight, is bounded, and is freed in time."""
+"""Answers that clients do not read, and requests that wait for a turn: their memory counts as in flight.
+
+It is bounded, and freed in time.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -12,6 +17,8 @@ import pytest
 from rescorer.client import Client
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
+from rescorer.service.engine.client_limits import CALL_BYTES
+from rescorer.service.engine.offloader import Turns
 from rescorer.service.metrics import resident_bytes
 from tests.support.http2 import (
     DATA,
@@ -95,6 +102,24 @@ def test_unread_answers_count_as_in_flight_and_refusals_name_the_limit(server):
         assert RescorerServiceStub(channel).Rescore(SMALL, timeout=10).lists[0].status.code == 0
     wait_until(lambda: memory.quota.held == 0)
     assert memory.unread_bytes == 0
+
+
+def test_a_request_that_waits_for_its_turn_counts_as_in_flight(server, monkeypatch):
+    gate, memory = threading.Event(), server.server.memory
+
+    async def take(*_: object) -> None:
+        while not gate.is_set():
+            await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(Turns, "take", take)
+    with grpc.insecure_channel(server.target) as channel:
+        call = RescorerServiceStub(channel).Rescore.future(LARGE, timeout=60)
+        try:
+            wait_until(lambda: memory.quota.held == CALL_BYTES + LARGE.ByteSize(), 20)
+        finally:
+            gate.set()
+        assert len(call.result().lists) == 1
+    wait_until(lambda: memory.quota.held == 0)
 
 
 def test_an_answer_is_dropped_if_its_client_does_not_read_it_in_time(ngram_bundle):
