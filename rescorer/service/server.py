@@ -137,7 +137,6 @@ def create_listener(
             telemetry,
             memory,
             partial(count_decoded_bytes, settings=settings),
-            settings.max_message_bytes,
         ),
     ]
     options = [

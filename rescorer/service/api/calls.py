@@ -284,7 +284,6 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         memory: bounds the bytes of requests and answers.
         count_bytes: returns an upper bound of the memory of a request, by the path of its method and its
             bytes; it may refuse the request.
-        max_message_bytes: largest request that ``count_bytes`` does not refuse.
     """
 
     def __init__(
@@ -296,9 +295,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         telemetry: Telemetry,
         memory: CallMemory,
         count_bytes: Callable[[str, bytes], int],
-        max_message_bytes: int,
     ) -> None:
-        self._count_bytes, self._max_message_bytes = count_bytes, max_message_bytes
+        self._count_bytes = count_bytes
         self._authenticator, self._roles, self._response_bytes = authenticator, roles, response_bytes
         self._drain, self._telemetry, self._memory = drain, telemetry, memory
         self._pacer, self._turns = RefusalPacer(), Turns()
@@ -322,11 +320,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             call = await self._begin_call(path, context, role)
             async with guard(context, call, self._pacer):
                 memory = await self._memory.open(client_of(context))
-                waiting_bytes = min(len(data), self._max_message_bytes)  # a larger one is refused below
-                await memory.hold(waiting_bytes)
-                await self._turns.take(client_of(context))
                 self._count_message(path, data, call)
-                await memory.hold(call.held_bytes + response_bytes - waiting_bytes)
+                await memory.hold(call.held_bytes)
+                await self._turns.take(client_of(context))
+                await memory.hold(response_bytes)
                 response = await handler.unary_unary(decode(handler, data, call), context)
                 answer: bytes = handler.response_serializer(response)
                 memory.post(len(answer), len(data))

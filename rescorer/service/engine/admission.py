@@ -542,7 +542,8 @@ class Admission:
     def _stop_expecting(self, ticket: Ticket) -> None:
         if ticket.is_expected:
             ticket.is_expected = False
-            expected = self._expected.pop(ticket.client).plus(-ticket.tokens, -ticket.items)
+            # Nothing is expected of a client whose calls are all empty.
+            expected = self._expected.pop(ticket.client, NO_WORK).plus(-ticket.tokens, -ticket.items)
             if expected != NO_WORK:
                 self._expected[ticket.client] = expected
 

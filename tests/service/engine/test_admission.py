@@ -129,6 +129,16 @@ def test_a_large_request_without_lists_does_not_break_the_prediction_for_others(
     asyncio.run(make_calls())
 
 
+def test_empty_calls_of_a_client_may_be_prepared_at_the_same_time():
+    async def admit_two() -> None:
+        admission = make_admission(FairQueue())
+        async with admission.admit("a", 0, 0) as first, admission.admit("a", 0, 0) as second:
+            admission.begin_scoring(first, 0)
+            admission.begin_scoring(second, 0)
+
+    asyncio.run(admit_two())
+
+
 async def wait_for_room(admission: Admission) -> None:
     async with admission.admit("c", 10, 1, wait=True):
         pass
