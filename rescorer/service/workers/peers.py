@@ -216,7 +216,8 @@ async def answer_requests(
             operation, request_id = frame.header["do"], frame.header["id"]
             if operation == CANCEL:
                 if request_id in scoring:
-                    scoring[request_id].cancel()
+                    # Once it has begun: a task that is cancelled before never runs, and would send no reply.
+                    asyncio.get_running_loop().call_soon(scoring[request_id].cancel)
                 continue
             unanswered.add(task := asyncio.create_task(answer(frame)))
             task.add_done_callback(unanswered.discard)
