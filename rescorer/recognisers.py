@@ -19,6 +19,7 @@ import json
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any, NoReturn
@@ -394,15 +395,10 @@ def _number(value: Any, name: str) -> float:
 
 def _integer(value: Any, name: str) -> int:
     """Return an integer of Python, or of an array or tensor."""
-    try:
-        if not isinstance(value, bool):
+    if not isinstance(value, bool):
+        # NumPy and torch raise these for other numbers and for several elements.
+        with suppress(TypeError, ValueError, RuntimeError):
             return operator.index(value)
-    except (
-        TypeError,
-        ValueError,
-        RuntimeError,
-    ):  # of NumPy and torch, for other numbers and several elements
-        pass
     _refuse(name, value, "an integer")
 
 

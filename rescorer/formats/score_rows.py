@@ -1,6 +1,6 @@
 """Write the ranks and scores of many hypotheses as JSON at once, without a Python object for each number.
 
-A row is laid out in words of four bytes: the keys, and for each number its digits, three to a word, which are
+A row is laid out in cells of four bytes: the keys, and for each number its digits, three to a cell, which are
 looked up in tables. Bytes that a number does not need are NUL, and are deleted from all rows together.
 """
 
@@ -16,18 +16,19 @@ import orjson
 from rescorer.formats.common import round_scaled
 
 SCORE_DECIMALS = 6
-"""Number of decimals of written scores: a hundred times finer than 1e-4, to which rankings are exact."""
+"""Number of decimals of written scores: a hundred times finer than 1e-4, to which rankings are exact. Numbers
+are laid out for two cells of decimals."""
 MAX_INTEGER = 10**6
 """Integers, and the integer parts of numbers, must be smaller than this."""
-WORD = 4  # bytes
-INTEGER_WORDS, NUMBER_WORDS = 2, 4
+CELL = 4  # bytes
+INTEGER_CELLS, NUMBER_CELLS = 2, 4
 BLOCK_ROWS = 1024
 """Number of rows that are made at a time, so that they stay in the cache of the processor."""
 ROW_END = "\n"
 
 
 class Digits(NamedTuple):
-    """Tables of digits; each has words of four bytes."""
+    """Tables of digits; each has cells of four bytes."""
 
     high: np.ndarray
     """(2000,) the thousands of a number; then the same with a minus sign."""
@@ -40,11 +41,11 @@ class Digits(NamedTuple):
     last: np.ndarray
     """(1000,) the last three decimals."""
     tiny: np.ndarray
-    """(10, 3) the words after ``high`` for numbers below 1e-5, which JSON has in scientific notation."""
+    """(10, 3) the cells after ``high`` for numbers below 1e-5, which JSON has in scientific notation."""
 
 
 def _make_table(texts: Sequence[bytes]) -> np.ndarray:
-    return np.frombuffer(b"".join(text.ljust(WORD, b"\0") for text in texts), dtype=np.uint32)
+    return np.frombuffer(b"".join(text.ljust(CELL, b"\0") for text in texts), dtype=np.uint32)
 
 
 @cache
@@ -61,7 +62,7 @@ def _digits() -> Digits:
         _make_table([text + b"." for text in low]),
         _make_table([b"0", *short[1:], *filled]),
         _make_table(short),
-        np.frombuffer(b"".join(text.ljust(3 * WORD, b"\0") for text in tiny), dtype=np.uint32).reshape(10, 3),
+        np.frombuffer(b"".join(text.ljust(3 * CELL, b"\0") for text in tiny), dtype=np.uint32).reshape(10, 3),
     )
 
 
@@ -94,42 +95,42 @@ def encode_rows(
     rows = list[str]()
     for begin in range(0, numbers.shape[1], BLOCK_ROWS):
         block = slice(begin, begin + BLOCK_ROWS)
-        words = np.repeat(template[None], len(units[0, block]), axis=0)
+        cells = np.repeat(template[None], len(units[0, block]), axis=0)
         for place, values in zip(places, integers, strict=False):
-            _place_integers(words, place, values[block])
-        _place_numbers(words, places[len(integers) :], units[:, block])
-        rows += words.tobytes().translate(None, b"\0").decode().split(ROW_END)
+            _place_integers(cells, place, values[block])
+        _place_numbers(cells, places[len(integers) :], units[:, block])
+        rows += cells.tobytes().translate(None, b"\0").decode().split(ROW_END)
         rows.pop()  # what follows the last end
     return rows
 
 
 def _lay_out(keys: Sequence[str], n_integers: int, end: str) -> tuple[np.ndarray, list[int]]:
-    """Return the words of a row without its values, and the place of the first word of each value."""
+    """Return the cells of a row without its values, and the place of the first cell of each value."""
     row, places = b"", list[int]()
     for index, key in enumerate(keys):
         row += _fill(key)
-        places.append(len(row) // WORD)
-        row += bytes(WORD * (INTEGER_WORDS if index < n_integers else NUMBER_WORDS))
+        places.append(len(row) // CELL)
+        row += bytes(CELL * (INTEGER_CELLS if index < n_integers else NUMBER_CELLS))
     return np.frombuffer(row + _fill(end + ROW_END), dtype=np.uint32), places
 
 
 def _fill(text: str) -> bytes:
-    """Return a text as whole words."""
+    """Return a text as whole cells."""
     encoded = text.encode()
-    return encoded + bytes(-len(encoded) % WORD)
+    return encoded + bytes(-len(encoded) % CELL)
 
 
-def _place_integers(words: np.ndarray, place: int, values: np.ndarray) -> None:
+def _place_integers(cells: np.ndarray, place: int, values: np.ndarray) -> None:
     digits = _digits()
     if values.max() < 1000:  # as nearly always
-        words[:, place] = digits.low.take(values)
+        cells[:, place] = digits.low.take(values)
         return
     thousands = values // 1000
-    words[:, place] = digits.high.take(thousands)
-    words[:, place + 1] = digits.low.take(_index(values - 1000 * thousands, thousands > 0))
+    cells[:, place] = digits.high.take(thousands)
+    cells[:, place + 1] = digits.low.take(_index(values - 1000 * thousands, thousands > 0))
 
 
-def _place_numbers(words: np.ndarray, places: Sequence[int], units: np.ndarray) -> None:
+def _place_numbers(cells: np.ndarray, places: Sequence[int], units: np.ndarray) -> None:
     """Write numbers, given as millionths: (C, N) float64, whose products and differences here are exact."""
     digits = _digits()
     sizes = np.abs(units)
@@ -146,13 +147,13 @@ def _place_numbers(words: np.ndarray, places: Sequence[int], units: np.ndarray) 
     )
     for row, place in enumerate(places):
         for offset, column in enumerate(columns):
-            words[:, place + offset] = column[row]
+            cells[:, place + offset] = column[row]
     for row, n in zip(*np.nonzero((sizes > 0) & (sizes < 10)), strict=True):
-        words[n, places[row] + 1 : places[row] + NUMBER_WORDS] = digits.tiny[int(sizes[row, n])]
+        cells[n, places[row] + 1 : places[row] + NUMBER_CELLS] = digits.tiny[int(sizes[row, n])]
 
 
 def _index(values: np.ndarray, is_second: np.ndarray) -> np.ndarray:
-    """The index in a table that has two halves of a thousand words."""
+    """The index in a table that has two halves of a thousand cells."""
     index = values.astype(np.intp)
     index[is_second] += 1000
     return index

@@ -451,7 +451,9 @@ def advise_own_score(given: Input, weights: Weights) -> str:
     own = find_own_score(given.lists, given.streams)
     which = "the only score" if len(given.streams) == 1 else f"the score {own.stream!r}"
     doubt = (
-        "" if own.is_explained else "; the recogniser did not rank by it, so let `rescorer inspect` check it"
+        ""
+        if own.explains_order
+        else "; nothing shows that the recogniser ranked by it, so let `rescorer inspect` check it"
     )
     return f"`{rank_by(weights, own.stream)}` ranks by {which} alone{doubt}"
 
@@ -509,36 +511,50 @@ def rank_by_own_score(given: Input, weights: Weights) -> list[str]:
     if not given.streams or not used or used & {*given.streams} or any(map(is_rescored, given.lists)):
         return []
     own = find_own_score(given.lists, given.streams)
-    return list(_changes_to_rank_by(weights, own.stream)) if own.is_explained else []
+    return list(_changes_to_rank_by(weights, own.stream)) if own.explains_order else []
 
 
 class OwnScore(NamedTuple):
     """The stream that best explains the order of lists, as a recogniser's total does."""
 
     stream: str
-    share: float
-    """Share of the lists whose first hypothesis is the best by the stream. Lists in which all hypotheses have
-    the same score do not count; without any others, this is 1."""
-    chance: float
-    """The share that lists in random order would have; 0 if no lists count."""
+    n_lists: int
+    """Number of lists whose hypotheses have different scores. The others tell nothing."""
+    n_first: int
+    """Number of those lists whose first hypothesis has the best score, perhaps with others."""
+    expected: float
+    """Expected value of ``n_first`` if the order of each list were random."""
+    variance: float
+    """Its variance."""
 
     @property
-    def is_explained(self) -> bool:
-        """Whether the stream explains the order better than chance; one of the wrong sign does not."""
-        return self.share > self.chance
+    def share(self) -> float:
+        """``n_first`` divided by ``n_lists``; 1 without such lists."""
+        return self.n_first / self.n_lists if self.n_lists else 1.0
+
+    @property
+    def explains_order(self) -> bool:
+        """Whether the first is the best always, or beyond chance; a cost without its sign fails both."""
+        beyond_chance = self.n_first > self.expected + 2 * math.sqrt(self.variance)
+        return self.n_lists > 0 and (self.n_first == self.n_lists or beyond_chance)
 
 
 def find_own_score(lists: Sequence[NBestList], streams: Sequence[str]) -> OwnScore:
-    """Find the stream by which the first hypothesis is most often the best."""
+    """Find the stream by which the first hypothesis is the best most often beyond what chance would give."""
 
-    def measure(stream: str) -> tuple[int, OwnScore]:
+    def measure(stream: str) -> OwnScore:
         columns = [nbest.streams[stream] for nbest in lists if stream in nbest.streams]
-        told = [values for values in columns if len({*values}) > 1]
-        n_best = sum(values[0] == max(values) for values in told)
-        chance = math.fsum(1 / len(values) for values in told)
-        return n_best, OwnScore(stream, n_best / len(told) if told else 1.0, chance / max(1, len(told)))
+        different = [values for values in columns if len({*values}) > 1]
+        chances = [values.count(max(values)) / len(values) for values in different]
+        return OwnScore(
+            stream,
+            len(different),
+            sum(values[0] == max(values) for values in different),
+            math.fsum(chances),
+            math.fsum(chance * (1 - chance) for chance in chances),
+        )
 
-    return max(map(measure, streams), key=lambda found: found[0])[1]
+    return max(map(measure, streams), key=lambda found: found.n_first - found.expected)
 
 
 def _option(stream: str, field: UnreadField) -> str:

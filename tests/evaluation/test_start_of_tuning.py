@@ -40,6 +40,41 @@ def test_explains_the_order_of_lists(scale, per_word):
     assert found.word == pytest.approx(per_word, abs=1.0)
 
 
+def draw_first_best(n_lists: int, draw) -> list[NBestList]:
+    """Lists of ten hypotheses with the stream ``s``, whose values a function draws for each list."""
+    hypotheses = tuple(Hypothesis(f"a {i}") for i in range(10))
+    return [NBestList(str(i), hypotheses, {"s": tuple(map(float, draw()))}) for i in range(n_lists)]
+
+
+@pytest.mark.parametrize(
+    ("draw", "explains"),
+    [
+        (lambda random: np.sort(random.normal(size=10))[::-1], True),
+        (lambda random: np.sort(random.normal(size=10)), False),
+        (lambda random: np.zeros(10), False),
+        (lambda random: random.permutation(10), False),
+        (lambda random: random.integers(0, 2, size=10), False),  # nearly half of the first are among the best
+    ],
+    ids=["ordered", "wrong sign", "constant", "random", "random, with ties"],
+)
+def test_a_score_explains_the_order_of_lists_only_beyond_chance(draw, explains):
+    random = np.random.default_rng(1)
+    lists = draw_first_best(100, lambda: draw(random))
+    assert find_own_score(lists, ["s"]).explains_order is explains
+    assert not find_own_score([], ["s"]).explains_order
+
+
+def test_the_own_score_is_not_the_one_that_most_lists_have():
+    random = np.random.default_rng(1)
+    lists = [
+        NBestList(
+            one.id, one.hypotheses, {**one.streams, **({"own": (*range(9, -1, -1),)} if i < 20 else {})}
+        )
+        for i, one in enumerate(draw_first_best(200, lambda: random.integers(0, 2, size=10)))
+    ]
+    assert find_own_score(lists, ["s", "own"]).stream == "own"
+
+
 def test_guesses_the_weight_of_a_model_that_has_none(ngram_bundle):
     rescorer = Rescorer.load(ngram_bundle)
     texts = ["the cat", "the mat", "on the cat", ""]

@@ -341,6 +341,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                         mark_served()
                         self._count_message(path, data, call)
                         await memory.hold(call.held_bytes + response_bytes, wait=True)
+                        await self._turns.take(client_of(context))
                         yield decode(handler, data, call)
 
                 async for response in handler.stream_stream(read_requests(), context):

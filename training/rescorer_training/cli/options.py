@@ -120,12 +120,13 @@ def train_in(folder: Path, state: str, *, resume: bool) -> Iterator[None]:
     """
     from rescorer_training.state_files import lock_folder  # imports torch, which only such commands need
 
-    is_new = not folder.exists()
+    is_made = not folder.exists()
     if not resume:
         make_folder(folder)
     elif not folder.is_dir():
         raise ConfigError(f"{folder} has no training run; start one without --resume")
     with lock_folder(folder):
+        is_made &= not any(folder.iterdir())  # else another process has trained there in the meantime
         try:
             yield
         except (KeyboardInterrupt, SystemExit):
@@ -133,7 +134,7 @@ def train_in(folder: Path, state: str, *, resume: bool) -> Iterator[None]:
                 typer.echo(f"stopped; {folder} is saved: repeat the command with --resume", err=True)
             raise
         except (ConfigError, InputError):
-            if is_new and not (state and (folder / state).exists()):
+            if is_made and not (state and (folder / state).exists()):
                 shutil.rmtree(folder, ignore_errors=True)
             raise
 
