@@ -283,12 +283,9 @@ def _find_possible(phrases: np.ndarray, phones: np.ndarray, bound: int) -> Itera
 
 def _nearest_costs(phones: np.ndarray) -> np.ndarray:
     """Cost of replacing each phone by the most similar one of each window, (W, N) → (SILENCE, W) float64."""
-    has = np.zeros((len(phones), SILENCE + 1), dtype=bool)
-    has[np.arange(len(phones))[:, None], phones] = True
     nearest = np.repeat(GAPS[:, None], len(phones), axis=1)
-    for phone in range(SILENCE):
-        windows = np.flatnonzero(has[:, phone])
-        nearest[:, windows] = np.minimum(nearest[:, windows], SUBSTITUTIONS[:, phone, None])
+    for nth in phones.T:
+        np.minimum(nearest, COSTS[:SILENCE].take(nth, axis=1), out=nearest)
     return nearest.astype(np.float64)
 
 
