@@ -157,9 +157,9 @@ class Errors:
         errors, chosen = np.empty(len(self.scored)), Counter[int]()
         for call in dict.fromkeys(self.calls.tolist()):
             own = self.calls == call
-            point = int(np.argmin(table[:, ~own].sum(axis=1)))
-            errors[own] = table[point, own]
-            chosen[point] += 1
+            best_row = int(np.argmin(table[:, ~own].sum(axis=1)))
+            errors[own] = table[best_row, own]
+            chosen[best_row] += 1
         return errors, points[chosen.most_common(1)[0][0]]
 
 

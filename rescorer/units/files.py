@@ -98,7 +98,8 @@ class UnitConfig:
         known = [field.name for field in fields(cls)]
         if "model_type" in values and "decoder" not in values:
             raise BundleError(
-                f"{place}: is a folder of the library transformers; import it first: `rescorer-train import hf`"
+                f"{place} is that of a model of the library transformers; import it first by "
+                "`rescorer-train import hf`"
             )
         if unknown := sorted(set(values) - set(known)):
             raise BundleError(f"{place}: unknown {quote(unknown[0])}; expected some of {', '.join(known)}")
