@@ -36,6 +36,7 @@ from rescorer.evaluation.list_errors import (
 from rescorer.list_checks import join_words, normalise_previous
 from rescorer.models.bundle import PHRASES, WEIGHTS, Bundle, BundleSource, read_bundle
 from rescorer.models.language_model import LanguageModel
+from rescorer.models.precision import choose_precisions
 from rescorer.pipeline import Encoders, Rescorer, TrieScorer, find_encoders, load_bundle_models
 from rescorer.progress import track
 from rescorer.ranking import Ranking, posteriors
@@ -142,34 +143,39 @@ def find_cache_folder() -> Path:
 
 
 def load_cached_rescorer(
-    bundle_folder: BundleSource, device: str, cache: Path, on_note: Callable[[str], None]
+    bundle_folder: BundleSource,
+    device: str,
+    cache: Path,
+    on_note: Callable[[str], None],
+    dtype: str = "float32",
 ) -> Rescorer:
     """Load a bundle with a cache of scores; the models are loaded only if a score is missing.
 
     Args:
         cache: folder of the cache; created if it does not exist.
         on_note: called with a line about each file of the cache that cannot be read or written.
+        dtype: precision of matrix products, as in ``load_bundle_models``.
 
     Raises:
         BundleError: the bundle cannot be used.
     """
     bundle = read_bundle(bundle_folder)
-    models = _LazyModels(bundle, device)
+    models = _LazyModels(bundle, device, dtype)
     rescorer = Rescorer(bundle, models)
-    rescorer.scorer = CachingTrieScorer(models, bundle, device, cache, on_note)
+    rescorer.scorer = CachingTrieScorer(models, bundle, device, cache, on_note, dtype)
     return rescorer
 
 
 class _LazyModels(Mapping[str, LanguageModel]):
     """The models of a bundle; all are loaded when the first one is needed."""
 
-    def __init__(self, bundle: Bundle, device: str) -> None:
-        self._bundle, self._device = bundle, device
+    def __init__(self, bundle: Bundle, device: str, dtype: str) -> None:
+        self._bundle, self._device, self._dtype = bundle, device, dtype
 
     @cached_property
     def _models(self) -> dict[str, LanguageModel]:
         with track(f"loading {self._bundle.label}", "models", len(self)):
-            return load_bundle_models(self._bundle, self._device)
+            return load_bundle_models(self._bundle, self._device, self._dtype)
 
     def __getitem__(self, name: str) -> LanguageModel:
         return self._models[name]
@@ -196,6 +202,7 @@ class CachingTrieScorer(TrieScorer):
         device: str,
         folder: Path,
         on_note: Callable[[str], None],
+        dtype: str = "float32",
     ) -> None:
         super().__init__(models, bundle.label, find_encoders(bundle), bundle.surface)
         self._folder, self._on_note, self._backward = folder, on_note, bundle.backward
@@ -203,6 +210,9 @@ class CachingTrieScorer(TrieScorer):
         files, models = bundle.manifest["files"].items(), bundle.manifest["models"].items()
         hashes = sorted((name, digest) for name, digest in files if not name.startswith(IRRELEVANT))
         identity = f"{SCHEMA} {device} {sorted(models)} {hashes}"  # all on which scores depend but words
+        precisions = choose_precisions(bundle, dtype, device)
+        if others := sorted((name, chosen) for name, chosen in precisions.items() if chosen != "float32"):
+            identity += f" {others}"  # names of files of float32 stay
         self._identity = hashlib.sha256(identity.encode()).digest()
         self._can_write = True
 

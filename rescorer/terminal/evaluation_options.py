@@ -175,15 +175,15 @@ class CacheOptions:
     )
     no_cache: bool = option(False, "Neither read nor write cached scores.")
 
-    def load_rescorer(self, bundle: BundleSource, device: str) -> Rescorer:
+    def load_rescorer(self, bundle: BundleSource, device: str, dtype: str = "float32") -> Rescorer:
         """Load a bundle. If scores are cached, its models are loaded only when a score is missing."""
         if self.no_cache:
-            return Rescorer.load(bundle, device)
+            return Rescorer.load(bundle, device, dtype=dtype)
 
         def note(line: str) -> None:
             print_note(f"note: {line}")
 
-        return load_cached_rescorer(bundle, device, self.cache or find_cache_folder(), note)
+        return load_cached_rescorer(bundle, device, self.cache or find_cache_folder(), note, dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -406,6 +406,8 @@ EXIT_CODES: tuple[tuple[type[RescorerError], int, str], ...] = (
     (RescorerError, 5, "scoring failed"),
 )
 """Exit code and meaning of each kind of error; 0 is success, 1 means that some lists were rejected."""
+PATH_ERRORS = frozenset({errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ESTALE})
+"""Errors of paths that cannot be looked at, for which ``Path.exists`` raises an OSError."""
 BROKEN_PIPE = 141
 """Exit code when the output is a pipe whose reader ends early; shells report SIGPIPE with this code."""
 
@@ -416,8 +418,8 @@ def exit_code(error: RescorerError) -> int:
 
 
 def run(app: typer.Typer, program: str, exit_code: Callable[[RescorerError], int] = exit_code) -> None:
-    """Run a program. A ``RescorerError``, or output that cannot be written, becomes one line on standard
-    error and an exit code instead of a traceback."""
+    """Run a program. A ``RescorerError``, a path that cannot be looked at, or output that cannot be written,
+    becomes one line on standard error and an exit code instead of a traceback."""
     replace_closed_streams()
     install_display(_show_bar)
     with guard_terminals():
@@ -448,6 +450,11 @@ def _run(app: typer.Typer, program: str, exit_code: Callable[[RescorerError], in
     except OSError as error:
         from rescorer.formats.io.text_io import WRITE_ERRORS
 
+        if error.errno in PATH_ERRORS and error.filename is not None:
+            name = os.fspath(error.filename)
+            fault = FormatError(f"cannot be used: {error.strerror}", file=os.fsdecode(name))
+            print_note(f"{program}: {fault}")
+            sys.exit(exit_code(fault))
         if error.errno not in {*WRITE_ERRORS, errno.EBADF} or error.filename is not None:
             raise
         reason = "standard output is closed" if error.errno == errno.EBADF else error.strerror

@@ -96,6 +96,11 @@ class UnitConfig:
             BundleError: a value is missing or invalid.
         """
         known = [field.name for field in fields(cls)]
+        if "model_type" in values and "decoder" not in values:
+            raise BundleError(
+                f"{place} is that of a model of the library transformers; import it first by "
+                "`rescorer-train import hf`"
+            )
         if unknown := sorted(set(values) - set(known)):
             raise BundleError(f"{place}: unknown {quote(unknown[0])}; expected some of {', '.join(known)}")
         decoder, start, units = values.get("decoder"), values.get("start"), values.get("units", [])

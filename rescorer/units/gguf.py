@@ -48,6 +48,7 @@ MAX_VALUES = 5_000_000
 SCALAR_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 """Sizes of values by the number of their type."""
 STRING, LIST = 8, 9  # types of other values
+MAGIC = b"GGUF"
 
 
 class _Header:
@@ -61,9 +62,13 @@ class _Header:
         """Go through values and tensors.
 
         Raises:
-            BundleError: something ends beyond the file, there is too much, or a list contains lists.
+            BundleError: it is another file, something ends beyond the file, there is too much, or a list
+                contains lists.
         """
-        self._skip(8)  # magic and version, which the library checks
+        beginning = self._stream.read(len(MAGIC))
+        if beginning != MAGIC and beginning:
+            raise BundleError(f"{self._place}: is not a GGUF file, which begins with {MAGIC.decode()}")
+        self._skip(4)  # the version, which the library checks
         n_tensors, n_values = self._number(8), self._number(8)
         for _ in range(self._count(n_values)):
             self._skip(self._number(8))

@@ -393,15 +393,18 @@ def _join(pieces: Sequence[Tensor], name: str) -> Tensor:
 
 INVALID = (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, IndexError)
 """What values of other types or sizes than expected can raise."""
-SIZES = ("hidden_size", "num_attention_heads", "num_hidden_layers", "head_dim", "max_window_layers")
+HEADS = "num_attention_heads", "n_head"
+SIZES = "hidden_size", "num_hidden_layers", "head_dim", "max_window_layers", "n_embd", "n_layer", *HEADS
 
 
 def _check_sizes(values: Mapping[str, Any]) -> None:
-    """Raise ValueError for sizes that are too large, before lists of that length are made."""
+    """Raise ValueError for sizes that are too large, before lists of that length are made; and for no heads,
+    among which nothing can be divided."""
     for name in SIZES:
-        value = values.get(name) or 0
-        if type(value) is not int or not 0 <= value <= MAX_SIZE:
-            raise ValueError(f"{name} is {str(value)[:50]}; expected a whole number up to {MAX_SIZE:,}")
+        value, least = values.get(name), int(name in HEADS)
+        if value is not None and (type(value) is not int or not least <= value <= MAX_SIZE):
+            expected = f"a whole number from {least} to {MAX_SIZE:,}"
+            raise ValueError(f"{name} is {str(value)[:50]}; expected {expected}")
 
 
 def _rename(

@@ -145,6 +145,32 @@ def test_errors_are_one_line_and_an_exit_code(run, bundle, tmp_path, arguments, 
     assert (exit_code, message in err, len(err.splitlines())) == (code, True, 1)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["rescore", "LONG", "--bundle", "BUNDLE"],
+        ["rescore", "IN", "--bundle", "LONG"],
+        ["rescore", "IN", "--bundle", "BUNDLE", "-o", "LONG"],
+        ["rescore", "IN", "--lm", "lm=LONG"],
+        ["evaluate", "LONG"],
+        ["tune", "IN", "--bundle", "LONG", "-o", "OUT"],
+    ],
+)
+def test_a_path_that_cannot_be_looked_at_is_named_in_one_line(run, bundle, tmp_path, arguments):
+    """``Path.exists`` raises if a name is too long, or if the folder above may not be read."""
+    source, long = write(tmp_path / "in.jsonl", *GOOD), "n" * 300
+    paths = {
+        "BUNDLE": bundle,
+        "IN": source,
+        "OUT": tmp_path / "out.json",
+        "LONG": long,
+        "lm=LONG": f"lm={long}",
+    }
+    exit_code, out, err = run(*(paths.get(argument, argument) for argument in arguments))
+    assert (out, len(err.splitlines()), "File name too long" in err, long[:40] in err) == ("", 1, True, True)
+    assert exit_code in (2, 3, 4)
+
+
 def test_rejects_only_the_lists_that_lack_a_stream(run, bundle, tmp_path):
     bare = json.dumps({"id": "u3", "hypotheses": [{"text": "the"}]})
     source = write(tmp_path / "in.jsonl", bare, *GOOD)

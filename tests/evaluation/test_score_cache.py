@@ -24,9 +24,9 @@ LISTS = [
 def load(bundle, tmp_path):
     """Load the bundle with a cache; returns the rescorer and the notes about the cache."""
 
-    def call(folder=bundle):
+    def call(folder=bundle, dtype="float32"):
         notes: list[str] = []
-        return load_cached_rescorer(folder, "cpu", tmp_path / "cache", notes.append), notes
+        return load_cached_rescorer(folder, "cpu", tmp_path / "cache", notes.append, dtype), notes
 
     return call
 
@@ -78,6 +78,20 @@ def test_other_words_models_and_contexts_have_other_files(load, ngram_bundle, tm
     other, _ = load(ngram_bundle)
     other.rescore(LISTS)
     assert len(list((tmp_path / "cache").iterdir())) == 4
+
+
+def test_scores_in_another_precision_are_others(load, bundle, tmp_path, monkeypatch):
+    exact, _ = load()
+    rough, _ = load(dtype="int8")
+    answers = exact.rescore(LISTS), rough.rescore(LISTS)
+    assert answers == (
+        Rescorer.load(bundle).rescore(LISTS),
+        Rescorer.load(bundle, dtype="int8").rescore(LISTS),
+    )
+    assert answers[0] != answers[1]
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+    forbid_models(monkeypatch)
+    assert (load()[0].rescore(LISTS), load(dtype="int8")[0].rescore(LISTS)) == answers
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty", "long", "fifo", "other"])

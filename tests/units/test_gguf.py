@@ -123,9 +123,14 @@ def test_refuses_other_architectures_and_unknown_dividers(tmp_path):
     write_gguf(tmp_path / "n.gguf", peer_decoder("llama"), pre="new")
     with pytest.raises(BundleError, match="divided as in 'new'"):
         GgufFile(tmp_path / "n.gguf").tokenizer_json()
-    (tmp_path / "x.gguf").write_bytes(b"GGUF")
-    with pytest.raises(BundleError, match="cannot be read as a GGUF file"):
-        GgufFile(tmp_path / "x.gguf")
+    for data, message in (
+        (b"GGUF", "cannot be read as a GGUF file"),
+        (b"", "it ends too early"),
+        (b"a text", "is not a GGUF file, which begins with GGUF"),
+    ):
+        (tmp_path / "x.gguf").write_bytes(data)
+        with pytest.raises(BundleError, match=message):
+            GgufFile(tmp_path / "x.gguf")
 
 
 @pytest.mark.slow

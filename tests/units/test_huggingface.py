@@ -51,6 +51,7 @@ def change_config(folder, **changes):
         ({"vocab_size": 62}, r"embedding\.weight is .*61.*; expected .*62"),
         ({"num_hidden_layers": 10**9}, "layers is 1000000000"),
         ({"hidden_size": "wide"}, "hidden_size is wide; expected a whole number"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0; expected a whole number from 1"),
         ({"max_position_embeddings": None}, "context_length is None"),
         ({"tie_word_embeddings": None, "num_key_value_heads": 3}, "cannot share 3 heads"),
     ],

@@ -21,13 +21,14 @@ from rescorer.errors import BundleError, ConfigError, InputError
 from rescorer.evaluation.scored_lists import load_cached_rescorer
 from rescorer.formats.jsonlines import encode_ranking
 from rescorer.models.bundle import Composition, read_bundle
+from rescorer.safe_input import Folder
 from rescorer.scoring.batch import plan
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.trie import WordEncoder, build_trie
 from rescorer.types import Calibration, ConfidenceMap
 from rescorer.units import importing, tokens
 from rescorer.units.cache import use_imported
-from rescorer.units.files import UnitConfig, load_unit_model, make_model
+from rescorer.units.files import UnitConfig, load_unit_model, make_model, read_unit_config
 from rescorer.units.importing import check_precisions, import_model, read_huggingface, score_alone
 from rescorer.units.prompts import Prompt
 from rescorer.units.tokens import JsonTokenizer
@@ -751,3 +752,11 @@ def test_refuses_configurations_of_other_types(imported, tmp_path, values):
     config["decoder"] |= values
     with pytest.raises(BundleError, match="config of the decoder"):
         UnitConfig.from_dict(config, "config.json")
+
+
+def test_a_folder_that_was_not_imported_is_told_so(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "hidden_size": 8}')
+    with pytest.raises(
+        BundleError, match=r"config\.json is that of .* import it first by `rescorer-train import"
+    ):
+        read_unit_config(Folder(tmp_path))

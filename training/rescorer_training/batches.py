@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, quote
 from rescorer.models.network_files import Vocabulary
 
 POOL_SENTENCES = 65_536
@@ -290,7 +290,8 @@ def tag(
         for word, name in sentence:
             if name not in numbers:
                 raise ConfigError(
-                    f"sentence {number}: {word!r} has the label {name!r}; expected one of {', '.join(labels)}"
+                    f"sentence {number}: {quote(word)} has the label {name!r}; expected one of "
+                    f"{', '.join(labels)}"
                 )
         ids += [*vocabulary.encode(word for word, _ in sentence).tolist(), vocabulary.end]
         tags += [*(numbers[name] for _, name in sentence), -1]

@@ -103,10 +103,11 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         check_range(self, {"epochs": (1, None), "rank": (0, MAX_RANK), "patience": (1, None)})
-        for name in ("alpha", "learning_rate"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ConfigError(f"{name} is {value}; expected a finite number above 0")
+        if self.alpha is not None and not 0 < self.alpha < math.inf:
+            raise ConfigError(f"alpha is {self.alpha}; expected a finite number above 0")
+        if self.learning_rate is not None and not 0 < self.learning_rate <= 1:  # of AdamW: weights move by it
+            rate = self.learning_rate
+            raise ConfigError(f"learning_rate is {rate}; expected a number above 0, at most 1")
 
 
 def check_range(options: RunOptions, ranges: Mapping[str, tuple[int, int | None]]) -> None:

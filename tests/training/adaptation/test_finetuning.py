@@ -211,6 +211,7 @@ def test_small_decoders_are_trained_as_a_whole(monkeypatch):
         ({"epochs": 0}, "epochs is 0; expected at least 1"),
         ({"before": -1}, "before is -1; expected at least 0"),
         ({"alpha": 0.0}, "alpha is 0.0; expected a finite number above 0"),
+        ({"learning_rate": 1e30}, "learning_rate is 1e\\+30; expected a number above 0, at most 1"),
         ({"learning_rate": float("inf")}, "learning_rate is inf"),
     ],
 )

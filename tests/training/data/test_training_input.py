@@ -41,6 +41,7 @@ def make_inputs(folder, name="run", line="", weights=()):
         (b"...\n[NOISE]\n", r"t\.txt: no words in the text"),
         (b"word\n", r"t\.txt: the only word is 'word'; expected at least two"),
         (b"word word\nword\n", "the only word is 'word'"),
+        (b"a" * 100_000, "the only word is 'a{40,200}…'; expected"),
         (b"fine here\nbad \xff here\n", r"t\.txt:2: not UTF-8"),
     ],
 )

@@ -272,6 +272,8 @@ def test_what_contradicts_pieces_is_refused(runs, tmp_path, monkeypatch):
         export.write_llama(runs["lstm"], tmp_path / "llama")
     with pytest.raises(ConfigError, match=r"expected the folder of rescorer-train neural --units"):
         export.read_run(tmp_path)
+    with pytest.raises(ConfigError, match=r"no train\.ids; expected the folder of rescorer-train neural"):
+        export.read_run(runs["lstm"] / "units")
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ConfigError, match=r"pip install 'rescorer\[units\]'"):
         make_inputs(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import sys
 from dataclasses import replace
@@ -176,6 +177,12 @@ def test_full_disk_leaves_the_previous_checkpoint(tmp_path, text):
         ({"accumulate": 0}, "at least 1"),
         ({"average_decay": 1.5}, "0 ≤ average_decay < 1"),
         ({"objective": "hinge"}, "expected one of ml"),
+        ({"learning_rate": math.inf}, "learning_rate is inf; expected a finite, positive number"),
+        ({"gradient_clip": math.nan}, "gradient_clip is nan; expected a positive number"),
+        ({"weight_decay": -0.1}, "weight_decay is -0.1; expected a finite number, at least 0"),
+        ({"weight_decay": math.nan}, "weight_decay is nan"),
+        ({"plateau_gain": math.inf}, "plateau_gain is inf"),
+        ({"warmup_steps": -1}, "warmup_steps is -1"),
     ],
 )
 def test_rejects_invalid_options(settings, message):

@@ -34,6 +34,7 @@ from rescorer.units.model import DecoderScorer
 from rescorer.units.recurrent import RecurrentConfig
 from rescorer.units.tokens import MAX_TOKENIZER_BYTES
 from rescorer_training.corpus import UNITS_FOLDER, read_sentences
+from rescorer_training.neural.prepare import TRAIN_FILE
 
 ROTARY_BASE = 10_000.0
 Tensors = dict[str, Tensor]
@@ -58,11 +59,11 @@ def read_run(run: Path) -> ForeignModel:
         BundleError: a file is damaged.
         ConfigError: the run has words as its units, or none has been saved yet.
     """
-    if not (run / TOKENIZER_FILE).exists():
-        raise ConfigError(
-            f"{run}: no {TOKENIZER_FILE}; expected the folder of rescorer-train neural --units …"
-        )
-    if not (run / "best" / WEIGHTS_FILE).exists():
+    has_best = (run / "best" / WEIGHTS_FILE).exists()
+    for name in (TOKENIZER_FILE, *(() if has_best else (TRAIN_FILE,))):
+        if not (run / name).exists():
+            raise ConfigError(f"{run}: no {name}; expected the folder of rescorer-train neural --units …")
+    if not has_best:
         raise ConfigError(f"{run}: no network has been validated yet; continue the training with --resume")
     model, _ = load_model(run / "best")
     decoder, tensors = convert(model)

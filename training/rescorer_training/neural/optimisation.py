@@ -180,11 +180,14 @@ def compute_loss_limit(ids: np.ndarray) -> float:
     return unigram_entropy + MARGIN_NATS
 
 
-def check_loss(mean_loss: float, step: int, options: TrainingOptions, limit: float = math.inf) -> None:
-    """Check the mean loss per word of the last steps.
+def check_loss(
+    mean_loss: float, step: int, options: TrainingOptions, limit: float = math.inf, of: str = "the loss"
+) -> None:
+    """Check the mean loss per word of the last steps, or of a text.
 
     Args:
         limit: maximum mean loss; not applied in the first ``GRACE_STEPS`` steps.
+        of: what ``mean_loss`` is, for the error.
 
     Raises:
         ScoringError: the loss is not finite or above the limit.
@@ -193,7 +196,7 @@ def check_loss(mean_loss: float, step: int, options: TrainingOptions, limit: flo
         limit = math.inf
     if not math.isfinite(mean_loss) or mean_loss > limit:
         raise ScoringError(
-            f"training diverged: the loss is {mean_loss:.4g} nats per word at step {step}, worse than word "
+            f"training diverged: {of} is {mean_loss:.4g} nats per word at step {step}, worse than word "
             f"frequencies alone. Start again with a lower --learning-rate (now {options.learning_rate:g}), a "
             f"lower --gradient-clip (now {options.gradient_clip:g}) or more --warmup-steps (now "
             f"{options.warmup_steps})"

@@ -96,12 +96,13 @@ class TrainingOptions:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected at least 1")
         if not 0 <= self.seed <= MAX_SEED:
             raise ConfigError(f"seed is {self.seed}; expected 0 to {MAX_SEED:,}")
-        for name in ("activation_penalty", "change_penalty"):
+        for name in ("activation_penalty", "change_penalty", "weight_decay", "plateau_gain", "warmup_steps"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected a finite number, at least 0")
-        for name in ("learning_rate", "gradient_clip"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}; expected a positive number")
+        if not 0 < self.learning_rate < math.inf:
+            raise ConfigError(f"learning_rate is {self.learning_rate}; expected a finite, positive number")
+        if not self.gradient_clip > 0:
+            raise ConfigError(f"gradient_clip is {self.gradient_clip}; expected a positive number")
         for name in ("momentum", "average_decay", "plateau_factor"):
             if not 0 <= getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected 0 ≤ {name} < 1")

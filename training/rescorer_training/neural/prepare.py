@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from rescorer.errors import ConfigError, FormatError
+from rescorer.errors import ConfigError, FormatError, quote
 from rescorer.models.network_files import TOKENIZER_FILE, Vocabulary
 from rescorer.models.networks import State
 from rescorer.models.neural import SequenceModel
@@ -266,7 +266,8 @@ def prepare_text(
     read = partial(number_words, normaliser=inputs.normaliser, backward=backward)
     words, n_sentences = read(inputs.texts, output=folder / TRAIN_FILE, progress="reading training text")
     if len(words) < 2:
-        raise FormatError(f"the only word is {words[0]!r}; expected at least two distinct words", file=texts)
+        only = quote(words[0])
+        raise FormatError(f"the only word is {only}; expected at least two distinct words", file=texts)
     numbers = count_ids(read_encoded(folder / TRAIN_FILE), len(words) + 1)[1:].tolist()
     counts, tokenizer = dict(zip(words, numbers, strict=True)), None
     if inputs.has_pieces:
@@ -323,8 +324,8 @@ def encode_numbered(path: Path, words: Sequence[str], vocabulary: Vocabulary, te
     """
     if not any(map(vocabulary.is_known, words)):
         raise FormatError(
-            f"the vocabulary has none of the text's {len(words):,} distinct words, such as {words[0]!r}; "
-            "check that letter case and normaliser match",
+            f"the vocabulary has none of the text's {len(words):,} distinct words, such as {quote(words[0])}"
+            "; check that letter case and normaliser match",
             file=text,
         )
     new_ids = np.append(vocabulary.end, vocabulary.encode(words)).astype(np.int32)

@@ -312,7 +312,9 @@ class Trainer:
             current = self.processes.broadcast(
                 prepare.perplexity(self.model, validation, on_batch=check_stop) if is_first else 0.0
             )
-            optimisation.check_loss(math.log(current), progress.step, self.options)
+            optimisation.check_loss(
+                math.log(current), progress.step, self.options, of="the loss on the validation text"
+            )
             is_best = current < progress.best_perplexity
             if is_best and is_first:
                 checkpoint.save_best(self.folder, self.model, self.vocabulary, progress.step)

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from rescorer.errors import ConfigError, FormatError
+from rescorer.errors import ConfigError, FormatError, quote
 from rescorer.formats.io import text_io
 from rescorer.models.arpa import ArpaOrder
 from rescorer.models.network_files import END, START, UNKNOWN
@@ -320,8 +320,8 @@ def read_class_file(path: Path, words: Sequence[str]) -> np.ndarray:
                 raise FormatError("expected a word and its class", file=str(path), line=number)
     if missing := [word for word in words if word not in class_of]:
         raise ConfigError(
-            f"{path}: {len(missing):,} words of the text have no class, such as {missing[0]!r}; add them, or "
-            "limit the vocabulary to the words of the file"
+            f"{path}: {len(missing):,} words of the text have no class, such as {quote(missing[0])}; add "
+            "them, or limit the vocabulary to the words of the file"
         )
     numbers: Mapping[str, int] = {name: i for i, name in enumerate(dict.fromkeys(class_of.values()))}
     return np.array([numbers[class_of[word]] for word in words])

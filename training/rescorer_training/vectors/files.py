@@ -48,10 +48,10 @@ class WordVectors:
             raise ValueError(f"expected values of type float32, got {self.matrix.dtype}")
         if len(self.index) != len(self.words):
             double = next(word for row, word in enumerate(self.words) if self.index[word] != row)
-            raise ValueError(f"the word {double!r} occurs twice")
+            raise ValueError(f"the word {quote(double)} occurs twice")
         if not np.isfinite(self.matrix).all():
             bad = int(np.flatnonzero(~np.isfinite(self.matrix).all(axis=1))[0])
-            raise ValueError(f"the vector of {self.words[bad]!r} has a value that is not finite")
+            raise ValueError(f"the vector of {quote(self.words[bad])} has a value that is not finite")
 
     @cached_property
     def index(self) -> dict[str, int]:
