@@ -7,7 +7,6 @@ that may have its number. Tokens that are found in neither slot are looked up on
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from itertools import count
 
@@ -18,8 +17,7 @@ from rescorer.text.normaliser import TEXT_END
 END = "\0"
 """Ends each text in the joined texts. A text that contains it is not looked up here."""
 SPACE = 32
-NOT_TOKEN = re.compile(rf"[^\S\x00-\x7f]|{TEXT_END}")
-"""White space beyond ASCII, which divides tokens too, and the mark that ends texts elsewhere."""
+ASCII = bytes(range(128))
 MAX_GROWTH = 1.125
 """Largest number of bytes per character of texts that are looked up here. In most scripts but the Latin one,
 words are too long for the table."""
@@ -66,9 +64,7 @@ class TokenTable:
         """
         joined = END.join([*texts, ""])
         encoded = joined.encode("utf-8", "surrogatepass")
-        if len(encoded) > len(joined) and (
-            len(encoded) > MAX_GROWTH * len(joined) or NOT_TOKEN.search(joined)
-        ):
+        if len(encoded) > len(joined) and not _can_divide(encoded, len(joined)):
             return None
         data = np.frombuffer(encoded + bytes(MAX_BYTES), dtype=np.uint8)
         ends = np.flatnonzero(data[: len(encoded)] <= SPACE)
@@ -141,6 +137,15 @@ class TokenTable:
     def _second_slot(self, mixed: np.ndarray) -> np.ndarray:
         """Return the second slot of each token, (M,) int64, from its hash."""
         return self._first_slot((mixed ^ (mixed >> HALF)) * FIRST_FACTOR)
+
+
+def _can_divide(encoded: bytes, n_characters: int) -> bool:
+    """Whether texts with characters beyond ASCII have no white space among these, and few of them.
+
+    The mark between texts, which is such a character, has another meaning than a token.
+    """
+    others = encoded.translate(None, ASCII).decode("utf-8", "surrogatepass")
+    return len(encoded) <= MAX_GROWTH * n_characters and others.split() == [others] and TEXT_END not in others
 
 
 def mix(first: np.ndarray, second: np.ndarray) -> np.ndarray:
