@@ -214,31 +214,6 @@ class NumberedTexts(Sequence[Words]):
         self.numbers, self.lengths, self.words = numbers, lengths, words
 
     @classmethod
-    def of_tokens(
-        cls,
-        tokens: np.ndarray,
-        last: np.ndarray,
-        words: Mapping[int, str],
-        several: Mapping[int, tuple[int, ...]],
-    ) -> NumberedTexts:
-        """Return the words of texts that are given by the numbers of their tokens.
-
-        Args:
-            tokens: (M,) int64, the tokens of all texts, one after the other. A token that is one word has the
-                number of this word; those with negative numbers have the words of ``several``, or else none.
-            last: (N,) int64, index of the last token of each text, which has at least one.
-        """
-        if not len(tokens) or tokens.min() >= 0:
-            return cls(tokens, np.diff(last, prepend=-1), words)
-        negative = np.flatnonzero(tokens < 0)
-        parts = [several.get(number, ()) for number in tokens.take(negative).tolist()]
-        n_words = np.ones(len(tokens), dtype=np.int64)
-        n_words[negative] = [*map(len, parts)]
-        numbers = np.repeat(tokens, n_words)
-        numbers[numbers < 0] = [*chain.from_iterable(parts)]
-        return cls(numbers, np.diff(np.cumsum(n_words).take(last), prepend=0), words)
-
-    @classmethod
     def join(cls, parts: Sequence[NumberedTexts]) -> NumberedTexts:
         """Join the texts of at least one part; all parts have the same numbers of words."""
         if len(parts) == 1:

@@ -41,7 +41,7 @@ from rescorer.scoring.components import (
     weighted_columns,
 )
 from rescorer.scoring.options import RescoreOptions, Weighting
-from rescorer.text import END_NUMBER, KnownTokens
+from rescorer.text import DROPPED_NUMBER, END_NUMBER, KnownTokens
 from rescorer.trie import NumberedTexts, Words, join_texts, text_lengths
 from rescorer.types import LENGTH, Calibration, NBestList, Weights, WordConfidence
 from rescorer.weights import check_weights, totals, uses_model
@@ -279,7 +279,7 @@ class ListRanker:
             pause()
             some = texts[first : first + TEXTS_AT_ONCE]
             tokens, last = known.table.find(some, number_of) or _find_each(known, some, number_of)
-            found.append(NumberedTexts.of_tokens(tokens, last, known.words, known.several))
+            found.append(_words_of(known, tokens, last))
         return NumberedTexts.join(found)
 
     def _normalise_each(self, texts: Sequence[str], max_words: int) -> tuple[Words, ...]:
@@ -454,11 +454,23 @@ def _find_each(
     """Do what ``TokenTable.find`` does, for any texts; raise KeyError as ``KnownTokens.split`` does."""
     tokens = known.split(texts)
     try:
-        numbers = [*map(known.numbers.__getitem__, tokens)]
+        found = np.fromiter(map(known.numbers.__getitem__, tokens), dtype=np.int64)
     except KeyError:  # a new token
-        numbers = [*map(number_of, tokens)]
-    found = np.array(numbers, dtype=np.int64)
+        found = np.fromiter(map(number_of, tokens), dtype=np.int64)
     return found, np.flatnonzero(found == END_NUMBER)
+
+
+def _words_of(known: KnownTokens, tokens: np.ndarray, last: np.ndarray) -> NumberedTexts:
+    """Return the words of texts whose tokens have these numbers, as ``TokenTable.find`` returns them."""
+    if not len(tokens) or tokens.min() >= 0:
+        return NumberedTexts(tokens, np.diff(last, prepend=-1), known.words)
+    several = np.flatnonzero(tokens < DROPPED_NUMBER)
+    parts = [known.several[number] for number in tokens.take(several).tolist()]
+    n_words = (tokens >= 0).astype(np.int64)
+    n_words[several] = [*map(len, parts)]
+    numbers = np.repeat(tokens, n_words)
+    numbers[numbers < 0] = [*chain.from_iterable(parts)]
+    return NumberedTexts(numbers, np.diff(np.cumsum(n_words).take(last), prepend=0), known.words)
 
 
 def _can_join(prepared: PreparedList, parts: Sequence[ScoredPart]) -> bool:

@@ -144,8 +144,10 @@ def _can_divide(encoded: bytes, n_characters: int) -> bool:
 
     The mark between texts, which is such a character, has another meaning than a token.
     """
+    if len(encoded) > MAX_GROWTH * n_characters:
+        return False
     others = encoded.translate(None, ASCII).decode("utf-8", "surrogatepass")
-    return len(encoded) <= MAX_GROWTH * n_characters and others.split() == [others] and TEXT_END not in others
+    return others.split() == [others] and TEXT_END not in others
 
 
 def mix(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -19,11 +19,11 @@ from rescorer.jobs.files import LocalRescorer, rescore_lists
 from rescorer.list_checks import MAX_WORDS
 from rescorer.models.bundle import read_bundle
 from rescorer.pipeline import Rescorer
-from rescorer.scoring.ranker import TEXTS_AT_ONCE, ListRanker, _find_each
+from rescorer.scoring.ranker import TEXTS_AT_ONCE, ListRanker, _find_each, _words_of
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.text.normaliser import MAX_NUMBERED_WORDS
 from rescorer.text.token_table import TokenTable
-from rescorer.trie import NumberedTexts, build_trie, join_texts, text_lengths
+from rescorer.trie import build_trie, join_texts, text_lengths
 from rescorer.types import Hypothesis, NBestList, PlainHypotheses
 
 NAMES = parse_field_map(["hypotheses=hyps"], ["acoustic=am"])
@@ -151,7 +151,7 @@ def test_numbers_of_tokens_are_those_of_their_words(texts, settings):
                 found.append(table.find(texts, known.numbers.__getitem__))
         assert all(found) or not all(text.isascii() and "\t" not in text for text in texts)
     for part in filter(None, found):
-        numbered = NumberedTexts.of_tokens(*part, known.words, known.several)
+        numbered = _words_of(known, *part)
         assert [*numbered] == words
         assert text_lengths(numbered).tolist() == [*map(len, words)]
 
