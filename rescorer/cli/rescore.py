@@ -22,7 +22,7 @@ from rescorer.formats.io.folders import list_files
 from rescorer.formats.io.text_io import is_stream
 from rescorer.formats.pieces import sample_markup
 from rescorer.formats.rescored import get_renderer, rescored_writer
-from rescorer.jobs.cluster import Cluster, check_address, check_reachable, run_on_cluster
+from rescorer.jobs.cluster import Cluster, check_address, check_reachable, measure_start_s, run_on_cluster
 from rescorer.jobs.files import (
     Batch,
     BatchRescorer,
@@ -187,8 +187,14 @@ class EngineOptions:
         if self.engine == "local":
             count = min(workers or count_cpus(), max(1, len(due)))
             return run_shards(store, due, job, count, threads, on_batch)
-        cluster = Cluster(self.address, workers, threads or 1, self.gpus_per_worker, self.wait_s)
-        return run_on_cluster(store, due, job, cluster, on_batch)
+        return run_on_cluster(store, due, job, self._cluster(workers, threads), on_batch)
+
+    def measure_start_s(self, workers: int, threads: int) -> float | None:
+        """See ``rescorer.jobs.cluster.measure_start_s``; None if the shards run without Ray."""
+        return None if self.engine == "local" else measure_start_s(self._cluster(workers, threads))
+
+    def _cluster(self, workers: int, threads: int) -> Cluster:
+        return Cluster(self.address, workers, threads or 1, self.gpus_per_worker, self.wait_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +204,8 @@ class PlanOptions:
     plan: bool = option(
         False,
         "Write nothing, but score a sample of the lists on this machine, and print how many core "
-        "hours all of them will take; with --json, as one JSON object.",
+        "hours all of them will take, and with --engine ray how long Ray takes to start; with --json, as "
+        "one JSON object.",
     )
     plan_lists: int = option(400, "Number of lists that --plan scores, three times.", min=2)
     plan_seed: int = option(0, "Random seed by which --plan chooses them.")
@@ -394,7 +401,7 @@ class ShardOptions:
             )
 
 
-def render_plan(forecast: Forecast, seed: int) -> Iterator[str]:
+def render_plan(forecast: Forecast, seed: int, ray_start_s: float | None = None) -> Iterator[str]:
     """Yield the lines that describe a forecast, each of at most 80 characters."""
     sample = forecast.sample
     about = "" if sample.read_share == 1 else "about "
@@ -414,6 +421,8 @@ def render_plan(forecast: Forecast, seed: int) -> Iterator[str]:
         "core hours of reading": f"{sample.read_s / 3600:,.3g}",
         "core seconds to start, per process": f"{forecast.start_s:,.1f}",
     }
+    if ray_start_s is not None:
+        rows["seconds on the clock for Ray's start and end"] = f"{ray_start_s:,.1f}"
     if forecast.gpu_s is not None:
         rows["GPU hours, of one process"] = _with_interval(forecast.gpu_s.times(1 / 3600), ",.3g")
     width = max(map(len, rows))
@@ -446,7 +455,9 @@ class Run:
         return check_first_lists(lists, self.weights, self.answers.lists, name, self.load.to)
 
 
-def print_plan(run: Run, options: PlanOptions, *, compress: bool, as_json: bool) -> None:
+def print_plan(
+    run: Run, options: PlanOptions, engine: EngineOptions, *, compress: bool, as_json: bool
+) -> None:
     """Forecast the cost of a run, and print it."""
     sample = sample_input(
         run.sources,
@@ -457,10 +468,12 @@ def print_plan(run: Run, options: PlanOptions, *, compress: bool, as_json: bool)
         seed=options.plan_seed,
     )
     result = forecast_run(run.load, sample, run.threads, compress=compress)
+    ray_start_s = engine.measure_start_s(run.workers, run.threads)
     if as_json:
-        typer.echo(json.dumps({**result.to_dict(), "seed": options.plan_seed}))
+        ray = {} if ray_start_s is None else {"ray_start_seconds": ray_start_s}
+        typer.echo(json.dumps({**result.to_dict(), **ray, "seed": options.plan_seed}))
         return
-    for line in render_plan(result, options.plan_seed):
+    for line in render_plan(result, options.plan_seed, ray_start_s):
         typer.echo(line)
 
 
@@ -664,7 +677,8 @@ def rescore(
     run = Run(sources, answers, weights, ranker.bundle, load, workers, machine.threads)
     if display.plan.plan:
         session.forbid("--plan")
-        print_plan(run, display.plan, compress=output.endswith(".gz"), as_json=display.as_json)
+        shards.engine.check_reachable()
+        print_plan(run, display.plan, shards.engine, compress=output.endswith(".gz"), as_json=display.as_json)
         return
     shards.engine.check(machine.device, is_sharded=shards.is_set)
     if shards.is_set:

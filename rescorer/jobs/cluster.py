@@ -137,6 +137,22 @@ def connect(cluster: Cluster) -> Iterator[ModuleType]:
             ray.shutdown()
 
 
+def measure_start_s(cluster: Cluster) -> float:
+    """Return the seconds on the clock in which Ray starts or joins the cluster, runs an empty task, and ends.
+
+    Raises:
+        ConfigError, ScoringError: as ``connect``.
+    """
+    before = time.monotonic()
+    with connect(cluster) as ray:
+        ray.get(ray.remote(_do_nothing).remote())
+    return time.monotonic() - before
+
+
+def _do_nothing() -> None:
+    pass
+
+
 @contextmanager
 def _join(address: str) -> Iterator[ModuleType]:
     check_reachable(address)

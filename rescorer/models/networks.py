@@ -475,6 +475,8 @@ class RecurrentLayers(nn.Module):
     n_gates: int
     n_parts = 1
     """Number of tensors that a layer carries from word to word. The first is also the layer's output."""
+    output_bound: float | None = None
+    """Largest magnitude of outputs; None: there is none, or they stay far below it."""
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -544,7 +546,11 @@ class RecurrentLayers(nn.Module):
 
 
 class LstmLayers(RecurrentLayers):
-    """Layers of ``LstmRecurrence``."""
+    """Layers of ``LstmRecurrence``.
+
+    Outputs are within ±1, but the gates keep most far below it. If int8 products had steps of that bound, the
+    scores of the starter bundle would differ from float32 by 0.0057 instead of 0.0039 nats per word.
+    """
 
     n_gates, n_parts = 4, 2
 
@@ -582,6 +588,7 @@ class GruLayers(RecurrentLayers):
     """Layers of ``GruRecurrence``, or of ``GruResetFirstRecurrence``, which cuDNN lacks."""
 
     n_gates = 3
+    output_bound = 1.0
 
     def __init__(self, config: NetworkConfig) -> None:
         self.resets_first = config.gru_reset == "before"
@@ -611,8 +618,8 @@ class GruLayers(RecurrentLayers):
         if recurrent.is_cuda:
             return torch.ops.aten._thnn_fused_gru_cell(gates, recurrent, hidden)[:1]
         both = 2 * self.hidden_size
-        reset, update = recurrent[:, :both].add_(gates[:, :both]).sigmoid_().chunk(2, dim=1)
-        new = tanh_(recurrent[:, both:].mul_(reset).add_(gates[:, both:]))
+        reset, update = torch.add(recurrent[:, :both], gates[:, :both]).sigmoid_().chunk(2, dim=1)
+        new = tanh_(torch.addcmul(gates[:, both:], recurrent[:, both:], reset))
         return (torch.lerp(new, hidden, update),)
 
     def step_matrices(self, layer: int) -> tuple[Tensor, ...]:
@@ -633,6 +640,7 @@ class ElmanLayers(RecurrentLayers):
 
     def __init__(self, config: NetworkConfig) -> None:
         self.activation = config.activation
+        self.output_bound = 1.0 if config.activation in ("tanh", "sigmoid") else None
         super().__init__(config)
 
     def _adjust_initial_values(self, layer: int) -> None:
@@ -746,6 +754,11 @@ class RecurrentNetwork(nn.Module):
         inputs = [layers.parameter("weight_ih", layer) for layer in range(1, layers.n_layers)]
         recurrent = [matrix for layer in range(layers.n_layers) for matrix in layers.step_matrices(layer)]
         return [*inputs, *recurrent, *self.projection.parameters()]
+
+    @property
+    def step_bound(self) -> float | None:
+        """Largest magnitude of what ``step_matrices`` are multiplied with; see ``RecurrentLayers``."""
+        return None if self.residual else self.layers.output_bound
 
     def inputs(self, words: Tensor) -> Tensor:
         weight = self.layers.parameter("weight_ih", 0)

@@ -470,7 +470,8 @@ def set_precision(model: NeuralModel, dtype: str, device: torch.device) -> None:
     network, output = map(model.get_submodule, ("network", "output"))
     if isinstance(network, (RecurrentNetwork, TransformerNetwork)):
         if dtype == "int8":
-            multiply_in_int8(network.step_matrices())
+            bound = network.step_bound if isinstance(network, RecurrentNetwork) else None
+            multiply_in_int8(network.step_matrices(), bound)
         cast_matrices_to_bfloat16([*network.parameters(), *network.step_matrices()])
     if not isinstance(output, TreeSoftmax):
         cast_matrices_to_bfloat16(output.parameters())

@@ -153,6 +153,36 @@ def test_int8_product_is_close_and_independent_of_other_rows(rows):
 
 
 @needs_int8
+@pytest.mark.parametrize("bound", [1.0, 0.25, 40.0])
+def test_inputs_with_a_known_bound_are_rounded_to_steps_of_it(bound):
+    x, weight, bias = bound * torch.tanh(torch.randn(30, 200)), torch.randn(70, 200), torch.randn(70)
+    x[0], x[1], x[2] = 0, bound, -bound
+    matrix = quantise_matrix(weight, bound)
+    weight_steps = torch.round(weight / weight.abs().amax(1, keepdim=True) * 127)
+    x_steps = torch.floor(x / bound * 127 + 0.5)
+    expected = x_steps @ weight_steps.t() * (bound / 127) * (weight.abs().amax(1) / 127)
+    found = int8_linear(x, matrix, bias)
+    torch.testing.assert_close(found, expected + bias, atol=2e-4 * bound, rtol=1e-5)
+    torch.testing.assert_close(int8_linear(x[5:6], matrix, bias)[0], found[5], atol=0, rtol=0)
+    torch.testing.assert_close(int8_linear(x, matrix), expected, atol=2e-4 * bound, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "bound"),
+    [
+        ({"kind": "lstm"}, None),
+        ({"kind": "gru", "gru_reset": "before", "layers": 2}, 1.0),
+        ({"kind": "gru", "layers": 3, "residual": True}, None),
+        ({"kind": "elman"}, 1.0),
+        ({"kind": "elman", "activation": "relu"}, None),
+    ],
+)
+def test_states_have_a_bound_unless_they_are_sums_or_stay_far_below_it(settings, bound):
+    model, _ = random_network(**settings)
+    assert model.network.step_bound == bound
+
+
+@needs_int8
 @pytest.mark.parametrize("kind", ["lstm", "gru", "elman", "feedforward"])
 def test_int8_changes_scores_slightly(kind):
     settings = {"kind": kind, "window": 2 if kind == "feedforward" else 0, "layers": 2}

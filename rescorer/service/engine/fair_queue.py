@@ -13,7 +13,7 @@ import functools
 import heapq
 import itertools
 import math
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -68,8 +68,11 @@ class Flow(Generic[Item]):
     tag: int = 0
     """Virtual time at which the next item is due."""
     waiting: Work = NO_WORK
-    entries: dict[Hashable, deque[Entry[Item]]] = field(default_factory=dict)
-    """The items by kind, in the order of their arrival."""
+    entries: dict[Hashable, OrderedDict[int, Entry[Item]]] = field(default_factory=dict)
+    """The items by kind and number, in the order of their arrival."""
+
+    def first(self, kind: Hashable) -> Entry[Item]:
+        return next(iter(self.entries[kind].values()))
 
 
 @dataclass(eq=False, slots=True)
@@ -146,9 +149,9 @@ class FairQueue(Generic[Item]):
             self._busy[client] = flow
         entry = Entry(next(self._numbers), item, cost, cost if size is None else size, kind, flow)
         if kind not in flow.entries:
-            flow.entries[kind] = deque()
+            flow.entries[kind] = OrderedDict()
             heapq.heappush(self._heaps.setdefault(kind, []), (flow.tag, entry.number, flow))
-        flow.entries[kind].append(entry)
+        flow.entries[kind][entry.number] = entry
         flow.waiting = flow.waiting.plus(cost, 1)
         self._n_waiting += 1
         self.waiting_cost += cost
@@ -189,13 +192,15 @@ class FairQueue(Generic[Item]):
         found: list[tuple[int, int, Flow[Item], Hashable]] = []
         for kind in firsts:
             for flow in itertools.islice(self._find_due(kind, least + lead), MAX_EARLY):
-                entry = next((one for one in flow.entries[kind] if not self._is_finished(one.item)), None)
+                entry = next(
+                    (one for one in flow.entries[kind].values() if not self._is_finished(one.item)), None
+                )
                 if entry and entry.size <= budget and accepts(flow.client, kind):
                     found.append((flow.tag, entry.number, flow, kind))
         if not found:
             return []
         _, number, flow, kind = min(found, key=lambda one: one[:2])
-        while flow.entries[kind][0].number != number:
+        while flow.first(kind).number != number:
             self._pop(flow, kind)
         before = self._virtual_time
         item = self._serve(flow, kind)
@@ -205,9 +210,7 @@ class FairQueue(Generic[Item]):
     def next_kind(self) -> Hashable:
         """Return the kind of the next item; None if nothing is waiting."""
         firsts = self._first_flows()
-        return min(
-            firsts, key=lambda kind: (firsts[kind].tag, firsts[kind].entries[kind][0].number), default=None
-        )
+        return min(firsts, key=lambda kind: (firsts[kind].tag, firsts[kind].first(kind).number), default=None)
 
     def costs_before(
         self,
@@ -266,7 +269,7 @@ class FairQueue(Generic[Item]):
     ) -> list[Item]:
         items: list[Item] = []
         while (flow := self._first_flow(kind)) is not None:
-            entry = flow.entries[kind][0]
+            entry = flow.first(kind)
             if len(items) >= at_least and (entry.size > budget or not accepts(flow.client)):
                 break
             budget -= entry.size
@@ -275,7 +278,7 @@ class FairQueue(Generic[Item]):
 
     def _serve(self, flow: Flow[Item], kind: Hashable) -> Item:
         """Remove and return the first item of a client and kind, at its cost."""
-        entry = flow.entries[kind][0]
+        entry = flow.first(kind)
         item = entry.item
         self._pop(flow, kind)
         self._virtual_time = max(self._virtual_time, flow.tag)
@@ -303,13 +306,13 @@ class FairQueue(Generic[Item]):
         while heap:
             tag, number, flow = heap[0]
             entries = flow.entries[kind]
-            while entries and self._is_finished(entries[0].item):
+            while entries and self._is_finished(flow.first(kind).item):
                 self._pop(flow, kind)
             if not entries:
                 del flow.entries[kind]
                 heapq.heappop(heap)
-            elif (tag, number) != (flow.tag, entries[0].number):
-                heapq.heapreplace(heap, (flow.tag, entries[0].number, flow))
+            elif (tag, number) != (flow.tag, first := flow.first(kind).number):
+                heapq.heapreplace(heap, (flow.tag, first, flow))
             else:
                 return flow
         self._heaps.pop(kind, None)
@@ -317,7 +320,7 @@ class FairQueue(Generic[Item]):
 
     def _remove(self, entry: Entry[Item]) -> None:
         if entry.flow is not None:
-            entry.flow.entries[entry.kind].remove(entry)
+            del entry.flow.entries[entry.kind][entry.number]
             self._leave(entry, entry.flow)
             self._start_over_if_empty()
 
@@ -329,7 +332,8 @@ class FairQueue(Generic[Item]):
             self._virtual_time = 0
 
     def _pop(self, flow: Flow[Item], kind: Hashable) -> None:
-        self._leave(flow.entries[kind].popleft(), flow)
+        _, entry = flow.entries[kind].popitem(last=False)
+        self._leave(entry, flow)
 
     def _leave(self, entry: Entry[Item], flow: Flow[Item]) -> None:
         """Stop counting an item as waiting."""
