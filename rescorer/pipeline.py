@@ -333,9 +333,10 @@ class Rescorer:
         answers: list[Ranking | InvalidList | None] = [None] * len(lists)
         valid: list[PreparedList] = []
         places: list[int] = []
+        words = self.ranker.normalise_lists(lists)
         for i, nbest in enumerate(lists):
             try:
-                valid.append(self.ranker.prepare(nbest, bound))
+                valid.append(self.ranker.prepare(nbest, bound, words=words[i]))
                 places.append(i)
             except InvalidList as error:
                 answers[i] = error

@@ -22,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, count, islice, pairwise
+from itertools import accumulate, chain, count, islice, pairwise
 from typing import overload
 
 import numpy as np
@@ -214,14 +214,21 @@ class NumberedTexts(Sequence[Words]):
         self.numbers, self.lengths, self.words = numbers, lengths, words
 
     @classmethod
-    def divide(cls, tokens: np.ndarray, n_texts: int, words: Mapping[int, str], end: int) -> NumberedTexts:
-        """Divide the numbers of tokens, (M,) int64, at each ``end``; other negative numbers are left out."""
-        if np.count_nonzero(tokens < 0) > n_texts:
-            tokens = tokens[(tokens >= 0) | (tokens == end)]
-        ends = np.flatnonzero(tokens < 0)
-        lengths = ends - np.arange(n_texts)
-        lengths[1:] -= lengths[:-1].copy()
-        return cls(tokens[tokens >= 0], lengths, words)
+    def join(cls, parts: Sequence[NumberedTexts]) -> NumberedTexts:
+        """Join the texts of at least one part; all parts have the same numbers of words."""
+        if len(parts) == 1:
+            return parts[0]
+        numbers, lengths = ([getattr(part, name) for part in parts] for name in ("numbers", "lengths"))
+        return cls(np.concatenate(numbers), np.concatenate(lengths), parts[0].words)
+
+    def divide(self, counts: Sequence[int]) -> list[NumberedTexts]:
+        """Divide the texts among lists that have so many texts each; the arrays are views of these."""
+        texts = [0, *accumulate(counts)]
+        ends = np.append(0, np.cumsum(self.lengths)).take(texts).tolist()
+        return [
+            NumberedTexts(self.numbers[begin:end], self.lengths[first:last], self.words)
+            for (first, last), (begin, end) in zip(pairwise(texts), pairwise(ends), strict=True)
+        ]
 
     @cached_property
     def _texts(self) -> tuple[Words, ...]:
@@ -254,10 +261,7 @@ def join_texts(parts: Sequence[Sequence[Words]]) -> Sequence[Words]:
     numbered = [part for part in parts if isinstance(part, NumberedTexts)]
     if len(numbered) < len(parts) or any(part.words is not numbered[0].words for part in numbered[1:]):
         return [*chain.from_iterable(parts)]
-    if len(numbered) < 2:
-        return numbered[0] if numbered else ()
-    numbers, lengths = ([getattr(part, name) for part in numbered] for name in ("numbers", "lengths"))
-    return NumberedTexts(np.concatenate(numbers), np.concatenate(lengths), numbered[0].words)
+    return NumberedTexts.join(numbered) if numbered else ()
 
 
 def build_trie(

@@ -5,6 +5,7 @@ each normaliser says which of two sets of rules it follows.
 """
 
 from rescorer.text.normaliser import (
+    DROPPED_NUMBER,
     END_NUMBER,
     EVENT_PATTERNS,
     FILLERS,
@@ -26,6 +27,7 @@ from rescorer.text.units import (
 
 __all__ = [
     "COUNTING_ADVICE",
+    "DROPPED_NUMBER",
     "END_NUMBER",
     "EVENT_PATTERNS",
     "FILLERS",

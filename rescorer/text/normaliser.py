@@ -39,7 +39,7 @@ import json
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from itertools import chain, count, islice, repeat
@@ -790,23 +790,28 @@ class Normaliser:
 TEXT_END = "\ufdd0"
 """Token that marks the end of a text. Unicode has assigned this character to nothing, for such purposes."""
 END_NUMBER, DROPPED_NUMBER = -1, -2
+MAX_NUMBERED_WORDS = 8
+"""Largest number of words of a token that has a number, so that many of these tokens cannot fill memory."""
 
 
 class KnownTokens:
-    """Numbers of words, by the tokens of which they are the only word.
+    """Numbers of tokens and words. A token that is one word has the number of this word.
 
     Any thread may read and add tokens.
     """
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {TEXT_END: END_NUMBER}
-        """Number of each token's word; ``DROPPED_NUMBER`` of tokens without words. Tokens with several words
-        have none."""
+        """Number of each token: that of its word; ``DROPPED_NUMBER`` if it has no words; or a key of
+        ``several``."""
+        self.several: dict[int, tuple[int, ...]] = {}
+        """The numbers of the words of tokens that have several, by numbers below ``DROPPED_NUMBER``. Tokens
+        with more than ``MAX_NUMBERED_WORDS`` words have no number."""
         self.words: dict[int, str] = {}
         """Each numbered word."""
         self.number_of: dict[str, int] = {}
         """The number of each word."""
-        self._next = count()
+        self._next, self._next_several = count(), count(DROPPED_NUMBER - 1, -1)
 
     @cached_property
     def table(self) -> TokenTable:
@@ -817,27 +822,34 @@ class KnownTokens:
 
     def add(self, token: str, words: Sequence[str]) -> None:
         """Add a token with its words. The number of a word does not depend on the token that has it."""
-        number = DROPPED_NUMBER
-        for word in words:
-            number = self.number_of.get(word, DROPPED_NUMBER)
-            if number < 0:
-                number = next(self._next)
-                self.words[number] = word
-                number = self.number_of.setdefault(word, number)
-        if len(words) <= 1:
-            self.numbers.setdefault(token, number)
+        numbers = [*map(self._number_of, words)]
+        if len(numbers) > MAX_NUMBERED_WORDS:
+            return
+        number = numbers[0] if numbers else DROPPED_NUMBER
+        if len(numbers) > 1:
+            number = next(self._next_several)
+            self.several[number] = tuple(numbers)
+        self.numbers.setdefault(token, number)
 
-    def look_up(self, texts: Sequence[str]) -> Iterator[int]:
-        """Return the numbers of all words of texts, one text after another, with ``END_NUMBER`` after each
-        and ``DROPPED_NUMBER`` for tokens without words.
+    def _number_of(self, word: str) -> int:
+        """Return the number of a word; a new word gets the next one."""
+        number = self.number_of.get(word)
+        if number is None:
+            number = next(self._next)
+            self.words[number] = word
+            number = self.number_of.setdefault(word, number)
+        return number
+
+    def split(self, texts: Sequence[str]) -> list[str]:
+        """Return all tokens of texts, one text after another, with ``TEXT_END`` after each.
 
         Raises:
-            KeyError: a token has no number, which the iteration finds; or a text contains ``TEXT_END``.
+            KeyError: a text contains ``TEXT_END``.
         """
         joined = f" {TEXT_END} ".join([*texts, ""])
         if joined.count(TEXT_END) > len(texts):
             raise KeyError(TEXT_END)
-        return map(self.numbers.__getitem__, joined.split())
+        return joined.split()
 
 
 MAX_CACHE_BYTES = 60_000_000

@@ -1,8 +1,8 @@
 """Look up the tokens of many texts at once, as arrays of bytes.
 
-Texts that have only ASCII characters, and no white space but spaces, are divided at their spaces by NumPy. A
-token of at most ``MAX_BYTES`` bytes is compared as two integers. A hash of these chooses two slots that may
-have its number. Tokens that are found in neither slot are looked up one by one, and get a slot.
+Texts that have few characters beyond ASCII, and no white space but spaces, are divided at their spaces by
+NumPy. A token of at most ``MAX_BYTES`` bytes is compared as two integers. A hash of these chooses two slots
+that may have its number. Tokens that are found in neither slot are looked up one by one, and get a slot.
 """
 
 from __future__ import annotations
@@ -12,9 +12,15 @@ from itertools import count
 
 import numpy as np
 
+from rescorer.text.normaliser import TEXT_END
+
 END = "\0"
 """Ends each text in the joined texts. A text that contains it is not looked up here."""
 SPACE = 32
+ASCII = bytes(range(128))
+MAX_GROWTH = 1.125
+"""Largest number of bytes per character of texts that are looked up here. In most scripts but the Latin one,
+words are too long for the table."""
 WORD = 8  # bytes of an integer
 MAX_BYTES = 2 * WORD
 MASKS = np.array([(1 << 8 * n) - 1 for n in range(WORD + 1)], dtype=np.uint64)
@@ -48,33 +54,31 @@ class TokenTable:
     def find(
         self, texts: Sequence[str], number_of: Callable[[str], int]
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the numbers of the tokens of all texts, (T,) int64, without negative ones, and how many each
-        text has, (N,) int64; None if a text has other characters than those that are looked up here.
+        """Return the numbers of the tokens of all texts, (M,) int64, -1 for empty ones, and the index of the
+        last token of each text, (N,) int64; None if texts have other characters than those that are looked up
+        here.
 
         Args:
             number_of: returns the number of a token, which never changes. An error that it raises ends the
                 search.
         """
         joined = END.join([*texts, ""])
-        if not joined.isascii():
+        encoded = joined.encode("utf-8", "surrogatepass")
+        if len(encoded) > len(joined) and not _can_divide(encoded, len(joined)):
             return None
-        data = np.frombuffer(joined.encode() + bytes(MAX_BYTES), dtype=np.uint8)
-        ends = np.flatnonzero(data[: len(joined)] <= SPACE)
-        if len(ends) != joined.count(" ") + len(texts):
+        data = np.frombuffer(encoded + bytes(MAX_BYTES), dtype=np.uint8)
+        ends = np.flatnonzero(data[: len(encoded)] <= SPACE)
+        if len(ends) != encoded.count(b" ") + len(texts):
             return None
         starts = np.empty_like(ends)
         starts[:1] = 0
         starts[1:] = ends[:-1] + 1
-        found = self._find_tokens(joined, data, starts, ends - starts, number_of)
-        last = np.flatnonzero(data.take(ends) == 0)  # the last token of each text
-        if len(found) and found.min() < 0:
-            n_words = np.cumsum(found >= 0).take(last)
-            return found[found >= 0], np.diff(n_words, prepend=0)
-        return found, np.diff(last, prepend=-1)
+        found = self._find_tokens(encoded, data, starts, ends - starts, number_of)
+        return found, np.flatnonzero(data.take(ends) == 0)
 
     def _find_tokens(
         self,
-        joined: str,
+        encoded: bytes,
         data: np.ndarray,
         starts: np.ndarray,
         lengths: np.ndarray,
@@ -95,7 +99,7 @@ class TokenTable:
         found, new = self._numbers.take(rows), dict[str, int]()
         for place in missing.tolist():
             start, length = starts[place], int(lengths[place])
-            token = joined[start : start + length]
+            token = encoded[start : start + length].decode("utf-8", "surrogatepass")
             if token not in new:
                 new[token] = number_of(token)
                 if length <= MAX_BYTES and len(self._row_of) < MAX_TOKENS:
@@ -133,6 +137,17 @@ class TokenTable:
     def _second_slot(self, mixed: np.ndarray) -> np.ndarray:
         """Return the second slot of each token, (M,) int64, from its hash."""
         return self._first_slot((mixed ^ (mixed >> HALF)) * FIRST_FACTOR)
+
+
+def _can_divide(encoded: bytes, n_characters: int) -> bool:
+    """Whether texts with characters beyond ASCII have no white space among these, and few of them.
+
+    The mark between texts, which is such a character, has another meaning than a token.
+    """
+    if len(encoded) > MAX_GROWTH * n_characters:
+        return False
+    others = encoded.translate(None, ASCII).decode("utf-8", "surrogatepass")
+    return others.split() == [others] and TEXT_END not in others
 
 
 def mix(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -15,10 +16,14 @@ from hypothesis import strategies as st
 from rescorer.formats.fields import FieldMap, parse_field_map
 from rescorer.formats.jsonlines import _parse_columns, _parse_rows, _parse_score_objects, read_lists
 from rescorer.jobs.files import LocalRescorer, rescore_lists
+from rescorer.list_checks import MAX_WORDS
+from rescorer.models.bundle import read_bundle
 from rescorer.pipeline import Rescorer
+from rescorer.scoring.ranker import TEXTS_AT_ONCE, ListRanker, _find_each, _words_of
 from rescorer.text import Normaliser, NormaliserSettings
+from rescorer.text.normaliser import MAX_NUMBERED_WORDS
 from rescorer.text.token_table import TokenTable
-from rescorer.trie import NumberedTexts, build_trie, join_texts, text_lengths
+from rescorer.trie import build_trie, join_texts, text_lengths
 from rescorer.types import Hypothesis, NBestList, PlainHypotheses
 
 NAMES = parse_field_map(["hypotheses=hyps"], ["acoustic=am"])
@@ -38,7 +43,18 @@ TOKENS = st.sampled_from(
             "a\ufdd0",
             "null",
         ),
-        *("é", "eightlet", "sixteen-letters-", "seventeenletterss", "seventeenletterst"),
+        *(
+            "é",
+            "\xa0",
+            "naïve-",
+            "тест",
+            "\ud800",
+            "-".join("abcdefghi"),
+            "eightlet",
+            "sixteen-letters-",
+            "seventeenletterss",
+            "seventeenletterst",
+        ),
     ]
 )
 TEXTS = st.lists(TOKENS, max_size=5).map(" ".join) | st.just("  the\tcat ")
@@ -75,14 +91,18 @@ def with_objects(nbest):
     return replace(nbest, hypotheses=tuple(nbest.hypotheses)) if isinstance(nbest, NBestList) else nbest
 
 
+def raise_key_error(*_):
+    raise KeyError
+
+
 @given(st.lists(RECORDS, max_size=5))
 def test_jobs_write_the_bytes_of_lists_of_objects(uncached, records):
     content = "".join(json.dumps(record) + "\n" for record in records).encode()
     lists = [*read_lists(io.BytesIO(content), NAMES)]
     uncached.ranker.bundle.normaliser.clear()
-    slow = write_all(
-        uncached, [*map(with_objects, lists)]
-    )  # no token is known, so that texts are read singly
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ListRanker, "_number_tokens", raise_key_error)  # so that texts are read singly
+        slow = write_all(uncached, [*map(with_objects, lists)])
     assert write_all(uncached, lists) == slow
 
 
@@ -122,22 +142,62 @@ def test_objects_of_scores_are_read_as_row_by_row(items):
 def test_numbers_of_tokens_are_those_of_their_words(texts, settings):
     normaliser = Normaliser(settings)
     words = [*map(normaliser.normalise, texts)]
-    known = normaliser.known
-    try:
-        tokens = np.fromiter(known.look_up(texts), np.int64)
-    except KeyError:
-        return  # a token with several words, or the mark between texts
-    found = [NumberedTexts.divide(tokens, len(texts), known.words, -1)]
-    for bits in (1, 8):  # with one bit, most tokens lose their slots to others
-        table = TokenTable(bits)
-        parts = [
-            table.find(texts, known.numbers.__getitem__) for _ in range(2)
-        ]  # new tokens, then known ones
-        found += [NumberedTexts(*part, known.words) for part in parts if part]
-    assert len(found) == 5 or not all(text.isascii() and "\t" not in text for text in texts)
-    for numbered in found:
+    known, found = normaliser.known, []
+    with suppress(KeyError):  # a token with very many words, or the mark between texts
+        found.append(_find_each(known, texts, known.numbers.__getitem__))
+        for bits in (1, 8):  # with one bit, most tokens lose their slots to others
+            table = TokenTable(bits)
+            for _ in range(2):  # new tokens, then known ones
+                found.append(table.find(texts, known.numbers.__getitem__))
+        assert all(found) or not all(text.isascii() and "\t" not in text for text in texts)
+    for part in filter(None, found):
+        numbered = _words_of(known, *part)
         assert [*numbered] == words
         assert text_lengths(numbered).tolist() == [*map(len, words)]
+
+
+@given(
+    st.lists(st.lists(TEXTS, max_size=4), max_size=5),
+    st.sampled_from(SETTINGS),
+    st.sampled_from([1, MAX_WORDS]),
+    st.sampled_from([1, 3, TEXTS_AT_ONCE]),
+)
+def test_words_of_many_lists_are_those_of_each_text(bundle, lists, settings, max_words, at_once):
+    ranker = ListRanker(replace(read_bundle(bundle), normaliser=Normaliser(settings)), ())
+    nbests = [NBestList("u", PlainHypotheses(texts)) for texts in lists]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rescorer.scoring.ranker.TEXTS_AT_ONCE", at_once)
+        for _ in range(2):  # new tokens, then known ones
+            found = ranker.normalise_lists(nbests, max_words)
+            assert len(found) == len(lists)
+            for texts, words in zip(lists, found, strict=True):
+                expected = [*map(Normaliser(settings).normalise, texts)]
+                assert words is None or [*words] == expected
+                cut = [text[: max_words + 1] for text in expected]
+                assert [text[: max_words + 1] for text in ranker.normalise_texts(texts, max_words)] == cut
+
+
+def test_a_list_whose_texts_are_odd_leaves_the_others_their_words(library):
+    lists = [NBestList("u1", (Hypothesis("the cat"),)), NBestList("u2", (Hypothesis(None),))]
+    assert library.ranker.normalise_lists(lists) == [None, None]
+    assert library.ranker.normalise_lists([*lists[:1], NBestList("u3", (object(),))]) == [None, None]
+    ranked, error = library.rescore_each(
+        [replace(one, streams={"acoustic": (0.0,), "lm": (0.0,)}) for one in lists]
+    )
+    assert ranked.best.text == "the cat"
+    assert (error.list_id, error.field) == ("u2", "text")
+
+
+def test_tokens_of_several_words_and_accents_are_looked_up_together(library):
+    lists = [
+        NBestList("u1", PlainHypotheses(["the cat-like dog", "é"])),
+        NBestList("u2", PlainHypotheses(["we_did"])),
+    ]
+    first, second = library.ranker.normalise_lists(lists)
+    assert [*first] == [("the", "cat", "like", "dog"), ("é",)]
+    assert [*second] == [("we", "did")]
+    long = "-".join(["a"] * (MAX_NUMBERED_WORDS + 1))
+    assert library.ranker.normalise_lists([*lists, NBestList("u3", PlainHypotheses([long]))]) == [None] * 3
 
 
 def test_tokens_that_threads_add_at_once_keep_their_numbers():

@@ -110,15 +110,26 @@ def prepare_lists(
     messages_of_lists = request.lists if lists_of_request is None else lists_of_request
     budget = search_budget(len(messages_of_lists), settings.max_search_steps)
 
-    def prepare(message: pb.NBestList) -> PreparedList:
-        check_list(message, settings)
-        check_list_response_size(message, request, ranker, options, settings.max_response_bytes)
-        with phase(Phase.PARSE):
-            nbest = messages.list_from_proto(message)
-        return ranker.prepare(nbest, options, budget.spend, settings.max_words)
+    def read(message: pb.NBestList) -> NBestList | InputError:
+        pause()
+        try:
+            check_list(message, settings)
+            check_list_response_size(message, request, ranker, options, settings.max_response_bytes)
+            with phase(Phase.PARSE):
+                return messages.list_from_proto(message)
+        except InputError as error:
+            return error
 
+    def prepare(nbest: NBestList | InputError) -> PreparedList | InputError:
+        if isinstance(nbest, InputError):
+            return nbest
+        return ranker.prepare(nbest, options, budget.spend, settings.max_words, next(words))
+
+    received = [*map(read, messages_of_lists)]
+    readable = [nbest for nbest in received if isinstance(nbest, NBestList)]
+    words = iter(ranker.normalise_lists(readable, settings.max_words))
     lists, tokens = limit_words(
-        budget.each(messages_of_lists, prepare),
+        budget.each(received, prepare),
         settings.max_request_words,
         backward=bool(ranker.bundle.backward),
     )
