@@ -117,11 +117,20 @@ def shorten_names(names: Sequence[str]) -> list[str]:
 def _numbers_of(fields: Any) -> Iterator[tuple[str, str]]:
     """Yield the place of each number in the fields of a hypothesis: the field whose object contains the
     number (empty if none), and the number's name."""
-    for name, value in fields.items():
-        if isinstance(value, dict):
+    for name in fields:
+        value = _value_of(fields, name)
+        if hasattr(value, "keys"):  # an object, of JSON or of a message
             yield from ((name, key) for key in value if _is_usable(name) and _is_usable(key))
         elif _is_usable(name):
             yield "", name
+
+
+def _value_of(fields: Any, name: str) -> Any:
+    """Return the value of a field; None if there is none."""
+    try:
+        return fields[name]
+    except (KeyError, ValueError):  # ValueError: in a message, a value that has nothing set
+        return None
 
 
 def _is_usable(name: Any) -> bool:
@@ -130,8 +139,8 @@ def _is_usable(name: Any) -> bool:
 
 def _read_number(fields: Any, parent: str, name: str) -> float | None:
     """Return the finite number in a field; None if the field has none."""
-    holder = fields.get(parent) if parent else fields
-    value = holder.get(name) if hasattr(holder, "get") else None
+    holder = _value_of(fields, parent) if parent else fields
+    value = _value_of(holder, name) if hasattr(holder, "keys") else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:

@@ -11,6 +11,7 @@ import pytest
 from rescorer import Hypothesis, NBestList, Weights
 from rescorer.errors import InvalidList
 from rescorer.pipeline import Rescorer
+from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.unread_scores import find_unread_fields, find_unread_lists
 from tests.support.list_lines import write
 
@@ -222,3 +223,12 @@ def test_scores_of_some_hypotheses_only_are_named(run, tmp_path):
     out = run("inspect", source, "--json")[1]
     messages = [finding["message"] for finding in json.loads(out)["files"][0]["findings"]]
     assert "1 list has a score in some hypotheses only: confidence" in messages
+
+
+def test_a_field_of_a_message_without_a_value_is_no_number():
+    message = pb.Hypothesis(text="a")
+    message.fields.update({"score": -1.5, "inner": {"cost": 2.5}})
+    message.fields.fields["unset"].SetInParent()
+    message.fields["inner"].fields["unset"].SetInParent()
+    found = find_unread_fields([NBestList("1", [Hypothesis("a", message.fields)])])
+    assert {field.label for field in found} == {"score", "inner.cost"}
