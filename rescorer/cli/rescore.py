@@ -677,6 +677,7 @@ def rescore(
     run = Run(sources, answers, weights, ranker.bundle, load, workers, machine.threads)
     if display.plan.plan:
         session.forbid("--plan")
+        shards.engine.check(machine.device, is_sharded=True)  # a forecast does not depend on their number
         shards.engine.check_reachable()
         print_plan(run, display.plan, shards.engine, compress=output.endswith(".gz"), as_json=display.as_json)
         return

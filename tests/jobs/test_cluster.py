@@ -88,6 +88,8 @@ def test_a_plan_says_how_long_ray_takes_to_start(address, run, ngram_bundle, tmp
     options = "--plan", "--bundle", ngram_bundle, "--engine", "ray", "--address", address, "--json"
     code, out, err = run("rescore", lists, *options)
     assert (code, json.loads(out)["ray_start_seconds"] > 0) == (0, True), err
+    code, _, err = run("rescore", lists, *options[:-2], "no address")
+    assert (code, "expected auto, HOST:PORT or ray://HOST:PORT" in err) == (2, True), err
 
 
 def test_an_actor_that_is_killed_is_replaced_and_progress_arrives_before_the_end(address, store, job):
